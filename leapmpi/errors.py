@@ -1,0 +1,55 @@
+"""The errors a user may meet: each one sentence that says what, where and how to mend it.
+
+The command lines print the message without a traceback and end with `exit_code`.
+Anything else that escapes is a defect of leapmpi and is reported as one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LeapmpiError(Exception):
+    """Base of all errors that are the user's to mend."""
+
+    exit_code = 1
+
+
+class ConfigError(LeapmpiError):
+    """A flag, TOML key or value that cannot be used."""
+
+    exit_code = 2
+
+
+class DataError(LeapmpiError):
+    """An input file, graph file or dataset that is missing, foreign, damaged or unsuitable."""
+
+    exit_code = 3
+
+
+class RunFolderError(LeapmpiError):
+    """A run folder that may not be used."""
+
+    exit_code = 4
+
+
+class LaunchError(LeapmpiError):
+    """The process was not started in a way MPI can work with."""
+
+    exit_code = 5
+
+
+class ResourceError(LeapmpiError):
+    """Disk, memory or device does not suffice."""
+
+    exit_code = 6
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause for error messages: the nearest known name, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + ", ".join(known)
