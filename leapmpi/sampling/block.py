@@ -1,0 +1,47 @@
+"""One hop of a sampled computation graph: which sources each destination aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A bipartite graph from `src` to its own first `n_dst` entries, the destinations, in CSR form.
+
+    Blocks of a sample are listed from the root outward: destinations of hop 0 are the roots, and the destinations
+    of hop h + 1 are the sources of hop h. A model computes them in the reverse order.
+    Arrays may be views shared between the blocks of one sample: read only.
+    """
+
+    hop: int
+    n_dst: int
+    src: np.ndarray
+    """int64[n_src]: distinct renumbered global ids, destinations first."""
+    indptr: np.ndarray
+    """int64[n_dst + 1]: where the edges of each destination start in `indices`."""
+    indices: np.ndarray
+    """int32[edges]: positions in `src`; within a destination by ascending original id."""
+    src_original: np.ndarray
+    """int64[n_src]: original ids of `src`, the vertices' names in all random draws."""
+    src_degree: np.ndarray
+    """int64[n_src]: in-degrees of `src` in the whole graph."""
+    weight: np.ndarray | None = None
+    """float32[edges] for samplers that reweight edges, else None."""
+
+    @property
+    def n_src(self) -> int:
+        """Number of sources, destinations included."""
+        return len(self.src)
+
+    @property
+    def edges(self) -> int:
+        """Number of sampled edges."""
+        return len(self.indices)
+
+    @property
+    def dst(self) -> np.ndarray:
+        """int64[n_dst]: renumbered global ids of the destinations."""
+        return self.src[: self.n_dst]
