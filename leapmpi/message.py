@@ -1,0 +1,86 @@
+"""What may be handed to MPI: checked, contiguous bytes, on the host or on a device.
+
+mpi4py accepts transposed tensors, unequal types and unfinished GPU work without complaint and delivers garbage.
+Everything that crosses ranks is therefore turned into plain bytes here, after checks, and MPI sees bytes only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+DTYPES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8")
+"""Types that may cross ranks; the position is the code both sides compare."""
+
+PIECE = 1 << 28
+"""Largest single MPI message in bytes, far below the 2**31 that MPI-3 counts can hold."""
+
+
+class DeviceBytes:
+    """A range of device memory as bytes, shown to MPI by the CUDA array interface (version 3)."""
+
+    def __init__(self, pointer: int, size: int, owner: Any) -> None:
+        self.pointer, self.size, self.owner = pointer, size, owner
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.pointer, False), "strides": None}
+
+    def __getitem__(self, part: slice) -> DeviceBytes:
+        start, stop, _ = part.indices(self.size)
+        return DeviceBytes(self.pointer + start, max(stop - start, 0), self.owner)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def on_device(array: Any) -> bool:
+    """Whether `array` lies in device memory."""
+    return bool(getattr(array, "is_cuda", False))
+
+
+def dtype_name(array: Any) -> str:
+    """The name of the element type, 'float32' for numpy and torch alike."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def check(array: Any, what: str) -> None:
+    """Raise ValueError unless `array` may cross ranks: a known type and C-contiguous."""
+    if dtype_name(array) not in DTYPES:
+        raise ValueError(f"{what}: type {dtype_name(array)} may not cross ranks; one of {', '.join(DTYPES)}")
+    contiguous = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
+    if not contiguous:
+        raise ValueError(f"{what}: the array is not contiguous in C order")
+
+
+def as_bytes(array: Any, what: str) -> np.ndarray | DeviceBytes:
+    """The memory of `array` as bytes, without a copy: numpy uint8 on the host, DeviceBytes on a device."""
+    check(array, what)
+    if on_device(array):
+        interface = getattr(array, "__cuda_array_interface__")  # noqa: B009  (a name with underscores is mangled)
+        return DeviceBytes(interface["data"][0], array.nbytes, array)
+    host = array if isinstance(array, np.ndarray) else array.detach().numpy()
+    return host.reshape(-1).view(np.uint8)
+
+
+def synchronise(array: Any) -> None:
+    """Wait until device work on `array` is done: MPI knows nothing of streams."""
+    if not on_device(array):
+        return
+    if hasattr(array, "synchronise"):
+        array.synchronise()
+        return
+    import torch
+
+    torch.cuda.current_stream(array.device).synchronize()
+
+
+def empty_like(array: Any, *shape: int) -> Any:
+    """Uninitialised memory of the same kind, device and type as `array`."""
+    return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
+
+
+def pieces(size: int) -> list[slice]:
+    """Slices of at most PIECE bytes that cover `size` bytes."""
+    return [slice(start, min(start + PIECE, size)) for start in range(0, size, PIECE)]

