@@ -1,0 +1,53 @@
+"""The names, versions and codes of the two HDF5 formats, in one place. `data_prep/FORMAT.md` describes them."""
+
+from __future__ import annotations
+
+GRAPH_FORMAT = "leapmpi-graph"
+DATASET_FORMAT = "leapmpi-dataset"
+PART_FORMAT = "leapmpi-part"
+FORMAT_VERSION = 1
+
+DATASET_FILE = "dataset.h5"
+
+# Attributes of every file.
+FORMAT = "format"
+VERSION = "format_version"
+CREATOR = "creator"
+CREATED = "created_utc"
+GRAPH_UUID = "graph_uuid"
+UUID = "uuid"
+SOURCE = "source"
+COMMAND = "command"
+
+# Attribute of every array (over its bytes) and of every root group (over the other root attributes).
+DIGEST = "digest"
+DIGEST_ALGORITHM = "blake2b-128"
+DIGEST_BYTES = 16
+
+# Arrays of graph files and part files.
+FEATURES = "features"
+LABELS = "labels"
+SPLIT = "split"
+ORIGINAL_ID = "original_id"
+INDPTR = "topology/indptr"
+INDICES = "topology/indices"
+
+# Arrays of dataset.h5.
+OFFSETS = "offsets"
+SPLITS = "splits"
+
+# Codes in `split`.
+NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
+SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
+
+UNLABELLED = -1
+
+
+def part_file_name(part: int) -> str:
+    """The name of the file that holds part `part` (counted from 0)."""
+    return f"part-{part:05d}.h5"
+
+
+def index_dtype(vertices: int) -> str:
+    """The little-endian dtype of vertex ids in `topology/indices` of a graph of `vertices` vertices."""
+    return "<i4" if vertices < 2**31 else "<i8"

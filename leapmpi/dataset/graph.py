@@ -1,0 +1,155 @@
+"""Graph: one whole unpartitioned graph, in memory or mapped from its file, and that file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.dataset import format as names
+from leapmpi.dataset.content import content_uuid
+from leapmpi.dataset.storage import (
+    Attributes,
+    map_array,
+    new_file,
+    opened,
+    required,
+    row_blocks,
+    write_array,
+    write_attributes,
+)
+from leapmpi.dataset.validation import validate
+from leapmpi.files import written_aside
+
+__all__ = ["Graph", "content_uuid", "open_graph", "validate", "write_graph"]
+
+# Root attributes that follow from the arrays; all others are the graph's own `attributes`.
+_STRUCTURAL = (
+    names.FORMAT,
+    names.VERSION,
+    names.CREATOR,
+    names.CREATED,
+    names.GRAPH_UUID,
+    "vertices",
+    "edges",
+    "feature_dim",
+    "classes",
+    "multilabel",
+)
+
+
+@dataclass
+class Graph:
+    """A graph of n vertices and m directed edges with what is known of its vertices.
+
+    indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
+    ascending, without self-loops. features: float32 or float16 [n, F], or None. labels: int64[n], -1 unlabelled;
+    or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of format.NO_SPLIT/TRAIN/VAL/TEST,
+    or None. original_id: int64[n], strictly ascending: the row of each vertex in the source (0..n-1 when not given).
+    classes: 0 without labels. attributes: where it comes from. uuid: its content_uuid where already known.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    features: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    split: np.ndarray | None = None
+    original_id: np.ndarray | None = None
+    classes: int = 0
+    attributes: Attributes = field(default_factory=dict)
+    uuid: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.original_id is None:
+            self.original_id = np.arange(self.vertices, dtype=np.int64)
+
+    @property
+    def vertices(self) -> int:
+        """The number of vertices n."""
+        return len(self.indptr) - 1
+
+    @property
+    def edges(self) -> int:
+        """The number of directed edges m."""
+        return len(self.indices)
+
+    @property
+    def feature_dim(self) -> int:
+        """The number of features F of a vertex, 0 without features."""
+        return 0 if self.features is None else self.features.shape[1]
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    def arrays(self) -> dict[str, np.ndarray | None]:
+        """The arrays by their names in files; None for those this graph does not have."""
+        return {
+            names.INDPTR: self.indptr,
+            names.INDICES: self.indices,
+            names.ORIGINAL_ID: self.original_id,
+            names.SPLIT: self.split,
+            names.LABELS: self.labels,
+            names.FEATURES: self.features,
+        }
+
+
+def counts(graph: Graph) -> Attributes:
+    """The attributes of a file that follow from the graph's arrays."""
+    return {
+        "vertices": graph.vertices,
+        "edges": graph.edges,
+        "feature_dim": graph.feature_dim,
+        "classes": graph.classes,
+        "multilabel": graph.multilabel,
+    }
+
+
+def write_graph(path: Path | str, graph: Graph, *, overwrite: bool = False) -> None:
+    """Validate `graph` and write it to the graph file `path`, whole or not at all.
+
+    Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when
+    the disk is full.
+    """
+    validate(graph)
+    uuid = content_uuid(graph)
+    own = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
+    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
+        for name, array in graph.arrays().items():
+            if array is not None:
+                write_array(file, name, array.shape, stored_dtype(array), row_blocks(array))
+        write_attributes(file, names.GRAPH_FORMAT, {**own, **counts(graph), names.GRAPH_UUID: uuid})
+
+
+def stored_dtype(array: np.ndarray) -> str:
+    """The little-endian dtype as which `array` is stored."""
+    return array.dtype.newbyteorder("<").str
+
+
+def open_graph(path: Path | str) -> Graph:
+    """The graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
+
+    Raises DataError when the file is missing, foreign, truncated, damaged or of an unknown version.
+    """
+    path = Path(path)
+    with opened(path, names.GRAPH_FORMAT) as (file, found):
+        n, m, width, classes = (required(found, k, int, path) for k in ("vertices", "edges", "feature_dim", "classes"))
+        multilabel = required(found, "multilabel", bool, path)
+
+        def optional(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray | None:
+            return map_array(file, path, name, dtypes, shape) if name in file else None
+
+        label_dtype, label_shape = ("<f4", (n, classes)) if multilabel else ("<i8", (n,))
+        return Graph(
+            indptr=map_array(file, path, names.INDPTR, ("<i8",), (n + 1,)),
+            indices=map_array(file, path, names.INDICES, (names.index_dtype(n),), (m,)),
+            original_id=map_array(file, path, names.ORIGINAL_ID, ("<i8",), (n,)),
+            split=optional(names.SPLIT, ("|i1",), (n,)),
+            labels=optional(names.LABELS, (label_dtype,), label_shape),
+            features=optional(names.FEATURES, ("<f4", "<f2"), (n, width)),
+            classes=classes,
+            attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
+            uuid=required(found, names.GRAPH_UUID, str, path),
+        )

@@ -1,0 +1,257 @@
+"""How arrays and attributes lie in HDF5 files: contiguous, unfiltered, digested, read by memory map.
+
+A row gather from a memory map is a hundred times faster than h5py's, so every array is one plain run of bytes.
+h5py raises almost anything on damaged metadata; all of it becomes a DataError here, and sizes are checked
+against the file before anything is mapped or allocated. No HDF5 handle stays open after a call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi import __version__
+from leapmpi.dataset import format as names
+from leapmpi.errors import DataError, LeapmpiError
+
+Attributes = dict[str, str | int | float | bool]
+
+BLOCK_BYTES = 16 * 2**20
+
+# Attributes end up in object headers with a checksum, which hold 64 KiB; a command line may be longer.
+LONGEST_TEXT = 4000
+
+
+def digest_of(blocks: Iterable[np.ndarray]) -> str:
+    """The digest of the bytes of `blocks`, one after the other, as lower-case hex."""
+    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+    for block in blocks:
+        state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
+    return state.hexdigest()
+
+
+def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Views of `array` by blocks of rows of about `BLOCK_BYTES`."""
+    for start, stop in row_ranges(len(array), array.nbytes // max(1, len(array))):
+        yield array[start:stop]
+
+
+def row_ranges(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut `rows` rows of `row_bytes` bytes into ranges (start, stop) of about `BLOCK_BYTES`."""
+    step = max(1, BLOCK_BYTES // max(1, row_bytes))
+    for start in range(0, rows, step):
+        yield start, min(rows, start + step)
+
+
+def attributes_digest(attributes: Attributes) -> str:
+    """The digest of root attributes: of the lines `name type value` in the order of their names."""
+    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+    for name in sorted(attributes):
+        value = attributes[name]
+        if isinstance(value, bool):
+            text = f"bool {int(value)}"
+        elif isinstance(value, int):
+            text = f"int {value}"
+        elif isinstance(value, float):
+            text = f"float {struct.pack('<d', value).hex()}"
+        else:
+            text = f"str {value}"
+        state.update(f"{name} {text}\n".encode())
+    return state.hexdigest()
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
+
+    Raises OSError with the cause (a full disk, say) also where h5py reports it as another error when closing.
+    """
+    try:
+        with h5py.File(path, "x", libver=("v108", "v108"), locking=False) as file:
+            yield file
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+
+
+def write_array(file: h5py.File, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
+    """Write `blocks` of rows, which together have `shape`, as one contiguous array with its digest."""
+    array = file.create_dataset(name, shape, np.dtype(dtype), track_times=False)
+    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+    row = 0
+    for block in blocks:
+        block = np.ascontiguousarray(block, dtype)
+        state.update(block.reshape(-1).view(np.uint8))
+        if block.size:
+            array[row : row + len(block)] = block
+        row += len(block)
+    assert row == shape[0], (name, row, shape)
+    _write_text(array, names.DIGEST, state.hexdigest())
+
+
+def write_attributes(file: h5py.File, kind: str, attributes: Attributes) -> None:
+    """Write the attributes every file of leapmpi has, `attributes`, and the digest of them all."""
+    every = {
+        names.FORMAT: kind,
+        names.VERSION: names.FORMAT_VERSION,
+        names.CREATOR: f"leapmpi {__version__}",
+        names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
+        **{name: _plain(value) for name, value in attributes.items()},
+    }
+    for name, value in every.items():
+        if isinstance(value, str):
+            _write_text(file, name, value)
+        else:
+            file.attrs[name] = value
+    _write_text(file, names.DIGEST, attributes_digest(every))
+
+
+def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
+    # Texts of fixed length lie beside their names, under a checksum; others would go to an unchecked heap.
+    data = text.encode()
+    item.attrs.create(name, data, dtype=h5py.string_dtype("utf-8", max(1, len(data))))
+
+
+def _plain(value) -> str | int | float | bool:
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        cut = value.replace("\0", " ").encode("utf-8", "replace")[:LONGEST_TEXT]
+        return cut.decode("utf-8", "ignore")
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value)
+    raise TypeError(f"an attribute must be text, a number or a truth value, not {type(value).__name__}")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while reading `path` into a DataError."""
+    try:
+        yield
+    except LeapmpiError:
+        raise
+    except PermissionError as error:
+        raise DataError(f"{path}: not allowed to read it; change its permissions") from error
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; check the path") from error
+    except Exception as error:  # h5py answers damage with OSError, KeyError, RuntimeError, ValueError and more
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is damaged ({reason}); copy or make it again") from error
+
+
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
+    """The HDF5 file at `path`, checked to be of format `kind` and of a version known here, and its attributes.
+
+    Raises DataError when it is missing, not HDF5, truncated, damaged, of another format or version.
+    """
+    with reading(path):
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
+        with open(path, "rb") as handle:
+            if handle.read(8) != b"\x89HDF\r\n\x1a\n":
+                raise DataError(f"{path} is not an HDF5 file; make it with leapmpi-prep")
+        try:
+            file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            what = "truncated" if "truncated" in str(error) else "damaged"
+            raise DataError(f"{path} is {what} ({str(error)[:200]}); copy or make it again") from error
+        with file:
+            yield file, _checked_attributes(file, path, kind)
+
+
+def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
+    found = read_attributes(file)
+    if found.get(names.FORMAT) != kind:
+        what = found.get(names.FORMAT, "a foreign HDF5 file")
+        raise DataError(f"{path} is {what}, not {kind}; {_MEND[kind]}")
+    version = found.get(names.VERSION)
+    if not isinstance(version, int) or version < names.FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version}, older than {names.FORMAT_VERSION}, the oldest this leapmpi reads; "
+            "make it again with leapmpi-prep"
+        )
+    if version > names.FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version}, but this leapmpi ({__version__}) reads up to "
+            f"{names.FORMAT_VERSION}; update leapmpi, or make the file again with this one"
+        )
+    stored = found.pop(names.DIGEST, None)
+    if stored != attributes_digest(found):
+        raise DataError(f"{path}: the root attributes do not match their digest; the file is damaged, make it again")
+    return found
+
+
+_MEND = {
+    names.GRAPH_FORMAT: "make a graph file with leapmpi-prep import or synth",
+    names.DATASET_FORMAT: "make a dataset with leapmpi-prep partition",
+    names.PART_FORMAT: "make the dataset again with leapmpi-prep partition",
+}
+
+
+def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
+    """All attributes of `group` as plain Python values."""
+    return {name: _plain(value) for name, value in group.attrs.items()}
+
+
+def required(attributes: Attributes, name: str, kind: type, path: Path):
+    """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
+    value = attributes.get(name)
+    if not isinstance(value, kind) or (kind is int and value < 0):
+        raise DataError(f"{path}: attribute {name} is {value!r}, expected {kind.__name__}; make the file again")
+    return value
+
+
+def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Array `name` as a read-only memory map, checked to have one of `dtypes` and `shape` and to lie in the file.
+
+    Raises DataError naming the file and the array.
+    """
+    array = file.get(name)
+    if not isinstance(array, h5py.Dataset):
+        raise DataError(f"{path}: array {name} is missing; make the file again")
+    if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
+        raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
+    if array.shape != shape:
+        raise DataError(f"{path}: array {name} has shape {array.shape}, expected {shape}; make the file again")
+    if array.size == 0:
+        return np.empty(shape, array.dtype)
+    offset = array.id.get_offset()
+    if array.chunks is not None or array.external or offset is None:
+        raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")
+    if offset + array.size * array.dtype.itemsize > path.stat().st_size:
+        raise DataError(f"{path}: array {name} reaches past the end of the file: truncated; copy or make it again")
+    return np.memmap(path, array.dtype, "r", offset, shape)
+
+
+def stored_digest(file: h5py.File, path: Path, name: str) -> str:
+    """The digest stored with array `name`."""
+    value = read_attributes(file[name]).get(names.DIGEST)
+    if not isinstance(value, str):
+        raise DataError(f"{path}: array {name} has no digest; make the file again")
+    return value
+
+
+def check_digest(path: Path, kind: str, arrays: dict[str, np.ndarray | None]) -> None:
+    """Compare the bytes of each mapped array of `arrays` with the digest stored in `path`.
+
+    Raises DataError naming the first array that differs.
+    """
+    with opened(path, kind) as (file, _):
+        stored = {name: stored_digest(file, path, name) for name, array in arrays.items() if array is not None}
+    for name, digest in stored.items():
+        if digest_of(row_blocks(arrays[name])) != digest:
+            raise DataError(
+                f"{path}: array {name} does not match its {names.DIGEST_ALGORITHM} digest: "
+                "its bytes are damaged; copy or make the file again"
+            )

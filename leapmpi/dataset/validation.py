@@ -1,0 +1,156 @@
+"""Checks of what arrays of a graph say, each fault named by array, row and value.
+
+The same checks serve a whole graph and one part of a dataset, where `original_of` maps ids to original ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.dataset import format as names
+from leapmpi.dataset.storage import row_ranges
+from leapmpi.errors import DataError
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.graph import Graph
+
+_RANGE, _LOOP, _DUPLICATE, _ORDER = 1, 2, 3, 4
+
+
+def validate(graph: Graph, where: str = "the graph") -> None:
+    """Check everything that is promised of a Graph.
+
+    Raises DataError naming the array, the row and the value of the first fault; `where` opens the message.
+    """
+    check_shapes(graph, where)
+    check_ascending(graph.original_id, where, names.ORIGINAL_ID)
+    check_adjacency(graph.indptr, graph.indices, graph.original_id, 0, where)
+    check_vertex_data(graph.features, graph.labels, graph.split, graph.classes, where)
+
+
+def check_shapes(graph: Graph, where: str) -> None:
+    """Check the dtypes and lengths of the arrays of `graph`."""
+    n = graph.vertices
+    if n < 1:
+        raise DataError(f"{where} has no vertices")
+    _expect(graph.indptr, ("<i8",), (n + 1,), where, names.INDPTR)
+    _expect(graph.indices, (names.index_dtype(n),), (graph.edges,), where, names.INDICES)
+    _expect(graph.original_id, ("<i8",), (n,), where, names.ORIGINAL_ID)
+    if graph.features is not None:
+        _expect(graph.features, ("<f4", "<f2"), (n, graph.features.shape[-1]), where, names.FEATURES)
+    if graph.split is not None:
+        _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)
+    if graph.multilabel:
+        _expect(graph.labels, ("<f4",), (n, graph.classes), where, names.LABELS)
+    elif graph.labels is not None:
+        _expect(graph.labels, ("<i8",), (n,), where, names.LABELS)
+
+
+def _expect(array: np.ndarray, dtypes: tuple[str, ...], shape: tuple[int, ...], where: str, name: str) -> None:
+    if array.shape != shape:
+        raise DataError(f"{where}: {name} has shape {array.shape}, but the graph needs {shape}")
+    if array.dtype.newbyteorder("<").str not in dtypes:
+        raise DataError(f"{where}: {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
+
+
+def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
+    """Check that `ids` are not negative and strictly ascending."""
+    if len(ids) and ids[0] < 0:
+        raise DataError(f"{where}: {name}, row 0 is {ids[0]}, below 0")
+    if len(bad := np.flatnonzero(ids[1:] <= ids[:-1])):
+        row = int(bad[0]) + 1
+        raise DataError(f"{where}: {name}, row {row} is {ids[row]}, not above {ids[row - 1]} in the row before")
+
+
+@compiled
+def _first_fault(indptr, indices, original_of, first):
+    """(kind, vertex, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+    for v in range(len(indptr) - 1):
+        before = -1
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if u < 0 or u >= len(original_of):
+                return _RANGE, v, e
+            if u == v + first:
+                return _LOOP, v, e
+            original = original_of[u]
+            if original == before:
+                return _DUPLICATE, v, e
+            if original < before:
+                return _ORDER, v, e
+            before = original
+    return 0, 0, 0
+
+
+def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
+    """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
+    if indptr[0] != 0:
+        raise DataError(f"{where}: {names.INDPTR}, row 0 is {indptr[0]}, expected 0")
+    if len(bad := np.flatnonzero(indptr[1:] < indptr[:-1])):
+        row = int(bad[0]) + 1
+        raise DataError(
+            f"{where}: {names.INDPTR}, row {row} is {indptr[row]}, below the row before ({indptr[row - 1]})"
+        )
+    if indptr[-1] != len(indices):
+        raise DataError(f"{where}: {names.INDPTR} ends with {indptr[-1]}, but there are {len(indices)} edges")
+    arrays = (np.asarray(indptr), np.asarray(indices), np.asarray(original_of))
+    kind, v, e = _first_fault(*arrays, first)
+    if kind:
+        said = {
+            _RANGE: f"is outside 0..{len(original_of) - 1}",
+            _LOOP: "is the vertex itself: a self-loop",
+            _DUPLICATE: "is there twice",
+            _ORDER: "is out of order: in-neighbours must ascend by original id",
+        }[kind]
+        raise DataError(f"{where}: {names.INDICES}, row {e}: in-neighbour {indices[e]} of vertex {v + first} {said}")
+
+
+def check_vertex_data(
+    features: np.ndarray | None, labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str
+) -> None:
+    """Check features, labels and split of some vertices: finite, in range, and split members labelled."""
+    if features is not None:
+        check_finite(features, where)
+    if labels is not None:
+        check_labels(labels, classes, where)
+    if split is not None:
+        check_split(split, labels, where)
+
+
+def check_finite(features: np.ndarray, where: str) -> None:
+    """Check that no feature is NaN or infinite."""
+    for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
+        finite = np.isfinite(features[start:stop])
+        if not finite.all():
+            row, column = (int(x[0]) for x in np.nonzero(~finite))
+            value = features[start + row, column]
+            raise DataError(
+                f"{where}: {names.FEATURES}, row {start + row}, column {column} is {value}; features must be finite"
+            )
+
+
+def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
+    """Check that labels are within their classes (or unlabelled)."""
+    if labels.ndim == 1:
+        bad, allowed = (labels < names.UNLABELLED) | (labels >= classes), f"-1 (unlabelled) or 0..{classes - 1}"
+    else:
+        bad, allowed = ~(np.isnan(labels) | ((labels >= 0) & (labels <= 1))), "NaN (unlabelled) or 0..1"
+    if bad.any():
+        at = tuple(int(x[0]) for x in np.nonzero(bad))
+        column = f", column {at[1]}" if labels.ndim == 2 else ""
+        raise DataError(f"{where}: {names.LABELS}, row {at[0]}{column} is {labels[at]}, expected {allowed}")
+
+
+def check_split(split: np.ndarray, labels: np.ndarray | None, where: str) -> None:
+    """Check that split codes are known and that members of a split are labelled."""
+    if len(bad := np.flatnonzero((split < names.NO_SPLIT) | (split > names.TEST))):
+        raise DataError(f"{where}: {names.SPLIT}, row {bad[0]} is {split[bad[0]]}, expected 0, 1, 2 or 3")
+    if labels is None:
+        return
+    unlabelled = labels == names.UNLABELLED if labels.ndim == 1 else np.isnan(labels).all(axis=1)
+    if len(bad := np.flatnonzero(unlabelled & (split != names.NO_SPLIT))):
+        name = names.SPLIT_NAMES[int(split[bad[0]])]
+        raise DataError(f"{where}: {names.SPLIT}, row {bad[0]} is in the {name} split but has no label")
