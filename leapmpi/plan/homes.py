@@ -1,0 +1,38 @@
+"""Which rank is home to which vertex: contiguous groups of parts, hence contiguous ranges of ids.
+
+Parts are numbered so that near parts have near numbers; contiguous groups therefore keep neighbours together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.errors import DataError
+
+
+def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
+    """The parts that live on `rank`: those p with p * ranks // parts == rank. At least one.
+
+    Raises DataError when there are more ranks than parts.
+    """
+    if ranks > parts:
+        raise DataError(
+            f"{ranks} ranks were started but the dataset has {parts} part{'s' * (parts != 1)}; "
+            f"partition the graph again with --parts {ranks}, or start at most {parts} rank{'s' * (parts != 1)}"
+        )
+    return range(-(-rank * parts // ranks), -(-(rank + 1) * parts // ranks))
+
+
+def rank_offsets(offsets: np.ndarray, ranks: int) -> np.ndarray:
+    """Where each rank's range of vertices starts: int64[ranks + 1], from `offsets` int64[P + 1] of the parts.
+
+    Raises DataError when there are more ranks than parts.
+    """
+    parts = len(offsets) - 1
+    first = [parts_of_rank(parts, ranks, rank).start for rank in range(ranks)]
+    return np.asarray(offsets, np.int64)[[*first, parts]]
+
+
+def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
+    """The home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
+    return np.searchsorted(rank_offsets, ids, side="right") - 1

@@ -1,0 +1,95 @@
+"""The plan of one iteration: which rank trains which roots at which time step, for which model.
+
+Plain int64 arrays, so that rank 0 broadcasts a schedule as one flat buffer.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+_MAGIC = 0x6C656170_00000001
+"""Marks a buffer as a schedule of layout 1."""
+
+_HEADER = 7
+"""Words before the arrays: magic, checksum, epoch, iteration, ranks, time steps, roots."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Roots sorted by cell. Cell rank * time_steps + step holds what `rank` trains at `step`; it may be empty."""
+
+    epoch: int
+    iteration: int
+    ranks: int
+    time_steps: int
+    roots: np.ndarray
+    """int64[batch_size]: renumbered ids, by rank, then step, then position in the batch."""
+    cell_indptr: np.ndarray
+    """int64[ranks * time_steps + 1]: where each cell starts in `roots`."""
+    model: np.ndarray
+    """int64[ranks * time_steps]: the model, in [0, ranks), that each cell trains."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of roots of the iteration, over all ranks."""
+        return len(self.roots)
+
+    def cell(self, rank: int, step: int) -> np.ndarray:
+        """The roots that `rank` trains at `step`: int64, a view."""
+        cell = self._cell(rank, step)
+        return self.roots[self.cell_indptr[cell] : self.cell_indptr[cell + 1]]
+
+    def rank_roots(self, rank: int) -> np.ndarray:
+        """All roots that `rank` trains, step after step: int64, a view."""
+        return self.roots[
+            self.cell_indptr[self._cell(rank, 0)] : self.cell_indptr[self._cell(rank, self.time_steps - 1) + 1]
+        ]
+
+    def model_of(self, rank: int, step: int) -> int:
+        """The model that `rank` trains at `step`."""
+        return int(self.model[self._cell(rank, step)])
+
+    def loads(self) -> np.ndarray:
+        """Number of roots per rank and step: int64[ranks, time_steps]."""
+        return np.diff(self.cell_indptr).reshape(self.ranks, self.time_steps)
+
+    def to_buffer(self) -> np.ndarray:
+        """The schedule as one flat int64 array, for `from_buffer`."""
+        header = [self.epoch, self.iteration, self.ranks, self.time_steps, self.batch_size]
+        body = np.concatenate([np.array(header, np.int64), self.cell_indptr, self.model, self.roots])
+        return np.concatenate([np.array([_MAGIC, zlib.crc32(body)], np.int64), body])
+
+    @staticmethod
+    def from_buffer(buffer: np.ndarray) -> Schedule:
+        """The schedule in `buffer`; its arrays are views.
+
+        Raises ValueError when the buffer is not a whole, undamaged schedule.
+        """
+        if buffer.dtype != np.int64 or buffer.ndim != 1 or len(buffer) < _HEADER or buffer[0] != _MAGIC:
+            raise ValueError("this buffer does not hold a schedule")
+        if zlib.crc32(np.ascontiguousarray(buffer[2:])) != buffer[1]:
+            raise ValueError("the schedule in this buffer is damaged: its checksum does not fit")
+        epoch, iteration, ranks, time_steps, size = buffer[2:_HEADER].tolist()
+        cells = ranks * time_steps
+        if ranks < 1 or time_steps < 1 or len(buffer) != _HEADER + cells + 1 + cells + size:
+            raise ValueError(f"a schedule of {ranks} x {time_steps} cells and {size} roots has another length")
+        cell_indptr, model, roots = np.split(buffer[_HEADER:], [cells + 1, 2 * cells + 1])
+        schedule = Schedule(epoch, iteration, ranks, time_steps, roots, cell_indptr, model)
+        schedule._check()
+        return schedule
+
+    def _check(self) -> None:
+        """Raise ValueError when cells do not cover the roots or a model does not exist."""
+        bounds = self.cell_indptr
+        if bounds[0] != 0 or bounds[-1] != self.batch_size or (np.diff(bounds) < 0).any():
+            raise ValueError("the cells of a schedule must cover its roots in order")
+        if self.model.min() < 0 or self.model.max() >= self.ranks:
+            raise ValueError(f"a schedule names a model outside [0, {self.ranks})")
+
+    def _cell(self, rank: int, step: int) -> int:
+        if not (0 <= rank < self.ranks and 0 <= step < self.time_steps):
+            raise IndexError(f"no cell ({rank}, {step}) in {self.ranks} ranks x {self.time_steps} time steps")
+        return rank * self.time_steps + step
