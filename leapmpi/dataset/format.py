@@ -34,6 +34,7 @@ INDICES = "topology/indices"
 
 # Arrays of dataset.h5.
 OFFSETS = "offsets"
+EDGE_OFFSETS = "edge_offsets"
 SPLITS = "splits"
 
 # Codes in `split`.

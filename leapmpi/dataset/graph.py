@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from leapmpi.dataset import format as names
@@ -20,6 +21,7 @@ from leapmpi.dataset.storage import (
     write_attributes,
 )
 from leapmpi.dataset.validation import validate
+from leapmpi.errors import DataError
 from leapmpi.files import written_aside
 
 __all__ = ["Graph", "content_uuid", "open_graph", "validate", "write_graph"]
@@ -36,6 +38,7 @@ _STRUCTURAL = (
     "feature_dim",
     "classes",
     "multilabel",
+    "has_split",
 )
 
 
@@ -104,6 +107,7 @@ def counts(graph: Graph) -> Attributes:
         "feature_dim": graph.feature_dim,
         "classes": graph.classes,
         "multilabel": graph.multilabel,
+        "has_split": graph.split is not None,
     }
 
 
@@ -115,6 +119,8 @@ def write_graph(path: Path | str, graph: Graph, *, overwrite: bool = False) -> N
     """
     validate(graph)
     uuid = content_uuid(graph)
+    if Path(path).is_dir():
+        raise DataError(f"{path} is a folder; name the graph file to write")
     own = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
         for name, array in graph.arrays().items():
@@ -135,21 +141,29 @@ def open_graph(path: Path | str) -> Graph:
     """
     path = Path(path)
     with opened(path, names.GRAPH_FORMAT) as (file, found):
-        n, m, width, classes = (required(found, k, int, path) for k in ("vertices", "edges", "feature_dim", "classes"))
-        multilabel = required(found, "multilabel", bool, path)
+        n, m = (required(found, name, int, path) for name in ("vertices", "edges"))
 
-        def optional(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray | None:
-            return map_array(file, path, name, dtypes, shape) if name in file else None
+        def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+            return map_array(file, path, name, dtypes, shape)
 
-        label_dtype, label_shape = ("<f4", (n, classes)) if multilabel else ("<i8", (n,))
         return Graph(
-            indptr=map_array(file, path, names.INDPTR, ("<i8",), (n + 1,)),
-            indices=map_array(file, path, names.INDICES, (names.index_dtype(n),), (m,)),
-            original_id=map_array(file, path, names.ORIGINAL_ID, ("<i8",), (n,)),
-            split=optional(names.SPLIT, ("|i1",), (n,)),
-            labels=optional(names.LABELS, (label_dtype,), label_shape),
-            features=optional(names.FEATURES, ("<f4", "<f2"), (n, width)),
-            classes=classes,
+            indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
+            indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
+            original_id=mapped(names.ORIGINAL_ID, ("<i8",), (n,)),
+            **map_vertex_data(file, path, found, n),
+            classes=required(found, "classes", int, path),
             attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
             uuid=required(found, names.GRAPH_UUID, str, path),
         )
+
+
+def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, np.ndarray | None]:
+    """Features, labels and split of the `rows` vertices in `file`, as its attributes `found` announce them."""
+    width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
+    multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
+    label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
+    return {
+        "features": map_array(file, path, names.FEATURES, ("<f4", "<f2"), (rows, width)) if width else None,
+        "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
+        "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
+    }

@@ -7,7 +7,9 @@ against the file before anything is mapped or allocated. No HDF5 handle stays op
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -76,8 +78,11 @@ def new_file(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "x", libver=("v108", "v108"), locking=False) as file:
             yield file
-    except RuntimeError as error:
-        raise OSError(str(error)) from error
+    except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None):
+            raise
+        cause = re.search(r"errno = (\d+)", str(error))
+        raise OSError(int(cause[1]) if cause else errno.EIO, str(error)) from error
 
 
 def write_array(file: h5py.File, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:

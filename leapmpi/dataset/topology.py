@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.partitioned import Dataset
 
 
 @dataclass(frozen=True)
@@ -43,3 +45,38 @@ class Topology:
 def from_graph(graph: Graph) -> Topology:
     """The topology of an unpartitioned graph, in its own numbering; shares the graph's arrays."""
     return Topology(graph.indptr, graph.indices, graph.original_id)
+
+
+def empty_topology(dataset: Dataset) -> Topology:
+    """Private, unfilled arrays for the topology of `dataset`; the loader may use shared ones of this kind instead."""
+    n, m = dataset.vertices, dataset.edges
+    return Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
+
+
+def fill_topology(
+    dataset: Dataset, part: int, indptr_out: np.ndarray, indices_out: np.ndarray, original_id_out: np.ndarray
+) -> None:
+    """Write the piece of part `part` into the arrays of the whole graph; different parts touch different elements.
+
+    indptr_out: int64[n+1] (element 0 is written with part 0); indices_out: int32|int64[m]; original_id_out: int64[n].
+    The digests of the topology are checked, so that the arrays may be walked without further checks.
+
+    Raises DataError when the part is missing or damaged.
+    """
+    piece = dataset.part(part)
+    piece.check_digests(features=False)
+    first, last = dataset.offsets[part], dataset.offsets[part + 1]
+    edge_first, edge_last = dataset.edge_offsets[part], dataset.edge_offsets[part + 1]
+    if part == 0:
+        indptr_out[0] = 0
+    indptr_out[first + 1 : last + 1] = piece.indptr[1:] + edge_first
+    indices_out[edge_first:edge_last] = piece.indices
+    original_id_out[first:last] = piece.original_id
+
+
+def load_topology(dataset: Dataset) -> Topology:
+    """The whole topology of `dataset` in private memory. Raises DataError when a part is missing or damaged."""
+    topology = empty_topology(dataset)
+    for part in range(dataset.parts):
+        fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
+    return topology

@@ -39,7 +39,11 @@ def check_shapes(graph: Graph, where: str) -> None:
     _expect(graph.indptr, ("<i8",), (n + 1,), where, names.INDPTR)
     _expect(graph.indices, (names.index_dtype(n),), (graph.edges,), where, names.INDICES)
     _expect(graph.original_id, ("<i8",), (n,), where, names.ORIGINAL_ID)
+    if (graph.labels is None) != (graph.classes == 0):
+        raise DataError(f"{where}: classes is {graph.classes}; it must be 0 without labels and at least 1 with labels")
     if graph.features is not None:
+        if graph.features.ndim != 2 or graph.features.shape[1] == 0:
+            raise DataError(f"{where}: {names.FEATURES} has shape {graph.features.shape}, expected rows with columns")
         _expect(graph.features, ("<f4", "<f2"), (n, graph.features.shape[-1]), where, names.FEATURES)
     if graph.split is not None:
         _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)

@@ -1,0 +1,195 @@
+"""The partitioned dataset: a folder with `dataset.h5` and one file per part, as its readers see it.
+
+Vertices are renumbered so that a part is one contiguous range: the home of a vertex is a search in `offsets`.
+Within a part vertices ascend by original id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.dataset import format as names
+from leapmpi.dataset.graph import map_vertex_data
+from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, required
+from leapmpi.dataset.writing import write_dataset
+from leapmpi.errors import DataError
+
+__all__ = ["Dataset", "Part", "Splits", "open_dataset", "write_dataset"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part with n_p vertices, its arrays mapped read-only from its file.
+
+    indptr: int64[n_p+1] from 0; indices: renumbered ids of in-neighbours by ascending original id; original_id:
+    int64[n_p]; features, labels and split as in Graph, None where the dataset has none.
+    """
+
+    number: int
+    path: Path
+    indptr: np.ndarray
+    indices: np.ndarray
+    original_id: np.ndarray
+    features: np.ndarray | None
+    labels: np.ndarray | None
+    split: np.ndarray | None
+
+    def check_digests(self, *, features: bool = True) -> None:
+        """Compare all arrays (the features only if asked) with their digests; DataError names what is damaged."""
+        arrays = {
+            names.INDPTR: self.indptr,
+            names.INDICES: self.indices,
+            names.ORIGINAL_ID: self.original_id,
+            names.LABELS: self.labels,
+            names.SPLIT: self.split,
+            names.FEATURES: self.features if features else None,
+        }
+        check_digest(self.path, names.PART_FORMAT, arrays)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Renumbered vertex ids int64 of each split, in ascending order of their ORIGINAL ids."""
+
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An open dataset of P parts; holds no open file.
+
+    offsets: int64[P+1], part p holds the renumbered vertices offsets[p] to offsets[p+1]; edge_offsets: int64[P+1],
+    the same for the in-edges of its vertices; attributes: all root attributes of dataset.h5.
+    """
+
+    folder: Path
+    attributes: Attributes
+    offsets: np.ndarray
+    edge_offsets: np.ndarray
+    splits: Splits
+
+    vertices = property(lambda self: self.attributes["vertices"], doc="Number of vertices.")
+    edges = property(lambda self: self.attributes["edges"], doc="Number of directed edges.")
+    parts = property(lambda self: self.attributes["parts"], doc="Number of parts P.")
+    feature_dim = property(lambda self: self.attributes["feature_dim"], doc="Features of a vertex, 0 without.")
+    classes = property(lambda self: self.attributes["classes"], doc="Classes, 0 without labels.")
+    multilabel = property(lambda self: self.attributes["multilabel"], doc="Whether a vertex may have several labels.")
+    has_split = property(lambda self: self.attributes["has_split"], doc="Whether there are splits at all.")
+    graph_uuid = property(lambda self: self.attributes[names.GRAPH_UUID], doc="Identity of the graph's content.")
+    uuid = property(lambda self: self.attributes[names.UUID], doc="Identity of content and partition.")
+
+    def part_path(self, part: int) -> Path:
+        """The file of part `part`."""
+        return self.folder / names.part_file_name(part)
+
+    def part(self, part: int) -> Part:
+        """Part `part` (0 to P-1) with its arrays mapped; sizes and identity are checked, contents are not.
+
+        Raises DataError when its file is missing, damaged, of another dataset, or of another size.
+        """
+        if not 0 <= part < self.parts:
+            raise DataError(f"{self.folder} has parts 0..{self.parts - 1}, there is no part {part}")
+        path = self.part_path(part)
+        rows = int(self.offsets[part + 1] - self.offsets[part])
+        edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
+        with opened(path, names.PART_FORMAT) as (file, found):
+            self._check_identity(path, found, part)
+            return Part(
+                number=part,
+                path=path,
+                indptr=map_array(file, path, names.INDPTR, ("<i8",), (rows + 1,)),
+                indices=map_array(file, path, names.INDICES, (names.index_dtype(self.vertices),), (edges,)),
+                original_id=map_array(file, path, names.ORIGINAL_ID, ("<i8",), (rows,)),
+                **map_vertex_data(file, path, self.attributes, rows),
+            )
+
+    def _check_identity(self, path: Path, found: Attributes, part: int) -> None:
+        if found.get(names.UUID) != self.uuid:
+            raise DataError(
+                f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "
+                f"{self.uuid}); put the right file there or partition again"
+            )
+        if found.get("part") != part:
+            raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
+
+    def describe(self) -> dict:
+        """What `info` shows: all attributes, the sizes of the splits, and a list of what each part holds."""
+        per_split = {
+            name: np.histogram(getattr(self.splits, name), self.offsets)[0].tolist()
+            for name in ("train", "val", "test")
+        }
+        parts = [
+            {
+                "part": p,
+                "file": names.part_file_name(p),
+                "bytes": self.part_path(p).stat().st_size,
+                "vertices": int(self.offsets[p + 1] - self.offsets[p]),
+                "edges": int(self.edge_offsets[p + 1] - self.edge_offsets[p]),
+                **{name: per_part[p] for name, per_part in per_split.items()},
+            }
+            for p in range(self.parts)
+        ]
+        sizes = {name: len(getattr(self.splits, name)) for name in per_split}
+        return {**self.attributes, "splits": sizes, "part_list": parts}
+
+
+def open_dataset(folder: Path | str) -> Dataset:
+    """Open the dataset in `folder`; everything in dataset.h5 is checked, part files must exist.
+
+    Raises DataError when the folder, dataset.h5 or a part is missing, or dataset.h5 is foreign, truncated, damaged
+    or of an unknown version.
+    """
+    folder = Path(folder)
+    path = folder / names.DATASET_FILE
+    if folder.is_file():
+        raise DataError(
+            f"{folder} is a file, not a dataset folder; make one with leapmpi-prep partition {folder} DATA/"
+        )
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; make a dataset with leapmpi-prep partition")
+    if not path.is_file():
+        raise DataError(
+            f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
+        )
+    with opened(path, names.DATASET_FORMAT) as (file, found):
+        _check_attributes(found, path)
+        parts = found["parts"]
+        arrays = {
+            name: map_array(file, path, name, ("<i8",), (parts + 1,)) for name in (names.OFFSETS, names.EDGE_OFFSETS)
+        }
+        for name in names.SPLIT_NAMES.values():
+            key = f"{names.SPLITS}/{name}"
+            arrays[key] = map_array(file, path, key, ("<i8",), (required(found, name, int, path),))
+    check_digest(path, names.DATASET_FORMAT, arrays)
+    offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
+    _check_offsets(offsets, found["vertices"], 1, path, names.OFFSETS)
+    _check_offsets(edge_offsets, found["edges"], 0, path, names.EDGE_OFFSETS)
+    for ids in splits:
+        if len(ids) and (ids.min() < 0 or ids.max() >= found["vertices"]):
+            raise DataError(f"{path}: a split names a vertex outside 0..{found['vertices'] - 1}; partition again")
+    dataset = Dataset(folder, found, offsets, edge_offsets, Splits(*splits))
+    for part in range(parts):
+        if not dataset.part_path(part).is_file():
+            raise DataError(
+                f"{dataset.part_path(part)} is missing: the dataset has {parts} parts; copy it or partition again"
+            )
+    return dataset
+
+
+def _check_attributes(found: Attributes, path: Path) -> None:
+    for name in ("vertices", "edges", "feature_dim", "classes", "parts", "train", "val", "test"):
+        required(found, name, int, path)
+    for name in ("multilabel", "has_split"):
+        required(found, name, bool, path)
+    for name in (names.GRAPH_UUID, names.UUID):
+        required(found, name, str, path)
+
+
+def _check_offsets(offsets: np.ndarray, last: int, step: int, path: Path, name: str) -> None:
+    if offsets[0] != 0 or offsets[-1] != last or (np.diff(offsets) < step).any():
+        raise DataError(f"{path}: {name} does not ascend from 0 to {last}; partition again")

@@ -1,0 +1,129 @@
+"""Verify graph files and datasets: every value, order, count and digest, and the identity of the content.
+
+Values are checked before digests, because a wrong value can be named by row and a wrong digest cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.dataset import format as names
+from leapmpi.dataset.content import content_lanes, content_uuid, uuid_of
+from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.storage import check_digest, reading
+from leapmpi.dataset.validation import check_adjacency, check_ascending, check_finite, check_vertex_data, validate
+from leapmpi.dataset.writing import dataset_uuid
+from leapmpi.errors import DataError
+
+
+def verify_graph(path: Path | str) -> Graph:
+    """Open the graph file `path` and verify all of it; returns the graph.
+
+    Raises DataError naming file, array, row and value of the first fault.
+    """
+    path = Path(path)
+    graph = open_graph(path)
+    with reading(path):
+        validate(graph, str(path))
+        check_digest(path, names.GRAPH_FORMAT, graph.arrays())
+        _same_uuid(path, names.GRAPH_UUID, graph.uuid, content_uuid(graph))
+    return graph
+
+
+def verify(dataset: Dataset, *, parts: Iterable[int] | None = None, features: bool = True) -> None:
+    """Verify `dataset`, or only some of its `parts`; without `features` all but the features.
+
+    What concerns the parts together (each vertex once, splits, edge cut, uuids) is checked with all parts only,
+    and the content's uuid also needs the features.
+
+    Raises DataError naming file, array, row and value of the first fault.
+    """
+    chosen = range(dataset.parts) if parts is None else list(parts)
+    original_of = _original_ids(dataset)
+    lanes = np.zeros(2, np.uint64)
+    cut = 0
+    for number in chosen:
+        part = dataset.part(number)
+        with reading(part.path):
+            first = int(dataset.offsets[number])
+            _verify_part(part, dataset, original_of, first, features)
+            cut += _edges_out(part, first)
+            if features:
+                with np.errstate(over="ignore"):
+                    lanes += _lanes(part, original_of)
+    if parts is None:
+        _verify_whole(dataset, original_of, cut)
+    if parts is None and features:
+        counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
+        _same_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
+
+
+def _original_ids(dataset: Dataset) -> np.ndarray:
+    """The original ids int64[n] of all vertices; each part's are checked to ascend."""
+    ids = np.empty(dataset.vertices, np.int64)
+    for number in range(dataset.parts):
+        part = dataset.part(number)
+        with reading(part.path):
+            check_ascending(part.original_id, str(part.path), names.ORIGINAL_ID)
+            ids[dataset.offsets[number] : dataset.offsets[number + 1]] = part.original_id
+    return ids
+
+
+def _verify_part(part: Part, dataset: Dataset, original_of: np.ndarray, first: int, features: bool) -> None:
+    where = str(part.path)
+    check_adjacency(part.indptr, part.indices, original_of, first, where)
+    check_vertex_data(None, part.labels, part.split, dataset.classes, where)
+    if features and part.features is not None:
+        check_finite(part.features, where)
+    part.check_digests(features=features)
+    for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
+        _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
+
+
+def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: int, root: Path) -> None:
+    """Compare the members of one split in this part, by dataset.h5, with the codes in the part."""
+    here = members[(members >= first) & (members < first + len(part.original_id))] - first
+    listed = np.zeros(len(part.original_id), bool)
+    listed[here] = True
+    if len(here) != listed.sum():
+        raise DataError(f"{root}: {names.SPLITS}/{name} names a vertex of part {part.number} twice; partition again")
+    if len(wrong := np.flatnonzero(listed != (part.split == code))):
+        raise DataError(
+            f"{part.path}: {names.SPLIT}, row {wrong[0]} is {part.split[wrong[0]]}, but {root} "
+            f"{'lists' if listed[wrong[0]] else 'does not list'} the vertex in {names.SPLITS}/{name}; partition again"
+        )
+
+
+def _edges_out(part: Part, first: int) -> int:
+    """How many in-edges of the part come from other parts."""
+    inside = (part.indices >= first) & (part.indices < first + len(part.original_id))
+    return len(inside) - int(inside.sum())
+
+
+def _lanes(part: Part, original_of: np.ndarray) -> np.ndarray:
+    return content_lanes(
+        part.original_id, part.split, part.labels, part.features, part.indptr, part.indices, original_of
+    )
+
+
+def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
+    path = dataset.folder / names.DATASET_FILE
+    ids = np.sort(original_of)
+    if len(twice := np.flatnonzero(ids[1:] == ids[:-1])):
+        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {ids[twice[0]]} stands in two parts; partition again")
+    for name in names.SPLIT_NAMES.values():
+        members = original_of[getattr(dataset.splits, name)]
+        check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
+    stored = dataset.attributes.get("edge_cut", cut)
+    if stored != cut:
+        raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
+    _same_uuid(path, names.UUID, dataset.uuid, dataset_uuid(dataset.graph_uuid, dataset.offsets, original_of))
+
+
+def _same_uuid(path: Path, name: str, stored: str | None, found: str) -> None:
+    if stored != found:
+        raise DataError(f"{path}: attribute {name} is {stored}, but the content gives {found}; make it again")
