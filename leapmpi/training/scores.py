@@ -1,0 +1,109 @@
+"""How good predictions are: plain numpy metrics, most of them as counts that add up over batches and ranks.
+
+Vertices without a label (-1, or NaN in a column of multi-label data) do not count.
+Labels are int64[n] class numbers, or float32[n, C] of zeros and ones for multi-label data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.errors import ConfigError, nearest
+
+COUNTED = ("accuracy", "f1-micro")
+"""Metrics that are a function of summable counts."""
+
+METRICS = (*COUNTED, "roc-auc")
+
+
+def count(metric: str, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What `value` needs to know of some predictions; add the counts of several batches.
+
+    logits: float[n, C]. The predicted class is the largest logit, the first on ties; a multi-label column is
+    predicted when its logit is positive. A prediction made of NaN is wrong.
+    Returns int64[k]: for accuracy (right, all), where multi-label data counts each column of each vertex; for
+    f1-micro (true positives, false positives, false negatives, all).
+
+    Raises ConfigError for a metric that is not counted.
+    """
+    if metric not in COUNTED:
+        raise ConfigError(f"no counts for metric {metric!r}; {nearest(metric, COUNTED)}")
+    tp, fp, fn, right, total = _multi_label(logits, labels) if labels.ndim == 2 else _single_label(logits, labels)
+    return np.array([right, total] if metric == "accuracy" else [tp, fp, fn, total], np.int64)
+
+
+def value(metric: str, counts: np.ndarray) -> float:
+    """The metric in [0, 1] from summed counts; NaN when nothing was labelled.
+
+    f1-micro is 2 TP / (2 TP + FP + FN), and 0 when that denominator is.
+    """
+    counts = [int(c) for c in counts]
+    if counts[-1] == 0:
+        return float("nan")
+    if metric == "accuracy":
+        right, total = counts
+        return right / total
+    tp, fp, fn, _ = counts
+    return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0
+
+
+def _single_label(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, int, int]:
+    labelled = labels >= 0
+    logits, labels = logits[labelled], labels[labelled]
+    total = len(labels)
+    if not total:
+        return 0, 0, 0, 0, 0
+    predicted = logits.argmax(axis=1)
+    sound = ~np.isnan(logits[np.arange(total), predicted])  # argmax finds a NaN first
+    right = int(np.count_nonzero((predicted == labels) & sound))
+    return right, total - right, total - right, right, total
+
+
+def _multi_label(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, int, int]:
+    labelled = ~np.isnan(labels)
+    logits, truth = logits[labelled], labels[labelled] > 0.5
+    predicted = np.where(np.isnan(logits), ~truth, logits > 0)
+    tp = int(np.count_nonzero(truth & predicted))
+    fp = int(np.count_nonzero(~truth & predicted))
+    fn = int(np.count_nonzero(truth & ~predicted))
+    return tp, fp, fn, len(truth) - fp - fn, len(truth)
+
+
+def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The area under the ROC curve, exact, from average ranks on ties (Mann-Whitney).
+
+    int64[n] labels 0, 1 or -1: scores float[n], or logits float[n, 2] whose difference is the score.
+    float[n, C] multi-label: the mean over the columns that have both a positive and a negative.
+    NaN when no column has both, or a score is NaN.
+
+    Raises ConfigError when there are more than two classes.
+    """
+    if labels.ndim == 2:
+        columns = [_area(*_labelled(scores[:, c], labels[:, c])) for c in range(labels.shape[1])]
+        areas = [area for area in columns if area is not None]
+        return float(np.mean(areas)) if areas else float("nan")
+    if (labels.size and labels.max() > 1) or (scores.ndim == 2 and scores.shape[1] != 2):
+        raise ConfigError("metric 'roc-auc' needs two classes or multi-label data; use accuracy or f1-micro")
+    if scores.ndim == 2:
+        scores = scores[:, 1].astype(np.float64) - scores[:, 0]
+    area = _area(scores[labels >= 0], labels[labels >= 0] == 1)
+    return float("nan") if area is None else area
+
+
+def _labelled(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    known = ~np.isnan(labels)
+    return scores[known], labels[known] > 0.5
+
+
+def _area(scores: np.ndarray, positive: np.ndarray) -> float | None:
+    """The share of (positive, negative) pairs ranked rightly, ties half; None when a class is missing."""
+    positives = int(np.count_nonzero(positive))
+    negatives = len(positive) - positives
+    if not positives or not negatives:
+        return None
+    if np.isnan(scores).any():
+        return float("nan")
+    _, group, size = np.unique(scores, return_inverse=True, return_counts=True)
+    twice_rank = 2 * np.cumsum(size) - size + 1  # of each group of ties, counted from 1
+    twice_wins = int(twice_rank[group[positive]].sum()) - positives * (positives + 1)
+    return twice_wins / (2 * positives * negatives)
