@@ -1,0 +1,130 @@
+"""jobs/mpirun/local: messages, exit codes, signals, and nothing left behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch import PROJECT, child_environment, end_session, mpirun, session_members
+
+LOCAL = PROJECT / "jobs/mpirun/local"
+
+# Every rank is ready once all have met and rank 0 holds shared memory with the others; then it waits.
+WAITING_RANK = """
+import pathlib, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+window = MPI.Win.Allocate_shared(8000, 8, comm=comm)
+comm.barrier()
+pathlib.Path(sys.argv[1], f"ready-{comm.rank}").touch()
+time.sleep(60)
+"""
+
+
+def local(*arguments, **env):
+    environment = child_environment(env)
+    return subprocess.run([LOCAL, *arguments], env=environment, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("ranks", ["0", "-1", "four", "2.5", ""])
+def test_a_number_of_ranks_that_is_none_is_refused_in_one_sentence(ranks):
+    job = local(ranks, "true")
+    assert job.returncode == 2
+    assert job.stdout == ""
+    assert job.stderr == f"local: error: the number of ranks must be a positive whole number, not '{ranks}'\n"
+
+
+def test_without_a_command_it_shows_its_usage():
+    assert "usage: jobs/mpirun/local N COMMAND" in local("2").stderr
+
+
+def test_an_unknown_command_is_named(tmp_path):
+    job = mpirun(2, ["no-such-command"])
+    assert job.returncode == 2
+    assert "no command 'no-such-command'" in job.stderr
+
+
+def test_without_mpirun_it_says_how_to_get_one(tmp_path):
+    for tool in ["bash", "dirname", "env"]:
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    job = local("2", "env", LEAPMPI_ENV=str(tmp_path), PATH=str(tmp_path))
+    assert job.returncode == 2
+    assert "no mpirun found" in job.stderr
+    assert "jobs/environment" in job.stderr
+
+
+def test_more_ranks_than_cores_run_unbound_and_every_line_arrives():
+    code = "from mpi4py import MPI; import os; print(MPI.COMM_WORLD.allreduce(1), len(os.sched_getaffinity(0)))"
+    ranks = len(os.sched_getaffinity(0)) + 1
+    job = mpirun(ranks, [sys.executable, "-c", code])
+    assert job.returncode == 0, job.stderr
+    assert job.stdout.splitlines() == [f"{ranks} {ranks - 1}"] * ranks
+
+
+def test_the_exit_code_is_the_job_s():
+    assert mpirun(2, ["sh", "-c", "exit 7"]).returncode == 7
+
+
+def test_settings_of_the_user_stand():
+    job = mpirun(1, ["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"], env={"OMPI_MCA_mpi_yield_when_idle": "0"})
+    assert job.stdout.split() == ["0"]
+
+
+def start_waiting_job(folder, ranks=2):
+    """A job whose ranks wait, its temporary folder being `folder`; returns when all of them do."""
+    (folder / "rank.py").write_text(WAITING_RANK)
+    command = [LOCAL, str(ranks), sys.executable, folder / "rank.py", folder]
+    (folder / "tmp").mkdir()
+    environment = child_environment({"TMPDIR": str(folder / "tmp")})
+    job = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 30
+    while len(list(folder.glob("ready-*"))) < ranks:
+        assert time.monotonic() < deadline, "the ranks did not start"
+        assert job.poll() is None, "the job ended early"
+        time.sleep(0.05)
+    return job
+
+
+def left_behind(folder, job):
+    return [*(folder / "tmp").iterdir(), *Path("/dev/shm").glob(f"leapmpi-local.*.{job.pid}.*")]
+
+
+def ended(session, seconds=10):
+    deadline = time.monotonic() + seconds
+    while session_members(session) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not session_members(session)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_ranks_and_leaves_nothing(tmp_path, kind):
+    job = start_waiting_job(tmp_path)
+    try:
+        assert left_behind(tmp_path, job), "a running job has a folder for MPI's files"
+        job.send_signal(kind)
+        assert job.wait(timeout=15) != 0
+        assert ended(job.pid)
+        assert not left_behind(tmp_path, job)
+    finally:
+        end_session(job)
+
+
+def test_killed_outright_its_ranks_end_and_the_next_job_tidies_up(tmp_path):
+    if subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode:
+        pytest.skip("no setpriv with --pdeathsig")
+    job = start_waiting_job(tmp_path)
+    try:
+        job.kill()
+        job.wait()
+        assert ended(job.pid)
+        mpirun(1, ["true"], env={"TMPDIR": str(tmp_path / "tmp")})
+        assert not left_behind(tmp_path, job)
+    finally:
+        end_session(job)

@@ -1,0 +1,42 @@
+"""One rank of a parallel test run; all ranks run the same cases in the same order:
+
+    jobs/mpirun/local 3 python -m tests.parallel [PYTEST ARGUMENT...]
+
+The first failing case on any rank is reported by that rank and ends the job, since the others may wait for it. A case
+that takes more than CASE_TIMEOUT seconds ends it too, with the stack of every thread. With LEAPMPI_RANK_LOGS, a folder,
+rank K prints to rank-K.txt there. Exit codes are pytest's.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+CASE_TIMEOUT = 60
+
+
+def _print_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the cases on this rank; does not return on any rank when a case fails on one."""
+    if folder := os.environ.get("LEAPMPI_RANK_LOGS"):
+        _print_to(Path(folder, f"rank-{MPI.COMM_WORLD.rank}.txt"))
+    if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
+        arguments = [*arguments, str(Path(__file__).parent)]
+    # Ranks share a machine: no cache folder, whose files they would all write.
+    options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT}", "--timeout-method=thread"]
+    code = pytest.main([*options, *arguments])
+    if code:
+        sys.stdout.flush()
+        MPI.COMM_WORLD.Abort(int(code))
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
