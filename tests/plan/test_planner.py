@@ -1,0 +1,154 @@
+"""Planner and Schedule at 1 to 64 ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leapmpi.errors import ConfigError
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.planner import plan_leap, plan_pull
+from leapmpi.plan.schedule import Schedule
+
+
+@st.composite
+def problems(draw):
+    """(batch, rank_offsets): any number of ranks, uneven and empty homes, batches down to no root."""
+    ranks = draw(st.integers(1, 64))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = rng.integers(0, draw(st.sampled_from([2, 20])), ranks)
+    sizes[rng.integers(ranks)] += draw(st.integers(1, 50))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    size = draw(st.integers(0, min(int(offsets[-1]), 150)))
+    return rng.permutation(offsets[-1])[:size], offsets
+
+
+def model_slices(batch, ranks):
+    """The slice of each root, by the plain definition: slice d starts at d * size // ranks."""
+    return {
+        int(root): d for d in range(ranks) for root in batch[d * len(batch) // ranks : (d + 1) * len(batch) // ranks]
+    }
+
+
+def each_cell(schedule):
+    for rank in range(schedule.ranks):
+        for step in range(schedule.time_steps):
+            yield rank, step, schedule.cell(rank, step).tolist()
+
+
+@settings(derandomize=True)
+@given(problems(), st.booleans())
+def test_leap_trains_each_root_once_at_home_for_the_right_model(problem, ring):
+    batch, offsets = problem
+    ranks = len(offsets) - 1
+    schedule = plan_leap(batch, offsets, ranks if ring else 1, epoch=3, iteration=5)
+    assert (schedule.ranks, schedule.time_steps) == (ranks, ranks if ring else 1)
+    assert (schedule.epoch, schedule.iteration, schedule.batch_size) == (3, 5, len(batch))
+    assert sorted(schedule.roots.tolist()) == sorted(batch.tolist())
+    position = {int(root): i for i, root in enumerate(batch)}
+    slices = model_slices(batch, ranks)
+    for rank, step, roots in each_cell(schedule):
+        assert (home_of(np.array(roots, np.int64), offsets) == rank).all()
+        assert [position[root] for root in roots] == sorted(position[root] for root in roots)
+        assert schedule.model_of(rank, step) == (rank + step) % ranks
+        if ring and ranks > 1:
+            assert all(slices[root] == (rank + step) % ranks for root in roots)
+
+
+@settings(derandomize=True)
+@given(problems())
+def test_in_the_ring_every_model_is_on_one_rank_per_step_and_moves_to_the_neighbour(problem):
+    batch, offsets = problem
+    ranks = len(offsets) - 1
+    model = plan_leap(batch, offsets, ranks).model.reshape(ranks, ranks)
+    for step in range(ranks):
+        assert sorted(model[:, step].tolist()) == list(range(ranks))
+    for step in range(ranks - 1):
+        assert (model[:, step + 1] == np.roll(model[:, step], -1)).all()
+
+
+@settings(derandomize=True)
+@given(st.integers(1, 64), st.integers(0, 200))
+def test_pull_deals_consecutive_slices_that_differ_by_one_at_most(ranks, size):
+    batch = np.random.default_rng(size).permutation(1000)[:size]
+    schedule = plan_pull(batch, ranks, epoch=1, iteration=2)
+    assert schedule.roots.tolist() == batch.tolist()
+    loads = schedule.loads()
+    assert loads.shape == (ranks, 1)
+    assert loads.max() - loads.min() <= 1
+    assert [schedule.model_of(rank, 0) for rank in range(ranks)] == list(range(ranks))
+
+
+def test_a_ring_of_two_ranks_by_hand():
+    schedule = plan_leap(np.array([7, 1, 2, 9, 8]), np.array([0, 5, 10]), 2)
+    cells = {(rank, step): roots for rank, step, roots in each_cell(schedule)}
+    # slices: model 0 trains 7, 1; model 1 trains 2, 9, 8. Home 0: 1, 2; home 1: 7, 9, 8.
+    assert cells == {(0, 0): [1], (0, 1): [2], (1, 0): [9, 8], (1, 1): [7]}
+    assert schedule.loads().tolist() == [[1, 1], [2, 1]]
+    assert schedule.rank_roots(1).tolist() == [9, 8, 7]
+
+
+@pytest.mark.parametrize("time_steps", [0, 2, 3, 5, -1])
+def test_other_time_steps_are_refused(time_steps):
+    with pytest.raises(ConfigError, match="--time-steps must be 1 or the number of ranks"):
+        plan_leap(np.arange(3), np.array([0, 1, 2, 3, 4]), time_steps)
+
+
+@pytest.mark.parametrize("root", [-1, 4])
+def test_roots_outside_the_graph_are_refused(root):
+    with pytest.raises(ValueError, match="roots must lie in"):
+        plan_leap(np.array([0, root]), np.array([0, 2, 4]), 1)
+
+
+def test_cells_outside_the_schedule_are_refused():
+    schedule = plan_pull(np.arange(4), 2)
+    for rank, step in [(2, 0), (0, 1), (-1, 0)]:
+        with pytest.raises(IndexError, match="no cell"):
+            schedule.cell(rank, step)
+
+
+@settings(derandomize=True)
+@given(problems(), st.booleans())
+def test_a_buffer_gives_the_schedule_back(problem, ring):
+    batch, offsets = problem
+    schedule = plan_leap(batch, offsets, len(offsets) - 1 if ring else 1, epoch=2, iteration=9)
+    buffer = schedule.to_buffer()
+    assert buffer.dtype == np.int64
+    assert buffer.ndim == 1
+    same = Schedule.from_buffer(buffer)
+    for name in ("epoch", "iteration", "ranks", "time_steps"):
+        assert getattr(same, name) == getattr(schedule, name)
+    for name in ("roots", "cell_indptr", "model"):
+        assert getattr(same, name).tolist() == getattr(schedule, name).tolist()
+
+
+def test_damage_anywhere_in_a_buffer_is_refused():
+    buffer = plan_leap(np.array([7, 1, 2, 9, 8]), np.array([0, 5, 10]), 2).to_buffer()
+    for word in range(len(buffer)):
+        damaged = buffer.copy()
+        damaged[word] ^= 4
+        with pytest.raises(ValueError, match="schedule"):
+            Schedule.from_buffer(damaged)
+    for length in (0, 1, len(buffer) - 1):
+        with pytest.raises(ValueError, match="schedule"):
+            Schedule.from_buffer(buffer[:length])
+    for foreign in (np.append(buffer, 0), buffer.astype(np.int32), buffer.reshape(1, -1), np.zeros(40, np.int64)):
+        with pytest.raises(ValueError, match="schedule"):
+            Schedule.from_buffer(foreign)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cell_indptr", "model"),
+    [
+        (2, [0, 2, 1], [0, 1]),
+        (2, [1, 1, 2], [0, 1]),
+        (2, [0, 1, 1], [0, 1]),
+        (2, [0, 1, 2], [0, 2]),
+        (2, [0, 1, 2], [-1, 0]),
+        (3, [0, 1, 2], [0, 1]),
+    ],
+)
+def test_a_whole_buffer_with_an_impossible_schedule_is_refused(ranks, cell_indptr, model):
+    wrong = Schedule(0, 0, ranks, 1, np.arange(2), np.array(cell_indptr), np.array(model))
+    with pytest.raises(ValueError, match="schedule"):
+        Schedule.from_buffer(wrong.to_buffer())
