@@ -1,0 +1,44 @@
+"""The graph formats that `leapmpi-prep import` reads: one module each, found by its file name.
+
+A source module has
+    SUMMARY: str                                      one line for messages and help
+    OPTIONS: frozenset[str]                           the fields of ReadOptions that it takes
+    can_read(path: Path) -> bool                      a cheap look; formats exclude each other
+    read(path: Path, options: ReadOptions) -> RawGraph
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leapmpi.errors import DataError
+from leapmpi.registry import Registry
+
+SOURCES = Registry("format", "data_prep.sources")
+
+
+def formats_of(path: Path) -> list[str]:
+    """Names of the formats whose source can read `path`."""
+    return [name for name in SOURCES.names() if SOURCES.load(name).can_read(path)]
+
+
+def locate(path: Path) -> tuple[str, Path]:
+    """The format of `path`, and the file or folder to read: a folder with a single graph file in it stands for that file.
+
+    Raises DataError, listing the formats, when no format or more than one fits.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
+    found = [(name, path) for name in formats_of(path)]
+    inside = sorted(path.iterdir()) if path.is_dir() and not found else []
+    nested = [(name, entry) for entry in inside for name in formats_of(entry)]
+    files = [(name, entry) for name, entry in nested if entry.is_file()]
+    if not found and len(files) == 1:
+        return files[0]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{path} fits several formats ({', '.join(name for name, _ in found)}); say which by --format")
+    known = "; ".join(f"{name} ({SOURCES.load(name).SUMMARY})" for name in SOURCES.names())
+    hint = f"; inside it, {nested[0][1]} looks like {nested[0][0]}: name that instead" if nested else ""
+    raise DataError(f"{path} is in no format that is known{hint}; the formats are: {known}")

@@ -1,0 +1,67 @@
+"""One array from one file: .npy, a text table, or a sparse matrix in .npz as scipy.sparse.save_npz writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.npz_file import NpzFile
+from data_prep.raw_graph import SparseRows
+from data_prep.text_tables import is_text_table, read_numbers
+from leapmpi.errors import DataError
+
+
+def existing(path: Path) -> Path:
+    """`path` again. Raises DataError when nothing is there."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    return path
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array in the .npy file `path`. Raises DataError when it is damaged or holds Python objects."""
+    try:
+        return np.load(existing(path), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        if "Object arrays" in str(error):
+            raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
+        raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
+
+
+def read_features(path: Path) -> np.ndarray | SparseRows:
+    """Features [n, F] from `path`. Raises DataError when its kind is unknown or it is damaged."""
+    if path.suffix == ".npz":
+        return _scipy_npz(path)
+    return _read(path, np.float32, ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt")
+
+
+def read_labels(path: Path) -> np.ndarray:
+    """Labels [n] or [n, C] from `path`; one-column tables become [n]. Raises DataError as `read_features`."""
+    return _read(path, np.float64, ".npy, .csv, .tsv or .txt")
+
+
+def read_ids(path: Path) -> np.ndarray:
+    """Vertex ids [k], or a bool mask [n] if an .npy file holds one. Raises DataError as `read_features`."""
+    found = _read(path, np.int64, ".npy, .csv, .tsv or .txt")
+    return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
+
+
+def _read(path: Path, dtype: type, kinds: str) -> np.ndarray:
+    if path.suffix == ".npy":
+        return read_npy(path)
+    if is_text_table(path):
+        return read_numbers(existing(path), dtype)
+    existing(path)
+    raise DataError(f"{path}: unknown kind of file; expected {kinds}")
+
+
+def _scipy_npz(path: Path) -> SparseRows:
+    file = NpzFile(existing(path))
+    if "format" not in file.names:
+        raise DataError(f"{path} is no matrix saved by scipy.sparse.save_npz (it has no array 'format')")
+    kind = file.read("format").item()
+    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if kind not in ("csr", "csc", "coo"):
+        raise DataError(f"{path} holds a sparse matrix in {kind!r} form; csr, csc and coo are read")
+    return file.sparse("", kind)

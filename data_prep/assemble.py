@@ -1,0 +1,112 @@
+"""From what a source read to a Graph: adjacency, features, labels, splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep import adjacency as adjacencies
+from data_prep.adjacency import Adjacency
+from data_prep.raw_graph import SPLIT_NAMES, RawGraph
+from data_prep.splits import SplitRule, codes_of, draw, read_folder
+from data_prep.summary import Summary
+from data_prep.vertex_data import Labels, make_features, make_labels
+from leapmpi.dataset.graph import Graph
+from leapmpi.errors import DataError
+
+
+@dataclass(frozen=True)
+class AssemblyOptions:
+    """Flags that concern the cleaning, the same for every source."""
+
+    splits: SplitRule
+    seed: int = 0
+    directed: bool = False
+    largest_component: bool = False
+    normalise: str = "none"
+    feature_dtype: str = "float32"
+    classes: int | None = None
+
+
+def make_graph(raw: RawGraph, options: AssemblyOptions, where: str) -> tuple[Graph, Summary]:
+    """The cleaned Graph of `raw`, and its Summary. `where` opens the messages about features, labels and splits.
+
+    Raises DataError for the first fault of the source.
+    """
+    if raw.vertices < 1:
+        raise DataError(f"{where} has no vertices")
+    adjacency, counts = adjacencies.build(raw.edges, raw.vertices, directed=options.directed, name=raw.edges_name)
+    root = adjacencies.components(adjacency)
+    size = np.bincount(root, minlength=raw.vertices)
+    labels = None
+    if raw.labels is not None:
+        labels = make_labels(raw.labels, raw.vertices, options.classes or raw.classes, where)
+    features = None
+    if raw.features is not None:
+        features = make_features(raw.features, raw.vertices, options.feature_dtype, options.normalise, where)
+    notes = raw.notes + (labels.notes if labels else [])
+    codes = _given_codes(raw, options.splits, labels, where)
+    keep = root == size.argmax() if options.largest_component else np.ones(raw.vertices, bool)
+    if not keep.all():
+        notes += _lost_members(codes, keep)
+        adjacency = adjacencies.induced(adjacency, keep)
+        features = None if features is None else features[keep]
+        labels = labels and Labels(labels.values[keep], labels.classes, [])
+        codes = None if codes is None else codes[keep]
+    if options.splits.kind in ("random", "per-class"):
+        codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
+    summary = Summary(counts, raw.vertices, int((size > 0).sum()), int(size.max()), int((size == 1).sum()), notes)
+    return _graph(adjacency, features, labels, codes, np.flatnonzero(keep), raw, options), summary
+
+
+def _given_codes(raw: RawGraph, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
+    """Split codes in the source's numbering, for splits that are given and not drawn."""
+    values = labels and labels.values
+    if rule.kind == "source" and raw.splits:
+        return codes_of(raw.splits, raw.vertices, values, where)
+    if rule.kind == "folder":
+        return codes_of(read_folder(rule.folder), raw.vertices, values, str(rule.folder))
+    return None
+
+
+def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
+    if codes is None:
+        return []
+    before, after = (np.bincount(some, minlength=4)[1:] for some in (codes, codes[keep]))
+    for name, kept, had in zip(SPLIT_NAMES, after, before, strict=True):
+        if had and not kept:
+            raise DataError(f"--largest-component: no vertex of the {name} split lies in the largest component")
+    lost = [f"{had - kept:,} {name}" for name, had, kept in zip(SPLIT_NAMES, before, after, strict=True) if had > kept]
+    return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
+
+
+def _graph(
+    adjacency: Adjacency,
+    features: np.ndarray | None,
+    labels: Labels | None,
+    codes: np.ndarray | None,
+    original_id: np.ndarray,
+    raw: RawGraph,
+    options: AssemblyOptions,
+) -> Graph:
+    rule = options.splits
+    drawn = rule.kind in ("random", "per-class")
+    attributes = {
+        "directed": options.directed,
+        "feature_normalisation": options.normalise if features is not None else "none",
+        "largest_component": options.largest_component,
+        "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
+    }
+    if drawn:
+        attributes["split_seed"] = options.seed
+    return Graph(
+        indptr=adjacency.indptr,
+        indices=adjacency.indices,
+        features=features,
+        labels=labels and labels.values,
+        split=codes,
+        original_id=original_id.astype(np.int64),
+        classes=labels.classes if labels else 0,
+        attributes=attributes,
+    )

@@ -1,0 +1,88 @@
+"""`leapmpi-prep import SOURCE GRAPH`: any supported source becomes one checked graph file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from data_prep.arguments import number_between
+from leapmpi.errors import ConfigError, DataError
+
+HELP = "read a graph from any supported source into one checked graph file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `import`."""
+    positive = number_between(1)
+    add = parser.add_argument
+    add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
+    add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
+    add("--format", metavar="NAME", help="format of SOURCE; detected unless given (see data_prep/README.md)")
+    add("--splits", metavar="RULE", default="source", help="source, a folder with train-idx.npy, val-idx.npy and test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30")  # fmt: skip # noqa: E501
+    add("--split-index", type=number_between(0), metavar="K", help="which of the source's own splits to take, from 0")
+    add("--seed", type=number_between(0), default=0, metavar="S", help="seed of random and per-class splits")
+    add("--largest-component", action="store_true", help="keep the largest connected component only")
+    add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
+    add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
+    add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
+    add("--features", type=Path, metavar="FILE", help="features for an edge list: .npy, .npz (scipy), .csv")
+    add("--labels", type=Path, metavar="FILE", help="labels for an edge list: .npy, .csv; -1 is unlabelled")
+    add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
+    add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
+    add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
+    from data_prep.assemble import AssemblyOptions, make_graph
+    from data_prep.output import check_output, write
+    from data_prep.splits import parse_rule
+
+    check_output(arguments.graph, arguments.overwrite)
+    options = AssemblyOptions(
+        splits=parse_rule(arguments.splits),
+        seed=arguments.seed,
+        directed=arguments.directed,
+        largest_component=arguments.largest_component,
+        normalise=arguments.normalize_features,
+        feature_dtype=arguments.feature_dtype,
+        classes=arguments.classes,
+    )
+    name, path, raw = _read(arguments)
+    graph, summary = make_graph(raw, options, str(path))
+    del raw  # the largest thing in memory besides the graph itself
+    graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
+    write(arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite)
+    return 0
+
+
+def _read(arguments: argparse.Namespace):
+    """The name of the format, the path it was found at, and the RawGraph."""
+    from data_prep.raw_graph import ReadOptions
+    from data_prep.sources import SOURCES, locate
+
+    if arguments.format:
+        source = SOURCES.load(arguments.format)
+        name, path = arguments.format, _within(arguments.source, source)
+    else:
+        name, path = locate(arguments.source)
+        source = SOURCES.load(name)
+    for option in ("split_index", "features", "labels", "vertices"):
+        if getattr(arguments, option) is not None and option not in source.OPTIONS:
+            raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
+    given = {option: getattr(arguments, option) for option in source.OPTIONS}
+    return name, path, source.read(path, ReadOptions(**given))
+
+
+def _within(path: Path, source) -> Path:
+    """`path`, or the only file in the folder `path` that `source` can read."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
+    if path.is_dir() and not source.can_read(path):
+        files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and source.can_read(entry)]
+        if len(files) != 1:
+            raise DataError(
+                f"{path} is a folder with {len(files)} files of that format; name one file ({source.SUMMARY})"
+            )
+        return files[0]
+    return path

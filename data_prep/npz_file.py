@@ -1,0 +1,92 @@
+"""One .npz archive, read array by array, with messages instead of tracebacks and pickles that cannot run anything."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.pickles import load_pickle, sparse_from_parts
+from data_prep.raw_graph import SparseRows
+from leapmpi.errors import DataError
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError)
+
+
+def npz_names(path: Path) -> frozenset[str]:
+    """Names of the arrays in the archive at `path`; empty when it is no readable archive (for format detection)."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+    except (OSError, *_DAMAGE):
+        return frozenset()
+
+
+class NpzFile:
+    """The arrays of one archive, each read when asked for.
+
+    Raises DataError when the file is no zip archive or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
+        except _DAMAGE as error:
+            raise DataError(f"{path} is truncated or not an .npz archive ({error})") from error
+
+    def label(self, name: str) -> str:
+        """How messages call the array `name`."""
+        return f"{self.path}: array {name!r}"
+
+    def read(self, name: str) -> np.ndarray | SparseRows:
+        """The array `name`; a pickled scipy matrix comes as SparseRows.
+
+        Raises DataError when it is missing, damaged, or pickles anything but arrays and matrices.
+        """
+        if name not in self.names:
+            raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return self._read_member(archive, f"{name}.npy", self.label(name))
+        except (*_DAMAGE, KeyError) as error:
+            raise DataError(f"{self.label(name)} is truncated or damaged ({error})") from error
+
+    def array(self, name: str) -> np.ndarray:
+        """Like `read`, for arrays that must be dense numbers."""
+        found = self.read(name)
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise DataError(f"{self.label(name)} must be an array of numbers")
+        return found
+
+    def number(self, name: str) -> int:
+        """The array `name` as one whole number."""
+        found = self.array(name)
+        if found.size != 1:
+            raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
+        return int(found.reshape(-1)[0])
+
+    def first(self, *names: str) -> str | None:
+        """The first of `names` that the archive holds, or None."""
+        return next((name for name in names if name in self.names), None)
+
+    def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
+        """The sparse matrix kept in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
+        keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
+        return sparse_from_parts(kind, {key: self.array(prefix + key) for key in keys}, f"{self.path}: {prefix}*")
+
+    @staticmethod
+    def _read_member(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            header = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }.get(version)
+            if header and header(file)[2].hasobject:
+                return load_pickle(file, name)
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)

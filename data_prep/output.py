@@ -1,0 +1,29 @@
+"""The last step of `import` and `synth`: the graph file, written whole or not at all, and the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.summary import Summary, table
+from leapmpi.dataset.graph import Graph, write_graph
+from leapmpi.errors import DataError
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Raise DataError when `path` cannot become a graph file: before minutes of work, rather than after."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the graph file to write, e.g. {path / 'graph.h5'}")
+    if path.exists() and not overwrite:
+        raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
+
+
+def write(path: Path, graph: Graph, summary: Summary, source: str, *, overwrite: bool) -> None:
+    """Write `graph` to `path` and print the table under a line that names `source`.
+
+    Raises DataError when the graph has a fault, ResourceError when the disk is full.
+    """
+    write_graph(path, graph, overwrite=overwrite)
+    print(source)
+    print(table(graph, summary, path))

@@ -1,0 +1,132 @@
+"""What a source hands over: a graph as it was found, before any cleaning.
+
+`RawGraph` is the contract between `data_prep.sources` and the cleaning that follows; `ReadOptions` is what a user may
+tell a source; `SparseRows` holds sparse features without scipy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.errors import DataError
+
+SPLIT_NAMES = ("train", "val", "test")
+_DENSE_ROWS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Flags of `leapmpi-prep import` that a source may accept; each source lists the ones it does in its `OPTIONS`."""
+
+    split_index: int | None = None
+    features: Path | None = None
+    labels: Path | None = None
+    vertices: int | None = None
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A sparse matrix in compressed rows; entries that occur twice are added up.
+
+    indptr int64[rows + 1], indices int64[k] (columns), data [k], shape (rows, columns).
+    """
+
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+    @classmethod
+    def from_triplets(cls, row: np.ndarray, column: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> SparseRows:
+        """Compress entries given in any order; `row` must lie in 0 ... shape[0] - 1."""
+        order = np.argsort(row, kind="stable")
+        indptr = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=shape[0]), out=indptr[1:])
+        return cls(shape, indptr, column[order], data[order])
+
+    def check(self, name: str) -> SparseRows:
+        """Return self. Raises DataError, naming the matrix `name`, when the arrays contradict each other."""
+        check_compressed(self.indptr, len(self.indices), self.shape[0], name)
+        if len(self.data) != len(self.indices):
+            raise DataError(f"{name}: {len(self.indices):,} column indices but {len(self.data):,} values")
+        bad = (self.indices < 0) | (self.indices >= self.shape[1])
+        if bad.any():
+            at = int(np.argmax(bad))
+            row = int(np.searchsorted(self.indptr, at, "right")) - 1
+            raise DataError(f"{name}: row {row} names column {self.indices[at]}, outside 0 ... {self.shape[1] - 1}")
+        return self
+
+    def dense(self, dtype: np.dtype) -> np.ndarray:
+        """The same matrix as a C-ordered array of `dtype`, filled in slices of rows to keep temporaries small."""
+        out = np.zeros(self.shape, dtype)
+        for start in range(0, self.shape[0], _DENSE_ROWS_AT_ONCE):
+            stop = min(start + _DENSE_ROWS_AT_ONCE, self.shape[0])
+            low, high = self.indptr[start], self.indptr[stop]
+            row = np.repeat(np.arange(start, stop), np.diff(self.indptr[start : stop + 1]))
+            np.add.at(out, (row, self.indices[low:high]), self.data[low:high].astype(dtype))
+        return out
+
+
+@dataclass
+class RawGraph:
+    """A graph as read. Nothing in it is trusted yet.
+
+    vertices: number of vertices n.
+    edges: int64[2, E], row 0 the source and row 1 the destination of each edge, as found.
+    features: [n, F] array, SparseRows or None.
+    labels: [n] or [n, C] array or None; -1 or NaN is unlabelled.
+    splits: any of "train", "val", "test" -> vertex ids or bool[n], or None.
+    classes: number of classes if the source states it.
+    edges_name: what messages call the edges, e.g. "cora.npz: array 'edges'".
+    split_origin: where the splits come from, for the table.
+    notes: sentences for the user about choices made while reading.
+    """
+
+    vertices: int
+    edges: np.ndarray
+    features: np.ndarray | SparseRows | None = None
+    labels: np.ndarray | None = None
+    splits: dict[str, np.ndarray] | None = None
+    classes: int | None = None
+    edges_name: str = "edges"
+    split_origin: str = "source"
+    notes: list[str] = field(default_factory=list)
+
+
+def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
+    """`array` as int64. Raises DataError when its type is not an integer one."""
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> None:
+    """Raise DataError unless `indptr` cuts `entries` entries into `rows` rows."""
+    if indptr.shape != (rows + 1,):
+        raise DataError(f"{name}: indptr has shape {indptr.shape}, but {rows:,} rows need {rows + 1:,} entries")
+    if indptr[0] != 0 or indptr[-1] != entries:
+        raise DataError(f"{name}: indptr runs from {indptr[0]} to {indptr[-1]}, but there are {entries:,} indices")
+    falls = np.flatnonzero(np.diff(indptr) < 0)
+    if len(falls):
+        row = int(falls[0])
+        raise DataError(f"{name}: indptr falls from {indptr[row]} to {indptr[row + 1]} at row {row}; it must not fall")
+
+
+def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> np.ndarray:
+    """Edges int64[2, E] of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
+
+    Raises DataError when the arrays do not fit together.
+    """
+    indptr = whole_numbers(indptr, f"{name}: indptr")
+    indices = whole_numbers(indices, f"{name}: indices")
+    if indptr.ndim != 1 or len(indptr) == 0 or indices.ndim != 1:
+        raise DataError(f"{name}: indptr and indices must be one-dimensional, and indptr not empty")
+    check_compressed(indptr, len(indices), len(indptr) - 1, name)
+    edges = np.empty((2, len(indices)), np.int64)
+    row, column = (0, 1) if rows_are == "source" else (1, 0)
+    edges[row] = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    edges[column] = indices
+    return edges

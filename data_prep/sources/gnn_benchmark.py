@@ -1,0 +1,41 @@
+"""The .npz layout of gnn-benchmark (Shchur et al., arXiv:1811.05868): raw parts of CSR matrices, without pickles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_prep.npz_file import NpzFile, npz_names
+from data_prep.raw_graph import RawGraph, ReadOptions, edges_of_rows
+from leapmpi.errors import DataError
+
+SUMMARY = ".npz of gnn-benchmark: adj_data, adj_indices, adj_indptr, attr_*, labels"
+OPTIONS: frozenset[str] = frozenset()
+
+# The project has used two spellings.
+_ADJACENCY = ("adj_", "adj_matrix.")
+_FEATURES = ("attr_", "attr_matrix.")
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is an .npz with the parts of an adjacency matrix."""
+    return path.suffix == ".npz" and any(f"{prefix}indptr" in npz_names(path) for prefix in _ADJACENCY)
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits.
+
+    Raises DataError when an array is missing, damaged or of the wrong shape.
+    """
+    file = NpzFile(path)
+    prefix = next((prefix for prefix in _ADJACENCY if f"{prefix}indptr" in file.names), None)
+    if prefix is None:
+        raise DataError(f"{path} is not in gnn-benchmark's layout: it has no array 'adj_indptr'")
+    indptr, indices = file.array(f"{prefix}indptr"), file.array(f"{prefix}indices")
+    features = next((prefix for prefix in _FEATURES if f"{prefix}indptr" in file.names), None)
+    return RawGraph(
+        vertices=len(indptr) - 1,
+        edges=edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source"),
+        features=file.sparse(features) if features else None,
+        labels=file.array("labels") if "labels" in file.names else None,
+        edges_name=file.label(f"{prefix}indices"),
+    )

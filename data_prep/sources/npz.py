@@ -1,0 +1,101 @@
+"""Generic .npz: a graph in arrays under the plain names that data_prep/README.md lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.npz_file import NpzFile, npz_names
+from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, edges_of_rows, whole_numbers
+from leapmpi.errors import DataError
+
+SUMMARY = ".npz with indptr and indices, edge_index, or edges"
+OPTIONS = frozenset({"vertices"})
+
+FEATURES = ("features", "x", "node_feat")
+LABELS = ("labels", "y", "node_label")
+SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is an .npz that holds edges under a generic name."""
+    if path.suffix != ".npz":
+        return False
+    names = npz_names(path)
+    # An archive with a 'format' is a lone matrix of scipy's; one with 'node_features' is of the heterophilous collection.
+    compressed = {"indptr", "indices"} <= names and "format" not in names
+    return compressed or "edge_index" in names or ("edges" in names and "node_features" not in names)
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in the archive at `path`.
+
+    Raises DataError when there are no edges in it, or an array is damaged or has the wrong shape.
+    """
+    file = NpzFile(path)
+    edges, name, rows = _edges(file)
+    features = _features(file)
+    label_name = file.first(*LABELS)
+    labels = file.array(label_name) if label_name else None
+    splits = {name: members for name in SPLIT_NAMES if (members := _split(file, name)) is not None}
+    stated = file.first("vertices", "num_nodes")
+    counted = (
+        options.vertices,
+        file.number(stated) if stated else None,
+        rows,
+        None if features is None else features.shape[0],
+        None if labels is None else len(labels),
+        int(edges.max(initial=-1)) + 1,
+    )
+    return RawGraph(
+        vertices=next(count for count in counted if count is not None),
+        edges=edges,
+        features=features,
+        labels=labels,
+        splits=splits or None,
+        classes=file.number("classes") if "classes" in file.names else None,
+        edges_name=name,
+        split_origin=path.name,
+        notes=_unused(file),
+    )
+
+
+def _edges(file: NpzFile) -> tuple[np.ndarray, str, int | None]:
+    """Edges int64[2, E], what messages call them, and the number of rows of a compressed adjacency."""
+    if {"indptr", "indices"} <= file.names:
+        indptr = file.array("indptr")
+        edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")
+        return edges, file.label("indices"), len(indptr) - 1
+    name = file.first("edge_index", "edges")
+    if name is None:
+        raise DataError(f"{file.path} holds no edges: it has neither indptr and indices, nor edge_index, nor edges")
+    found = whole_numbers(file.array(name), file.label(name))
+    expected = 0 if name == "edge_index" else 1
+    if found.ndim != 2 or found.shape[expected] != 2:
+        shape = "[2, edges]" if name == "edge_index" else "[edges, 2]"
+        raise DataError(f"{file.label(name)} must have shape {shape}, but it is {found.shape}")
+    return np.ascontiguousarray(found if expected == 0 else found.T), file.label(name), None
+
+
+def _features(file: NpzFile) -> np.ndarray | SparseRows | None:
+    if name := file.first(*FEATURES):
+        return file.read(name)
+    prefix = next((f"{name}_" for name in FEATURES if f"{name}_indptr" in file.names), None)
+    return file.sparse(prefix) if prefix else None
+
+
+def _split(file: NpzFile, split: str) -> np.ndarray | None:
+    name = file.first(*(split + suffix for suffix in SPLIT_SUFFIXES))
+    if name is None:
+        return None
+    members = file.array(name)
+    return members.astype(bool) if name.endswith("_mask") else members
+
+
+def _unused(file: NpzFile) -> list[str]:
+    known = {"indptr", "indices", "edge_index", "edges", "vertices", "num_nodes", "classes", *FEATURES, *LABELS}
+    known |= {f"{name}_{part}" for name in FEATURES for part in ("data", "indices", "indptr", "shape")}
+    known |= {split + suffix for split in SPLIT_NAMES for suffix in SPLIT_SUFFIXES}
+    unused = sorted(file.names - known)
+    return [f"{file.path.name}: not used: {', '.join(unused)}"] if unused else []

@@ -1,0 +1,115 @@
+"""Raw files of OGB's node property prediction (Hu et al., NeurIPS 2020): edge.csv.gz, num-node-list.csv.gz and others.
+
+Either NAME/raw/edge.csv.gz with NAME/split/SCHEME/train.csv.gz, or the same without the raw/ level; plain .csv too.
+The binary layout of the largest graphs, raw/data.npz and raw/node-label.npz, is read as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.npz_file import NpzFile
+from data_prep.raw_graph import RawGraph, ReadOptions, whole_numbers
+from data_prep.text_tables import read_edges, read_numbers
+from leapmpi.errors import ConfigError, DataError
+
+SUMMARY = "folder of an OGB node property graph: [raw/]edge.csv.gz, split/"
+OPTIONS = frozenset({"split_index"})
+
+_SPLIT_FILES = {"train": "train", "val": "valid", "test": "test"}
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a folder with OGB's raw files in it or in its raw/."""
+    return path.is_dir() and _raw_folder(path) is not None
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several.
+
+    Raises DataError when a file is missing, damaged or does not fit the others; ConfigError when there is no such split.
+    """
+    raw = _raw_folder(path)
+    if raw is None:
+        raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
+    graph = _binary(raw) if (raw / "data.npz").exists() else _text(raw)
+    # A path that ends in raw/ has its splits beside it.
+    folders = [folder / "split" for folder in (path, path.parent if path.name == "raw" else path)]
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    if folder:
+        graph.splits, graph.split_origin = _splits(folder, options.split_index, graph.notes)
+    elif options.split_index is not None:
+        raise ConfigError(f"--split-index {options.split_index}: {path} has no folder split")
+    return graph
+
+
+def _csv(folder: Path, name: str) -> Path | None:
+    return next((file for suffix in (".csv.gz", ".csv") if (file := folder / f"{name}{suffix}").exists()), None)
+
+
+def _raw_folder(path: Path) -> Path | None:
+    for folder in (path / "raw", path):
+        if _csv(folder, "edge") and _csv(folder, "num-node-list"):
+            return folder
+        if (folder / "data.npz").exists() and (folder / "node-label.npz").exists():
+            return folder
+    return None
+
+
+def _count(folder: Path, name: str) -> int | None:
+    file = _csv(folder, name)
+    if file is None:
+        return None
+    numbers = read_numbers(file, np.int64).reshape(-1)
+    if len(numbers) != 1:
+        raise DataError(f"{file} lists {len(numbers)} graphs; a node property graph is a single one")
+    return int(numbers[0])
+
+
+def _text(raw: Path) -> RawGraph:
+    file = _csv(raw, "edge")
+    edges, notes = read_edges(file)
+    stated = _count(raw, "num-edge-list")
+    if stated is not None and stated != edges.shape[1]:
+        raise DataError(f"{file} holds {edges.shape[1]:,} edges, but num-edge-list says {stated:,}; is it truncated?")
+    features, labels = _csv(raw, "node-feat"), _csv(raw, "node-label")
+    return RawGraph(
+        vertices=_count(raw, "num-node-list"),
+        edges=edges,
+        features=read_numbers(features, np.float32) if features else None,
+        labels=read_numbers(labels, np.float64) if labels else None,
+        edges_name=str(file),
+        notes=notes,
+    )
+
+
+def _binary(raw: Path) -> RawGraph:
+    file, label_file = NpzFile(raw / "data.npz"), NpzFile(raw / "node-label.npz")
+    edges = whole_numbers(file.array("edge_index"), file.label("edge_index"))
+    if edges.ndim != 2 or len(edges) != 2:
+        raise DataError(f"{file.label('edge_index')} must have shape [2, edges], but it is {edges.shape}")
+    return RawGraph(
+        vertices=file.number("num_nodes_list"),
+        edges=edges,
+        features=file.array("node_feat") if "node_feat" in file.names else None,
+        labels=label_file.array("node_label"),
+        edges_name=file.label("edge_index"),
+    )
+
+
+def _splits(folder: Path, wanted: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:
+    schemes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and _csv(entry, "train"))
+    if not schemes:
+        raise DataError(f"{folder} holds no split: expected {folder}/SCHEME/train.csv.gz, valid.csv.gz and test.csv.gz")
+    index = wanted or 0
+    if not 0 <= index < len(schemes):
+        raise ConfigError(f"--split-index {index}: {folder} has splits 0 ... {len(schemes) - 1}")
+    if len(schemes) > 1 and wanted is None:
+        notes.append(f"split {schemes[0].name} of {len(schemes)} was taken; --split-index takes another")
+    splits = {}
+    for name, stem in _SPLIT_FILES.items():
+        if file := _csv(schemes[index], stem):
+            splits[name] = read_numbers(file, np.int64).reshape(-1)
+    return splits, f"split/{schemes[index].name}"

@@ -1,0 +1,140 @@
+"""Planetoid's raw files (Yang, Cohen, Salakhutdinov, ICML 2016): ind.NAME.{x,y,tx,ty,allx,ally,graph,test.index}.
+
+The first vertices are the rows of allx, of which the first rows of x are for training; row k of tx belongs to the vertex
+on line k of test.index. Ids that occur nowhere are vertices without features and label.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.pickles import load_pickle
+from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows
+from data_prep.text_tables import read_numbers
+from leapmpi.errors import DataError
+
+SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index"
+OPTIONS: frozenset[str] = frozenset()
+
+# The public split validates on the 500 vertices after the training ones.
+_VALIDATION = 500
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a folder with Planetoid files of one graph."""
+    return path.is_dir() and len(list(path.glob("ind.*.graph"))) == 1
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph whose files lie in the folder `path`, with the public split.
+
+    Raises DataError when a file is missing or damaged, a pickle holds anything but arrays, matrices, lists and dicts,
+    or the files do not fit together.
+    """
+    graphs = list(path.glob("ind.*.graph"))
+    if len(graphs) != 1:
+        raise DataError(f"{path} must hold the files of one Planetoid graph; it has {len(graphs)} files ind.NAME.graph")
+    stem = graphs[0].with_suffix("")
+    edges = _edges(graphs[0])
+    first, test = _matrix(stem, "allx"), _matrix(stem, "tx")
+    test_ids = _test_ids(stem, test.shape[0], first.shape)
+    vertices = 1 + int(max(first.shape[0] - 1, test_ids.max(initial=-1), edges.max(initial=-1)))
+    labels, classes, trained, notes = _labels(stem, test_ids, first.shape[0], vertices)
+    splits = {"train": np.arange(trained), "test": test_ids}
+    if _file(stem, "ally").exists():
+        splits["val"] = np.arange(trained, min(trained + _VALIDATION, first.shape[0]))
+    without = vertices - first.shape[0] - len(test_ids)
+    if without:
+        notes.append(f"{without:,} vertices have no feature row in the source: their features are zero")
+    return RawGraph(
+        vertices=vertices,
+        edges=edges,
+        features=_features(first, test, test_ids, vertices),
+        labels=labels,
+        splits=splits,
+        classes=classes,
+        edges_name=str(graphs[0]),
+        split_origin="Planetoid's public split",
+        notes=notes,
+    )
+
+
+def _file(stem: Path, part: str) -> Path:
+    return stem.with_name(f"{stem.name}.{part}")
+
+
+def _unpickled(path: Path) -> object:
+    if not path.exists():
+        raise DataError(f"{path} is missing; Planetoid's files belong together in one folder")
+    with path.open("rb") as file:
+        return load_pickle(file, str(path))
+
+
+def _matrix(stem: Path, part: str) -> SparseRows:
+    found = _unpickled(_file(stem, part))
+    if not isinstance(found, SparseRows):
+        raise DataError(f"{_file(stem, part)} must hold a sparse matrix")
+    return found
+
+
+def _one_hot(stem: Path, part: str) -> np.ndarray:
+    found = _unpickled(_file(stem, part))
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind not in "biuf":
+        raise DataError(f"{_file(stem, part)} must hold a matrix of one-hot labels")
+    return found
+
+
+def _edges(path: Path) -> np.ndarray:
+    """int64[2, E] from the pickled lists of neighbours; the key is the source, as in an adjacency matrix."""
+    lists = _unpickled(path)
+    if not isinstance(lists, dict):
+        raise DataError(f"{path} must hold a dict of neighbour lists")
+    try:
+        degree = np.fromiter((len(neighbours) for neighbours in lists.values()), np.int64, len(lists))
+        source = np.repeat(np.fromiter(lists, np.int64, len(lists)), degree)
+        flat = (neighbour for neighbours in lists.values() for neighbour in neighbours)
+        return np.stack([source, np.fromiter(flat, np.int64, int(degree.sum()))])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: the neighbour lists must hold vertex ids ({error})") from error
+
+
+def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray:
+    path = _file(stem, "test.index")
+    if not path.exists():
+        raise DataError(f"{path} is missing; Planetoid's files belong together in one folder")
+    ids = read_numbers(path, np.int64).reshape(-1)
+    if len(ids) != rows:
+        raise DataError(f"{path} names {len(ids):,} vertices, but {_file(stem, 'tx').name} has {rows:,} rows")
+    if len(ids) and ids.min() < first_shape[0]:
+        row = int(ids.argmin())
+        raise DataError(f"{path}, row {row}: id {ids[row]} already belongs to row {ids[row]} of allx")
+    return ids
+
+
+def _features(first: SparseRows, test: SparseRows, test_ids: np.ndarray, vertices: int) -> SparseRows:
+    row = [np.repeat(np.arange(first.shape[0]), np.diff(first.indptr)), np.repeat(test_ids, np.diff(test.indptr))]
+    return SparseRows.from_triplets(
+        np.concatenate(row),
+        np.concatenate([first.indices, test.indices]),
+        np.concatenate([first.data, test.data]),
+        (vertices, max(first.shape[1], test.shape[1])),
+    )
+
+
+def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple[np.ndarray, int, int, list[str]]:
+    """Labels int64[n], the number of classes and of training vertices, and notes. Rows without a one are unlabelled."""
+    train, test = _one_hot(stem, "y"), _one_hot(stem, "ty")
+    notes = []
+    if _file(stem, "ally").exists():
+        first = _one_hot(stem, "ally")
+    else:
+        first = train
+        notes.append(f"{_file(stem, 'ally').name} is missing: only training and test vertices are labelled, no validation")
+    if len(first) > rows or len(test) != len(test_ids) or first.shape[1] != test.shape[1]:
+        raise DataError(f"{stem.parent}: the labels y, ally and ty do not fit the rows of allx and tx")
+    labels = np.full(vertices, -1, np.int64)
+    for ids, one_hot in ((np.arange(len(first)), first), (test_ids, test)):
+        labels[ids] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
+    return labels, first.shape[1], len(train), notes

@@ -1,0 +1,145 @@
+"""Tables of numbers in text: edge lists and columns of numbers, comma, semicolon, tab or blank separated, gzip or not."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from leapmpi.errors import DataError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_COMMENTS = ("#", "%")
+_DELIMITERS = (",", ";", "\t")
+
+
+def is_text_table(path: Path) -> bool:
+    """Whether the name of `path` is that of a text table this module reads."""
+    return path.name.lower().endswith(TEXT_SUFFIXES)
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The text of `path`, unpacked when its name ends with .gz.
+
+    Raises DataError, from the body too, when the file is not valid gzip or not UTF-8.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or truncated, or not gzip at all ({error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the lines of a table are built: what separates fields, and what precedes the numbers."""
+
+    delimiter: str | None
+    columns: int
+    header: str | None
+    lines_before: int
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def find_layout(path: Path) -> Layout | None:
+    """The layout of the table at `path`, or None when it has no line of content.
+
+    The first line that is neither blank nor a comment (# or %) is a header when any of its fields is not a number.
+    """
+    with open_text(path) as file:
+        for number, line in enumerate(file):
+            text = line.strip()
+            if not text or text.startswith(_COMMENTS):
+                continue
+            delimiter = next((mark for mark in _DELIMITERS if mark in text), None)
+            fields = [field.strip() for field in text.split(delimiter)]
+            if all(map(_is_number, fields)):
+                return Layout(delimiter, len(fields), None, number)
+            return Layout(delimiter, len(fields), text, number + 1)
+    return None
+
+
+def _load(path: Path, layout: Layout, dtype: type, columns: tuple[int, ...] | None, converter=None) -> np.ndarray:
+    with open_text(path) as file, warnings.catch_warnings():
+        # numpy warns where it would cut 1.5 to the id 1, and where a table is empty.
+        warnings.simplefilter("error", DeprecationWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(layout.lines_before):
+            next(file)
+        return np.loadtxt(
+            file, dtype, _COMMENTS, layout.delimiter, usecols=columns, ndmin=2, converters=converter, encoding="utf-8"
+        )
+
+
+def _explained(path: Path, error: Exception, kind: str) -> DataError:
+    text = str(error.__cause__ or error)
+    row = re.search(r"row (\d+)", text)
+    place = f"{path}, data row {row[1]} (counted from 0)" if row else str(path)
+    if value := re.search(r"could not convert string '([^']*)'", text):
+        return DataError(f"{place}: {value[1]!r} is not a {kind}")
+    if "column" in text:
+        return DataError(f"{place}: the row has too few fields, or not as many as the rows before it")
+    return DataError(f"{place}: cannot be read as a table of numbers ({text})")
+
+
+def read_edges(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Edges int64[2, E] from the first two columns of the table at `path`, and notes on what was skipped.
+
+    Raises DataError naming file, row and text when a field is not a whole number, or when there are no edges.
+    """
+    layout = find_layout(path)
+    if layout is None:
+        raise DataError(f"{path} holds no edges")
+    if layout.columns < 2:
+        raise DataError(f"{path}: its first line has one field; an edge list needs two vertex ids per line")
+    try:
+        pairs = _load(path, layout, np.int64, (0, 1))
+    except (ValueError, DeprecationWarning) as error:
+        raise _explained(path, error, "vertex id; ids are whole numbers from 0 on") from error
+    if not len(pairs):
+        raise DataError(f"{path} holds no edges")
+    notes = []
+    if layout.header:
+        notes.append(f"{path.name}: the first line, {layout.header[:40]!r}, was taken as a header")
+    if layout.columns > 2:
+        notes.append(f"{path.name}: only the first two of {layout.columns} columns are used")
+    return np.ascontiguousarray(pairs.T), notes
+
+
+def read_numbers(path: Path, dtype: type) -> np.ndarray:
+    """The table at `path` as [rows, columns] of `dtype`; an empty field of a float table is NaN.
+
+    Raises DataError naming file, row and text of the first field that is not such a number.
+    """
+    layout = find_layout(path)
+    if layout is None:
+        return np.empty((0, 1), dtype)
+    kind = "number" if np.dtype(dtype).kind == "f" else "whole number"
+    try:
+        return _load(path, layout, dtype, None)
+    except (ValueError, DeprecationWarning) as error:
+        if kind == "whole number" or "string ''" not in str(error):
+            raise _explained(path, error, kind) from error
+    try:  # again, slowly, now that empty fields are known to occur
+        return _load(path, layout, dtype, None, lambda field: float(field or "nan"))
+    except (ValueError, DeprecationWarning) as error:
+        raise _explained(path, error, kind) from error
