@@ -1,3 +1,46 @@
-"""leapmpi: distributed training of graph neural networks where the features are, over MPI."""
+"""leapmpi: distributed training of graph neural networks where the features are, over MPI.
+
+    import leapmpi
+
+    run = leapmpi.train(leapmpi.Config.from_values({"data": "data", "train.epochs": 5}))
+    print(run.summary["best"])
+
+Importing this package starts no MPI and loads neither torch nor mpi4py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leapmpi.config import Config
+from leapmpi.errors import LeapmpiError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.run import Run
 
 __version__ = "0.1.0"
+__all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
+
+
+def train(config: Config, comm: Any = None) -> Run:
+    """Train as `config` says; returns the finished run. Collective. See `leapmpi.training.job.train`."""
+    from leapmpi.training import job
+
+    return job.train(config, comm)
+
+
+def open_dataset(path: Path | str) -> Dataset:
+    """Open the partitioned dataset in folder `path`. Raises DataError for one that is missing or damaged."""
+    from leapmpi.dataset.partitioned import open_dataset
+
+    return open_dataset(path)
+
+
+def load_run(path: Path | str) -> Run:
+    """Read the run in folder `path`. Raises RunFolderError when there is none."""
+    from leapmpi.run import load_run
+
+    return load_run(path)

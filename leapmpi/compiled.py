@@ -36,6 +36,8 @@ import numba  # noqa: E402  (the cache folder must be set first)
 
 compiled = numba.njit(cache=True, nogil=True)
 compiled_parallel = numba.njit(cache=True, nogil=True, parallel=True)
+# Dot products only: their sums may be split over vector lanes. Bits then depend on the processor, not on threads.
+compiled_dot = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 prange = numba.prange
 
 

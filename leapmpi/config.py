@@ -160,7 +160,7 @@ class Config:
         hops = len(self.sampling.fanout)
         if self.evaluate.fanout and len(self.evaluate.fanout) != hops:
             raise ConfigError(
-                f"evaluate.fanout has {len(self.evaluate.fanout)} hops, the model {hops} layers; give one fan-out per layer"
+                f"evaluate.fanout has {len(self.evaluate.fanout)} hops, the model {hops} layers; give one per layer"
             )
 
 

@@ -7,7 +7,6 @@ Every method that talks to other ranks is collective.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,8 @@ import numpy as np
 
 from leapmpi import message
 from leapmpi.ledger import Ledger
+from leapmpi.waiting import wait_all
 
-_EAGER_TESTS = 50
-_SHORTEST_SLEEP = 20e-6
-_LONGEST_SLEEP = 1e-3
 _PACKET = 1 << 10
 
 
@@ -43,24 +40,9 @@ class Wire:
         self.direct = direct
         self._staging: dict[str, Any] = {}
 
-    # -- waiting ---------------------------------------------------------------------------------------------------
-
-    def _wait(self, requests: list[Any]) -> list[Any]:
-        """Wait for all `requests`, asleep between tests; returns their statuses."""
-        statuses = [self._mpi.Status() for _ in requests]
-        tests, nap = 0, _SHORTEST_SLEEP
-        while not self._mpi.Request.Testall(requests, statuses):
-            tests += 1
-            if tests <= _EAGER_TESTS:
-                time.sleep(0)
-                continue
-            time.sleep(nap)
-            nap = min(nap * 1.5, _LONGEST_SLEEP)
-        return statuses
-
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
-        self._wait([self.comm.Ibarrier()])
+        wait_all([self.comm.Ibarrier()])
 
     # -- small things ----------------------------------------------------------------------------------------------
 
@@ -75,7 +57,7 @@ class Wire:
         """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
         message.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
-        self._wait([self.comm.Iallgather(message.as_bytes(row, "row"), message.as_bytes(rows, "rows"))])
+        wait_all([self.comm.Iallgather(message.as_bytes(row, "row"), message.as_bytes(rows, "rows"))])
         self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
         return rows
 
@@ -90,7 +72,7 @@ class Wire:
             message.check(array, "broadcast")
             packet[0] = array.size
             packet[1 : 1 + min(array.size, room)] = array[:room]
-        self._wait([self.comm.Ibcast(message.as_bytes(packet, "packet"), root=0)])
+        wait_all([self.comm.Ibcast(message.as_bytes(packet, "packet"), root=0)])
         if self.rank == 0:
             result = array
         else:
@@ -98,7 +80,7 @@ class Wire:
             result[:room] = packet[1 : 1 + min(result.size, room)]
         rest = message.as_bytes(result, "broadcast")[room * 8 :]
         for piece in message.pieces(len(rest)):
-            self._wait([self.comm.Ibcast(rest[piece], root=0)])
+            wait_all([self.comm.Ibcast(rest[piece], root=0)])
         if self.rank == 0:
             self.ledger.add_bytes(kind, (self.size - 1) * result.nbytes)
         return result
@@ -126,7 +108,7 @@ class Wire:
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective."""
         theirs = np.empty_like(counts)
-        self._wait([self.comm.Ialltoall(message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts"))])
+        wait_all([self.comm.Ialltoall(message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts"))])
         self.ledger.add_bytes("control", (self.size - 1) * counts.itemsize)
         received = np.empty(int(theirs.sum()), np.int64)
         self.exchange(ids, counts, received, theirs, "ids")
@@ -222,7 +204,7 @@ class Wire:
 
     def _finish(self, requests: list[Any], sizes: list[int]) -> None:
         """Wait, then check that each receive (they come first) brought the bytes expected."""
-        statuses = self._wait(requests)
+        statuses = wait_all(requests)
         for status, size in zip(statuses, sizes, strict=False):
             if status.Get_count(self._mpi.BYTE) != size:
                 raise WireError(

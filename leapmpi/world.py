@@ -1,4 +1,4 @@
-"""Who am I: rank, size, node, device, threads. MPI starts and ends here, and a failure anywhere ends the job everywhere.
+"""Who am I: rank, size, node, threads. MPI starts and ends here, and a failure anywhere ends the job everywhere.
 
 MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from leapmpi.errors import LaunchError, LeapmpiError
+from leapmpi.waiting import wait_all
 
 T = TypeVar("T")
 
@@ -63,6 +64,14 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     if "SLURM_LOCALID" in environment and not _in_slurm_step(environment):
         environment = {name: value for name, value in environment.items() if name != "SLURM_LOCALID"}
     found = (environment[name] for name in _LOCAL_RANK_VARIABLES if name in environment)
+    return int(next(found, "0"))
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+    names += ("SLURM_PROCID",) if _in_slurm_step(environment) else ()
+    found = (environment[name] for name in names if environment.get(name, "").isdigit())
     return int(next(found, "0"))
 
 
@@ -182,6 +191,7 @@ def together(world: World, action: Callable[[], T]) -> T:
         result = action()
     except LeapmpiError as caught:
         error = caught
+    wait_all([world.comm.Ibarrier()])
     errors = world.comm.allgather(error)
     for rank, each in enumerate(errors):
         if each is not None:

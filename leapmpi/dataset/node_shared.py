@@ -1,0 +1,104 @@
+"""One copy of the topology per node, shared by its ranks, that cannot outlive them.
+
+The memory is an anonymous file (memfd): it has no name, so nothing is left in /dev/shm or a temporary folder however
+the job ends, and the size of /dev/shm does not limit it. Ranks that cannot reach it (separate process or container
+name spaces) hold a private copy each.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
+from leapmpi.errors import ResourceError
+from leapmpi.world import World, together
+
+_ALIGNMENT = 64
+
+
+def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
+    """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
+
+    Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
+    """
+    sizes = _layout(dataset)
+    together(world, lambda: _check_memory(sizes[-1], world.host))
+    memory = _map_shared(world, sizes[-1])
+    if memory is None:
+        topology, held, mine = empty_topology(dataset), "a copy per rank", range(dataset.parts)
+    else:
+        topology, held = _arrays(memory, dataset, sizes), "one copy per node"
+        mine = range(world.node_comm.rank, dataset.parts, world.node_comm.size)
+
+    def fill() -> None:
+        for part in mine:
+            fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
+
+    # Also a barrier: no rank goes on before its node's copy is whole.
+    together(world, fill)
+    return topology, held
+
+
+def _layout(dataset: Dataset) -> list[int]:
+    """Where indptr, indices and original_id begin in the shared memory, and its size."""
+    like = empty_topology(dataset)
+    starts = [0]
+    for array in (like.indptr, like.indices, like.original_id):
+        starts.append(starts[-1] + -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT)
+    return starts
+
+
+def _check_memory(wanted: int, host: str) -> None:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+            if wanted > free:
+                raise ResourceError(
+                    f"the graph's topology takes {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of "
+                    "memory available; use nodes with more memory or a smaller graph"
+                )
+
+
+def _map_shared(world: World, size: int) -> mmap.mmap | None:
+    """Memory that all ranks of the node see, or None on all of them where one cannot. Collective."""
+    node = world.node_comm
+    handle = os.memfd_create("leapmpi-topology") if node.rank == 0 else -1
+    if node.rank == 0:
+        os.ftruncate(handle, size)
+    place = node.bcast((os.getpid(), handle, os.fstat(handle).st_ino) if node.rank == 0 else None)
+    memory = mmap.mmap(handle, size) if node.rank == 0 else _open_shared(*place, size)
+    everywhere = all(node.allgather(memory is not None))
+    if node.rank == 0:
+        os.close(handle)
+    return memory if everywhere else None
+
+
+def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
+    try:
+        mine = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(mine)
+        # In another process name space the number may belong to a stranger.
+        if status.st_ino != inode or status.st_size != size:
+            return None
+        return mmap.mmap(mine, size)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(mine)
+
+
+def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:
+    like = empty_topology(dataset)
+    views = [
+        np.frombuffer(memory, array.dtype, len(array), start)
+        for array, start in zip((like.indptr, like.indices, like.original_id), starts, strict=False)
+    ]
+    return Topology(*views)

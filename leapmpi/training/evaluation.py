@@ -1,0 +1,102 @@
+"""Scoring a split: every vertex where it is at home, with fixed draws, so that epochs and runs are comparable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from leapmpi.config import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.errors import ConfigError
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.plan.homes import home_of
+from leapmpi.sampling.keys import TEST, VAL, DrawKey
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.strategies._iteration import Surroundings
+from leapmpi.training import scores
+
+
+def choose_metric(metric: str, dataset: Dataset) -> str:
+    """The metric to use. Raises ConfigError for one that does not fit the labels."""
+    if metric == "auto":
+        return "f1-micro" if dataset.multilabel else "accuracy"
+    if metric == "accuracy" and dataset.multilabel:
+        raise ConfigError("evaluate.metric: accuracy is not defined for multi-label data; use f1-micro or roc-auc")
+    if metric == "roc-auc" and not dataset.multilabel and dataset.classes != 2:
+        raise ConfigError(
+            f"evaluate.metric: roc-auc needs 2 classes or multi-label data, this dataset has {dataset.classes} classes"
+        )
+    return metric
+
+
+class Evaluator:
+    """Scores splits of a loaded dataset. Draws depend on the split and the seed, not on the epoch."""
+
+    def __init__(self, config: Config, dataset: Dataset, topology: Any, at: Surroundings) -> None:
+        self.metric = choose_metric(config.evaluate.metric, dataset)
+        self.batch_size = config.evaluate.batch_size
+        self.at = at
+        self.sampler = NodeWiseSampler(topology, config.evaluation_fanout)
+        self.classes = dataset.classes
+        self.multilabel = dataset.multilabel
+        self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+
+    def scores(self) -> dict[str, float | None]:
+        """The metric on each split, None for an empty split. Collective."""
+        return {name: self.score(name) for name in self.splits}
+
+    def score(self, split: str) -> float | None:
+        """The metric on one split, the same on all ranks; None when it is empty. Collective."""
+        stream, ids = self.splits[split]
+        if not len(ids):
+            return None
+        home = home_of(ids, self.at.rank_offsets)
+        rounds = -(-int(np.bincount(home).max()) // self.batch_size)
+        mine = ids[home == self.at.wire.rank]
+        key = DrawKey(stream, self.at.seed, 0, 0)
+        outcomes = [
+            self._logits(key, mine[number * self.batch_size : (number + 1) * self.batch_size])
+            for number in range(rounds)
+        ]
+        if self.metric == "roc-auc":
+            return self._roc_auc(outcomes)
+        counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)
+        return scores.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
+
+    def _logits(self, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        at = self.at
+        blocks = self.sampler.sample(key, roots)
+        rows = at.features.fetch(blocks[-1].src)
+        labels = at.root_labels(roots)
+        with torch.no_grad():
+            logits = at.model([to_tensors(block, at.device) for block in blocks], rows, None)
+        return logits.cpu().numpy().copy(), labels.cpu().numpy().copy()
+
+    def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
+        """All scores go to rank 0, which ranks them exactly and tells the others. Collective."""
+        logits = np.concatenate([each[0] for each in outcomes]).astype(np.float64)
+        labels = np.concatenate([each[1] for each in outcomes]).astype(np.float64)
+        if not self.multilabel:
+            logits = logits[:, 1] - logits[:, 0]
+        table = np.column_stack((logits.reshape(len(labels), -1), labels.reshape(len(labels), -1)))
+        gathered = self._on_first(np.ascontiguousarray(table))
+        answer = None
+        if self.at.wire.rank == 0:
+            half = gathered.shape[1] // 2
+            given, truth = gathered[:, :half], gathered[:, half:]
+            value = scores.roc_auc(given, truth) if self.multilabel else scores.roc_auc(given[:, 0], truth[:, 0])
+            answer = np.array([value]).view(np.int64)
+        return float(self.at.wire.broadcast(answer, "control").view(np.float64)[0])
+
+    def _on_first(self, table: np.ndarray) -> np.ndarray:
+        wire = self.at.wire
+        rows = wire.gather_rows(np.array([len(table)]))[:, 0]
+        send, receive = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
+        send[0] = len(table)
+        if wire.rank == 0:
+            receive[:] = rows
+        gathered = np.empty((int(receive.sum()), table.shape[1]))
+        wire.exchange(table, send, gathered, receive, "control")
+        return gathered

@@ -1,0 +1,121 @@
+"""From a dataset folder to everything a strategy works with on this rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from leapmpi import compiled
+from leapmpi.config import Config
+from leapmpi.dataset.node_shared import share_topology
+from leapmpi.dataset.partitioned import Dataset, open_dataset
+from leapmpi.dataset.shard import HostShard, load_shard
+from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.verify import verify
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.fetch import RowFetcher
+from leapmpi.nn.build import build_model
+from leapmpi.phases import Phases
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.strategies._iteration import Surroundings
+from leapmpi.training.parameters import ParameterLayout
+from leapmpi.wire import Wire
+from leapmpi.world import World, cuda_aware, load_mpi, local_rank, together
+
+_VERIFY_BYTES = 1 << 30
+
+
+@dataclass
+class Loaded:
+    """A dataset in place on this rank, and the model that will be trained on it."""
+
+    dataset: Dataset
+    topology: Topology
+    topology_held: str
+    parts: range
+    shard_bytes: int
+    at: Surroundings
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected.
+
+    Raises ConfigError when a GPU is asked for and there is none.
+    """
+    available = wanted != "cpu" and torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise ConfigError("run.device: cuda was asked for but torch sees no GPU here; use --device auto or cpu")
+    if not available:
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def open_for_training(config: Config) -> Dataset:
+    """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
+    if not config.data:
+        raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
+    dataset = open_dataset(config.data)
+    if not dataset.feature_dim:
+        raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
+    if not dataset.classes:
+        raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
+    if not len(dataset.splits.train):
+        raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
+    return dataset
+
+
+def load(config: Config, world: World, device: torch.device, phases: Phases) -> Loaded:
+    """Bring this rank's parts, the node's topology and the model into place. Collective.
+
+    Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
+    """
+    torch.set_num_threads(world.threads)
+    compiled.set_threads(world.threads)
+    dataset = together(world, lambda: open_for_training(config))
+    offsets = together(world, lambda: rank_offsets(dataset.offsets, world.size))
+    parts = parts_of_rank(dataset.parts, world.size, world.rank)
+    together(world, lambda: _verify(config, dataset, parts))
+    topology, held = share_topology(world, dataset)
+    opened = [dataset.part(part) for part in parts]
+    first = int(offsets[world.rank])
+    host = HostShard([part.features for part in opened], first)
+    labels = HostShard([part.labels for part in opened], first)
+    dtype = getattr(torch, config.train.dtype)
+    wire = Wire(world.comm, direct=device.type == "cuda" and direct_path(config.run.mpi_device_path)[0])
+    model = build_model(
+        config.model, len(config.sampling.fanout), dataset.feature_dim, dataset.classes, config.train.seed, dtype
+    ).to(device)
+    label_dtype = dtype if dataset.multilabel else torch.int64
+    at = Surroundings(
+        wire=wire,
+        phases=phases,
+        sampler=NodeWiseSampler(topology, config.sampling.fanout),
+        model=model,
+        parameters=ParameterLayout(model),
+        features=RowFetcher(wire, load_shard(host, device), offsets, device, dtype, "features", phases),
+        labels=RowFetcher(wire, labels, offsets, device, label_dtype, "labels", phases),
+        rank_offsets=offsets,
+        device=device,
+        seed=config.train.seed,
+    )
+    return Loaded(dataset, topology, held, parts, host.nbytes, at)
+
+
+def direct_path(wanted: str) -> tuple[bool, str]:
+    """Whether device memory goes to MPI directly, and why. MPI must have been started."""
+    if wanted != "auto":
+        return wanted == "cuda", f"--mpi-device-path {wanted}"
+    return cuda_aware(load_mpi())
+
+
+def _verify(config: Config, dataset: Dataset, parts: range) -> None:
+    """Check this rank's parts before their bytes are trusted."""
+    if config.run.verify == "none":
+        return
+    rows = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
+    small = rows * dataset.feature_dim * 4 <= _VERIFY_BYTES
+    verify(dataset, parts=parts, features=small or config.run.verify == "all")

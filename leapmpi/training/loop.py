@@ -1,0 +1,195 @@
+"""The training loop: epochs of iterations, planned, fetched and stepped by the strategy; then scores and records."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from leapmpi.config import Config
+from leapmpi.phases import PHASES
+from leapmpi.plan.order import batches, epoch_order
+from leapmpi.registry import Registry
+from leapmpi.strategies._iteration import Strategy
+from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.loading import Loaded
+from leapmpi.training.memory import proportional_bytes
+from leapmpi.training.optimizer import Optimizer
+from leapmpi.training.parameters import write_weights
+from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
+from leapmpi.world import World, together
+
+log = logging.getLogger("leapmpi")
+
+
+@dataclass
+class Best:
+    """The epoch whose model counts: the best on the validation set, or the last where there is none."""
+
+    epoch: int = -1
+    val: float | None = None
+    test: float | None = None
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def is_beaten_by(self, scores: dict[str, float | None]) -> bool:
+        """Whether `scores` replace these; chosen on validation, never on test."""
+        return scores["val"] is None or self.val is None or not scores["val"] <= self.val
+
+
+class Trainer:
+    """Trains the model of a loaded dataset; the same on every rank but for what rank 0 alone writes."""
+
+    def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder) -> None:
+        self.config, self.world, self.loaded, self.folder = config, world, loaded, folder
+        self.at = loaded.at
+        self.train = loaded.dataset.splits.train
+        self.per_epoch = -(-len(self.train) // config.train.batch_size)
+        self.strategy = make_strategy(config, loaded)
+        self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
+        self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
+        self.best = Best()
+        self.epochs: list[dict[str, Any]] = []
+        self.peak = proportional_bytes()
+
+    def run(self) -> None:
+        """Train all epochs. Collective."""
+        for epoch in range(self.config.train.epochs):
+            record = self._epoch(epoch)
+            if self._evaluates(epoch):
+                self._evaluate(epoch, record)
+            self.peak = max(self.peak, proportional_bytes())
+            self.epochs.append(record)
+            if self.world.rank == 0:
+                self.folder.record("epoch", **record)
+                log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
+        self.at.phases.epoch = None
+        together(self.world, lambda: self._save() if self.world.rank == 0 else None)
+
+    def _epoch(self, epoch: int) -> dict[str, Any]:
+        """One pass over the training vertices. Returns its record without scores."""
+        phases, ledger = self.at.phases, self.at.wire.ledger
+        phases.epoch = epoch
+        phases.take()
+        ledger.take()
+        self.at.wire.barrier()
+        begin = time.perf_counter()
+        losses = self._iterations(epoch)
+        with phases("wait"):
+            self.at.wire.barrier()
+        seconds = time.perf_counter() - begin
+        by_kind, by_place = ledger.take()
+        spent = phases.take()
+        counts = self._sum({**by_kind, **by_place})
+        return {
+            "epoch": epoch,
+            "seconds": seconds,
+            **self._loss(losses),
+            "accuracy": {"val": None, "test": None},
+            "phases": self._phases(spent),
+            "bytes": {kind: counts[kind] for kind in by_kind},
+            "rows": {place: counts[place] for place in by_place},
+            "time_steps": self.strategy.time_steps,
+            "lr": self.optimizer.last_rate,
+        }
+
+    def _iterations(self, epoch: int) -> np.ndarray:
+        """All iterations of an epoch; returns this rank's share of each batch's loss, float64[iterations]."""
+        parts = self._batches(epoch)
+        losses = np.zeros(self.per_epoch)
+        for iteration in range(self.per_epoch):
+            self.at.phases.iteration = iteration
+            work = self.strategy.plan(parts[iteration] if parts else None, epoch, iteration)
+            self.strategy.fetch(work)
+            losses[iteration] = self.strategy.step(work)
+            with self.at.phases("compute"):
+                self.optimizer.step(epoch * self.per_epoch + iteration)
+        self.at.phases.iteration = None
+        return losses
+
+    def _batches(self, epoch: int) -> list[np.ndarray] | None:
+        """The epoch's batches on rank 0, which plans; None elsewhere."""
+        if self.world.rank != 0:
+            return None
+        with self.at.phases("plan"):
+            original = self.loaded.topology.original_id[self.train]
+            order = epoch_order(self.train, original, self.config.train.seed, epoch)
+            return batches(order, self.config.train.batch_size)
+
+    def _loss(self, losses: np.ndarray) -> dict[str, Any]:
+        """The mean loss over all roots of the epoch, and that of every batch, summed over ranks in order."""
+        total = self.at.wire.gather_rows(losses).sum(axis=0)
+        size = self.config.train.batch_size
+        sizes = np.full(self.per_epoch, size)
+        sizes[-1] = len(self.train) - size * (self.per_epoch - 1)
+        return {"loss": float((total * sizes).sum() / sizes.sum()), "losses": total.tolist()}
+
+    def _sum(self, counts: dict[str, int]) -> dict[str, int]:
+        gathered = self.at.wire.gather_rows(np.array(list(counts.values()), np.int64))
+        return dict(zip(counts, gathered.sum(axis=0).tolist(), strict=True))
+
+    def _phases(self, seconds: dict[str, float]) -> dict[str, dict[str, float]]:
+        gathered = self.at.wire.gather_rows(np.array([seconds[phase] for phase in PHASES]))
+        return {
+            phase: {"mean": float(column.mean()), "max": float(column.max())}
+            for phase, column in zip(PHASES, gathered.T, strict=True)
+        }
+
+    def _evaluates(self, epoch: int) -> bool:
+        every, last = self.config.evaluate.every, self.config.train.epochs - 1
+        return epoch == last or (every > 0 and (epoch + 1) % every == 0)
+
+    def _evaluate(self, epoch: int, record: dict[str, Any]) -> None:
+        """Score the splits and keep the best model so far. Collective."""
+        begin = time.perf_counter()
+        with self.at.phases("evaluate"):
+            scores = self.evaluator.scores()
+        self.at.wire.ledger.take()
+        record["accuracy"] = scores
+        record["evaluation_seconds"] = time.perf_counter() - begin
+        if self.best.is_beaten_by(scores):
+            weights = self.at.parameters.by_name() if self.world.rank == 0 else {}
+            self.best = Best(epoch, scores["val"], scores["test"], weights)
+
+    def _save(self) -> None:
+        about = {
+            "config": self.config.to_values(),
+            "graph_uuid": self.loaded.dataset.graph_uuid,
+            "feature_dim": self.loaded.dataset.feature_dim,
+            "classes": self.loaded.dataset.classes,
+        }
+        final = self.at.parameters.by_name()
+        write_weights(self.folder.path / WEIGHTS_FINAL, final, {**about, "epoch": self.config.train.epochs - 1})
+        write_weights(self.folder.path / WEIGHTS_BEST, self.best.weights, {**about, "epoch": self.best.epoch})
+
+
+def make_strategy(config: Config, loaded: Loaded) -> Strategy:
+    """The strategy named in `config`, on this rank. Raises ConfigError for settings it cannot do."""
+    module = Registry("strategy", "leapmpi.strategies").load(config.strategy.name)
+    return module.STRATEGY(loaded.at, config.strategy)
+
+
+def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
+    """One line for people: `epoch 3/10  loss 1.2345  accuracy val 0.8120 test 0.8010  2.31 s  ...`."""
+    text = f"epoch {record['epoch'] + 1}/{epochs}  loss {record['loss']:.4f}"
+    known = {split: score for split, score in record["accuracy"].items() if score is not None}
+    if known:
+        text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
+    rows = record["rows"]
+    remote = rows["remote"] / max(1, sum(rows.values()))
+    text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}  sent {size_text(sum(record['bytes'].values()))}"
+    spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
+    if spent:
+        text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"
+    return text
+
+
+def size_text(count: float) -> str:
+    """Bytes for people: '1.5 MiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

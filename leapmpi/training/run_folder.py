@@ -1,0 +1,104 @@
+"""The run folder: what a run was told, what happened, and what came out. Rank 0 alone writes it.
+
+config.toml, metrics.jsonl (one record per event), summary.json, log.txt, weights-final.h5, weights-best.h5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from leapmpi.config import Config, to_toml
+from leapmpi.errors import RunFolderError
+from leapmpi.files import explain, written_aside
+
+SUMMARY_SCHEMA = 1
+METRICS_SCHEMA = 1
+WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
+_OURS = ("config.toml", "metrics.jsonl", "summary.json", "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST)
+
+
+class RunFolder:
+    """A folder reserved for one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: Any = None
+
+    @property
+    def log(self) -> Path:
+        """Where the log goes."""
+        return self.path / "log.txt"
+
+    def start(self, config: Config) -> None:
+        """Write the resolved config and open the metrics."""
+        try:
+            (self.path / "config.toml").write_text(to_toml(config), encoding="utf-8")
+            self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+        except OSError as error:
+            raise explain(error, self.path) from None
+
+    def record(self, event: str, **values: Any) -> None:
+        """Append one record to metrics.jsonl, flushed at once."""
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"schema": METRICS_SCHEMA, "time": stamp, "event": event, **values})
+        try:
+            self._metrics.write(line + "\n")
+            self._metrics.flush()
+        except OSError as error:
+            raise explain(error, self.path / "metrics.jsonl") from None
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write summary.json, which marks the run as finished."""
+        self.record("end")
+        self._metrics.close()
+        with written_aside(self.path / "summary.json", overwrite=True) as aside:
+            aside.write_text(json.dumps({"schema": SUMMARY_SCHEMA, **summary}, indent=1) + "\n", encoding="utf-8")
+
+
+def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
+    """Reserve a run folder: `folder`, or a fresh runs/DATE-N when empty.
+
+    Raises RunFolderError when it holds a finished run, an unfinished one (unless `overwrite`), or something else.
+    """
+    if not folder:
+        return RunFolder(_fresh(today or date.today()))
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file, not a folder; choose another --run folder")
+    if path.is_dir() and any(path.iterdir()):
+        _check_reusable(path, overwrite)
+        for name in _OURS:
+            (path / name).unlink(missing_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); choose another") from None
+    return RunFolder(path)
+
+
+def _check_reusable(path: Path, overwrite: bool) -> None:
+    if (path / "summary.json").exists():
+        raise RunFolderError(f"{path} holds a finished run, which is never overwritten; choose another --run folder")
+    if not (path / "config.toml").exists():
+        raise RunFolderError(f"{path} is not empty and holds no run; choose another --run folder")
+    if not overwrite:
+        raise RunFolderError(f"{path} holds an unfinished run; choose another --run folder, or pass --overwrite")
+
+
+def _fresh(today: date) -> Path:
+    for number in range(1, 100_000):
+        path = Path("runs") / f"{today.isoformat()}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); pass --run") from None
+        return path
+    raise RunFolderError("runs/ is full; pass --run FOLDER")
