@@ -2,7 +2,8 @@
 
 Each vertex gives a 64-bit hash in each of two lanes, over its original id, split, labels, features and the original
 ids of its in-neighbours in ascending order. The lanes are summed modulo 2**64 over the vertices, so the order of the
-vertices does not matter and parts can be summed apart. It detects damage and mix-ups, not forgery.
+vertices does not matter and parts can be summed apart. The hash is SplitMix64's
+finaliser, folded over the words. It detects damage and mix-ups, not forgery.
 """
 
 from __future__ import annotations
@@ -12,38 +13,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.compiled import compiled
+from leapmpi.sampling.keys import mix
 
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph
 
 LANE_SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
-
-
-@compiled
-def _mix(h):
-    """The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-    h = (h ^ (h >> _30)) * _FIRST
-    h = (h ^ (h >> _27)) * _SECOND
-    return h ^ (h >> _31)
-
 
 @compiled
 def _sum_lane(seed, original_id, split, labels, features, indptr, indices, original_of):
     total = np.uint64(0)
     for v in range(len(original_id)):
-        h = _mix(seed ^ np.uint64(original_id[v]))
-        h = _mix(h ^ np.uint64(split[v]))
+        h = mix(seed ^ np.uint64(original_id[v]))
+        h = mix(h ^ np.uint64(split[v]))
         for j in range(labels.shape[1]):
-            h = _mix(h ^ np.uint64(labels[v, j]))
+            h = mix(h ^ np.uint64(labels[v, j]))
         for j in range(features.shape[1]):
-            h = _mix(h ^ np.uint64(features[v, j]))
-        h = _mix(h ^ np.uint64(indptr[v + 1] - indptr[v]))
+            h = mix(h ^ np.uint64(features[v, j]))
+        h = mix(h ^ np.uint64(indptr[v + 1] - indptr[v]))
         for e in range(indptr[v], indptr[v + 1]):
-            h = _mix(h ^ np.uint64(original_of[indices[e]]))
+            h = mix(h ^ np.uint64(original_of[indices[e]]))
         total += h
     return total
 
@@ -90,9 +80,8 @@ def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, clas
     text = ""
     for lane in lanes.tolist():
         h = np.uint64(lane)
-        with np.errstate(over="ignore"):
-            for count in (vertices, edges, feature_dim, classes):
-                h = np.uint64(_mix.py_func(h ^ np.uint64(count)))
+        for count in (vertices, edges, feature_dim, classes):
+            h = np.uint64(mix(h ^ np.uint64(count)))
         text += f"{int(h):016x}"
     return text
 

@@ -87,6 +87,13 @@ class Graph:
         """Whether a vertex may have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
+    def describe(self) -> dict:
+        """What `info` shows: attributes, counts, and the sizes of the splits."""
+        codes = np.bincount(self.split, minlength=4) if self.split is not None else np.zeros(4, np.int64)
+        sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
+        identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
+        return {**self.attributes, **identity, **counts(self), "splits": sizes}
+
     def arrays(self) -> dict[str, np.ndarray | None]:
         """The arrays by their names in files; None for those this graph does not have."""
         return {

@@ -86,7 +86,7 @@ def write_dataset(
     """
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
-    replace = _may_replace(folder, overwrite)
+    replace = check_folder(folder, overwrite)
     order = _renumber(assignment, parts)
     graph_uuid = graph.uuid or content_uuid(graph)
     common = {
@@ -104,15 +104,23 @@ def write_dataset(
         _write_root(aside, graph, order, edge_offsets, root)
 
 
-def _may_replace(folder: Path, overwrite: bool) -> bool:
-    """Whether what stands at `folder` is replaced. Only datasets and empty folders ever are."""
-    if not folder.is_dir():
-        return overwrite and not folder.exists()
-    content = [item.name for item in folder.iterdir()]
-    foreign = [name for name in content if name != names.DATASET_FILE and not name.startswith("part-")]
-    if overwrite and foreign:
-        raise DataError(f"{folder} also holds {foreign[0]}, which is no part of a dataset; choose another folder")
-    return overwrite or not content
+def check_folder(folder: Path, overwrite: bool) -> bool:
+    """Whether what stands at `folder` would be replaced by a dataset. Only datasets and empty folders ever are.
+
+    Raises DataError when `folder` may not be used: before minutes of work, rather than after.
+    """
+    folder = folder.absolute()
+    if not folder.parent.is_dir():
+        raise DataError(f"{folder}: its folder {folder.parent} does not exist; make it first")
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; a dataset is a folder, choose another name")
+    content = [item.name for item in folder.iterdir()] if folder.is_dir() else []
+    if content and not overwrite:
+        raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
+    for name in content:
+        if name != names.DATASET_FILE and not (name.startswith("part-") and name.endswith(".h5")):
+            raise DataError(f"{folder} also holds {name}, which is no part of a dataset; choose another folder")
+    return folder.is_dir()
 
 
 def _write_part(aside: Path, graph: Graph, order: _Renumbering, part: int, common: Attributes) -> int:

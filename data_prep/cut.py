@@ -1,0 +1,96 @@
+"""Cutting a graph into parts by a named method, and the figures that tell how good a cut is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.dataset import format as names
+from leapmpi.dataset.graph import Graph
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.registry import Registry
+
+METHODS = Registry("partition method", "data_prep.partitioners")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut of a graph: assignment int32[n] -> part, and per part int64[P]: vertices, training vertices, in-edges,
+    and in-edges that come from another part."""
+
+    assignment: np.ndarray
+    vertices: np.ndarray
+    training: np.ndarray
+    edges: np.ndarray
+    edges_cut: np.ndarray
+
+    def figures(self) -> dict[str, int | float]:
+        """The figures stored with a dataset: edge_cut (directed edges between parts), its share of all edges, and
+        for vertices, training vertices and edges the largest part relative to the mean."""
+        cut, edges = int(self.edges_cut.sum()), int(self.edges.sum())
+        return {
+            "edge_cut": cut,
+            "edge_cut_share": cut / max(1, edges),
+            "vertex_balance": _balance(self.vertices),
+            "training_balance": _balance(self.training),
+            "edge_balance": _balance(self.edges),
+        }
+
+
+def _balance(counts: np.ndarray) -> float:
+    return float(counts.max() / counts.mean()) if counts.any() else 1.0
+
+
+@compiled
+def _edges_cut(indptr, indices, assignment, parts):
+    cut = np.zeros(parts, np.int64)
+    for v in range(len(assignment)):
+        home = assignment[v]
+        for e in range(indptr[v], indptr[v + 1]):
+            if assignment[indices[e]] != home:
+                cut[home] += 1
+    return cut
+
+
+def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Cut:
+    """The figures of a cut, counted from the graph itself."""
+    assignment = np.ascontiguousarray(assignment, np.int32)
+    training = assignment[graph.split == names.TRAIN] if graph.split is not None else assignment[:0]
+    edges = np.zeros(parts, np.int64)
+    np.add.at(edges, assignment, np.diff(graph.indptr))
+    return Cut(
+        assignment,
+        np.bincount(assignment, minlength=parts),
+        np.bincount(training, minlength=parts),
+        edges,
+        _edges_cut(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, parts),
+    )
+
+
+def check_request(graph: Graph, parts: int, seed: int) -> None:
+    """Refuse part counts and seeds that cannot be used with ConfigError."""
+    if parts < 1:
+        raise ConfigError(f"--parts is {parts}; it must be at least 1")
+    if parts > graph.vertices:
+        raise ConfigError(f"--parts is {parts}, but the graph has only {graph.vertices} vertices; use fewer parts")
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"--seed is {seed}; it must be between 0 and 2**63 - 1")
+
+
+def cut(graph: Graph, parts: int, method: str, seed: int) -> Cut:
+    """Cut a valid graph into `parts` parts, none of them empty. The same arguments give the same cut.
+
+    Raises ConfigError for an unknown method or a number of parts that cannot be, DataError when the method fails.
+    """
+    check_request(graph, parts, seed)
+    partitioner = METHODS.load(method)
+    assignment = partitioner.partition(graph, parts, seed)
+    empty = np.flatnonzero(np.bincount(assignment, minlength=parts) == 0)
+    if len(empty):
+        raise DataError(
+            f"method {method} leaves part {empty[0]} of {parts} without vertices (the graph has {graph.vertices}); "
+            "use fewer parts, or method metis, random or contiguous"
+        )
+    return measure(graph, assignment, parts)

@@ -1,0 +1,44 @@
+"""`leapmpi-prep info PATH`: what a graph file or a dataset holds and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+HELP = "show what a graph file or a dataset holds"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("path", type=Path, help="graph file or dataset folder")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the description."""
+    from data_prep.open_any import open_any
+
+    description = open_any(arguments.path).describe()
+    print(json.dumps(description, indent=2, sort_keys=True) if arguments.json else _text(description))
+    return 0
+
+
+def _text(description: dict) -> str:
+    parts = description.pop("part_list", [])
+    splits = description.pop("splits")
+    lines = [f"{name:<18} {_shown(value)}" for name, value in sorted(description.items()) if name not in splits]
+    lines += [f"{'split ' + name:<18} {count:,}" for name, count in splits.items()]
+    if parts:
+        columns = list(parts[0])
+        lines += ["", "".join(f"{name:>16}" for name in columns)]
+        lines += ["".join(f"{_shown(row[name]):>16}" for name in columns) for row in parts]
+    return "\n".join(lines)
+
+
+def _shown(value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,17 @@
+"""Parts by a hash of the original id: what systems without a partitioner do.
+
+A vertex's part depends on its original id alone, whatever else is in the graph; sizes are only equal on average.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.dataset.graph import Graph
+from leapmpi.sampling.keys import fold_all, mix
+
+
+def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
+    """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
+    hashes = fold_all(mix(np.uint64(seed)), np.asarray(graph.original_id))
+    return (hashes % np.uint64(parts)).astype(np.int32)
