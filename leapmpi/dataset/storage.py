@@ -7,9 +7,8 @@ against the file before anything is mapped or allocated. No HDF5 handle stays op
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import re
+import io
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -69,25 +68,65 @@ def attributes_digest(attributes: Attributes) -> str:
     return state.hexdigest()
 
 
+class _Disk(io.FileIO):
+    """A file for HDF5 to write to, which keeps the first error to itself and then swallows what is written.
+
+    HDF5 crashes in C when its last writes fail, as they do on a full disk; so it never learns of the failure.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data) -> int:
+        """Write all of `data`, unless an earlier write failed."""
+        view = memoryview(data).cast("B")
+        written = 0
+        try:
+            while self.error is None and written < len(view):
+                written += super().write(view[written:])
+        except OSError as error:
+            self.error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size of the file, unless an earlier write failed."""
+        try:
+            if self.error is None:
+                super().truncate(size)
+        except OSError as error:
+            self.error = error
+        return size or 0
+
+    def raise_error(self) -> None:
+        """Raise the error that was kept, if any."""
+        if self.error is not None:
+            raise self.error
+
+
+class NewFile:
+    """An HDF5 file being written: its root group `root`, and `raise_error` for failures that HDF5 did not see."""
+
+    def __init__(self, root: h5py.File, disk: _Disk) -> None:
+        self.root = root
+        self.raise_error = disk.raise_error
+
+
 @contextmanager
-def new_file(path: Path) -> Iterator[h5py.File]:
+def new_file(path: Path) -> Iterator[NewFile]:
     """A new HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
 
-    Raises OSError with the cause (a full disk, say) also where h5py reports it as another error when closing.
+    Raises OSError when the disk is full, also where that shows only when the file is closed.
     """
-    try:
-        with h5py.File(path, "x", libver=("v108", "v108"), locking=False) as file:
-            yield file
-    except (OSError, RuntimeError) as error:
-        if getattr(error, "errno", None):
-            raise
-        cause = re.search(r"errno = (\d+)", str(error))
-        raise OSError(int(cause[1]) if cause else errno.EIO, str(error)) from error
+    with _Disk(path, "x+") as disk:
+        try:
+            with h5py.File(disk, "w", libver=("v108", "v108")) as root:
+                yield NewFile(root, disk)
+        finally:
+            disk.raise_error()
 
 
-def write_array(file: h5py.File, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
+def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
     """Write `blocks` of rows, which together have `shape`, as one contiguous array with its digest."""
-    array = file.create_dataset(name, shape, np.dtype(dtype), track_times=False)
+    array = file.root.create_dataset(name, shape, np.dtype(dtype), track_times=False)
     state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
     row = 0
     for block in blocks:
@@ -95,12 +134,13 @@ def write_array(file: h5py.File, name: str, shape: tuple[int, ...], dtype: str, 
         state.update(block.reshape(-1).view(np.uint8))
         if block.size:
             array[row : row + len(block)] = block
+            file.raise_error()
         row += len(block)
     assert row == shape[0], (name, row, shape)
     _write_text(array, names.DIGEST, state.hexdigest())
 
 
-def write_attributes(file: h5py.File, kind: str, attributes: Attributes) -> None:
+def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes every file of leapmpi has, `attributes`, and the digest of them all."""
     every = {
         names.FORMAT: kind,
@@ -111,10 +151,10 @@ def write_attributes(file: h5py.File, kind: str, attributes: Attributes) -> None
     }
     for name, value in every.items():
         if isinstance(value, str):
-            _write_text(file, name, value)
+            _write_text(file.root, name, value)
         else:
-            file.attrs[name] = value
-    _write_text(file, names.DIGEST, attributes_digest(every))
+            file.root.attrs[name] = value
+    _write_text(file.root, names.DIGEST, attributes_digest(every))
 
 
 def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
@@ -224,7 +264,7 @@ def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], s
     """
     array = file.get(name)
     if not isinstance(array, h5py.Dataset):
-        raise DataError(f"{path}: array {name} is missing; make the file again")
+        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
     if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
         raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
     if array.shape != shape:
