@@ -32,6 +32,12 @@ def test_kernels_agree_with_the_twin(base, word, n):
     assert bounded(np.uint64(word), np.int64(n)) == twin.bounded(word, n) < n
 
 
+def test_bounded_is_exact_for_wide_ranges():
+    for hashed in fold_all(np.uint64(2), np.arange(200)):
+        for n in (2**31 + 12345, 2**32 - 1, 2**32):
+            assert bounded(hashed, np.int64(n)) == twin.bounded(int(hashed), n)
+
+
 def test_signed_words_count_modulo_two_to_the_64():
     assert fold(np.uint64(3), -1) == twin.fold(3, 2**64 - 1)
     ids = np.array([-1, 0, 2**62], np.int64)

@@ -130,9 +130,11 @@ def test_threads_change_nothing(threads, fanouts):
 def test_a_sampler_is_reusable_and_its_results_outlive_the_next_call():
     topology = twin.random_topology(300, 5000, seed=1)
     sampler, roots = NodeWiseSampler(topology, (5, 5)), roots_of(topology, 1)
+    other = DrawKey(TRAIN, 8, 0, 0)
+    sampler.sample(other, np.arange(300))  # the working memory has its final size from here on
     first = sampler.sample(KEY, roots)
     kept = [(b.src.copy(), b.indices.copy(), b.indptr.copy()) for b in first]
-    sampler.sample(DrawKey(TRAIN, 8, 0, 0), np.arange(300))
+    sampler.sample(other, np.arange(300))
     again = sampler.sample(KEY, roots)
     for block, same, (src, indices, indptr) in zip(first, again, kept, strict=True):
         assert block.src.tolist() == src.tolist() == same.src.tolist()
