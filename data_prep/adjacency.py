@@ -16,7 +16,7 @@ from leapmpi.errors import DataError
 
 @dataclass(frozen=True)
 class Adjacency:
-    """In-neighbours by vertex, strictly ascending: indptr int64[n + 1], indices int32[m] (int64 from 2**31 vertices on)."""
+    """In-neighbours by vertex, strictly ascending: indptr int64[n + 1], indices int32[m] (int64 from 2**31 on)."""
 
     indptr: np.ndarray
     indices: np.ndarray

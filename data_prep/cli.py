@@ -1,6 +1,7 @@
 """`leapmpi-prep COMMAND`: finds the command's module, runs it, and turns errors into one sentence and an exit code.
 
-Every command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`; heavy imports happen in `run`.
+Every command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`, which alone imports
+anything heavy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 The edges are those of a degree-corrected stochastic block model (Karrer and Newman, Phys. Rev. E 83, 016107, 2011) with
 planted communities: both ends are drawn in proportion to a vertex's activity, which follows a Pareto law; an edge stays
-in its community but for a share `mixing`. Each community belongs to one class; a vertex's features are its class's
-prototype, a random vector of length `signal`, plus unit normal noise. Everything follows from `seed`.
+in its community but for a share `mixing`. Each community has a class, which its vertices share but for `strays`, whose
+class is drawn anew: no model gets those right by their neighbours. Features are the prototype of the vertex's class, a
+random vector of length `signal`, plus unit normal noise. Everything follows from `seed`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ROUNDS = 100
 
 @dataclass(frozen=True)
 class CommunityGraph:
-    """What to make. `edges` counts undirected edges; `mixing`, `train` are shares; the rest splits into val and test."""
+    """What to make. `edges` counts undirected edges; `mixing`, `strays` and `train` are shares."""
 
     vertices: int
     edges: int
@@ -31,6 +32,7 @@ class CommunityGraph:
     classes: int
     communities: int
     mixing: float
+    strays: float
     signal: float
     train: float
     seed: int
@@ -46,8 +48,7 @@ def generate(wanted: CommunityGraph) -> RawGraph:
     place, start, community_class = _communities(wanted, structure)
     activity = np.cumsum((1 - structure.random(wanted.vertices)) ** (-1 / _TAIL))
     found = _distinct_edges(wanted, start, activity, edges)
-    labels = np.empty(wanted.vertices, np.int64)
-    labels[place] = np.repeat(community_class, np.diff(start))
+    labels = _labels(wanted, place, np.repeat(community_class, np.diff(start)), structure)
     return RawGraph(
         vertices=wanted.vertices,
         edges=place[found],
@@ -72,6 +73,16 @@ def _communities(wanted: CommunityGraph, rng: np.random.Generator) -> tuple[np.n
     return place, start, rng.permutation(wanted.communities) % wanted.classes
 
 
+def _labels(
+    wanted: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    labels = np.empty(wanted.vertices, np.int64)
+    labels[place] = class_of_place
+    strays = np.flatnonzero(rng.random(wanted.vertices) < wanted.strays)
+    labels[strays] = rng.integers(0, wanted.classes, len(strays))
+    return labels
+
+
 def _draw_edges(
     count: int, wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
@@ -93,7 +104,7 @@ def _draw_edges(
 def _distinct_edges(
     wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """int64[2, E] of exactly `wanted.edges` distinct pairs of places: drawn until there are enough, the surplus dropped."""
+    """int64[2, E]: exactly `wanted.edges` distinct pairs of places, drawn until there are enough."""
     keys = np.empty(0, np.int64)
     for _ in range(_ROUNDS):
         missing = wanted.edges - len(keys)
@@ -127,6 +138,7 @@ def _features(wanted: CommunityGraph, labels: np.ndarray, rng: np.random.Generat
 
 
 def _splits(wanted: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Training vertices drawn at random; the others go half to validation, half to test."""
     order = rng.permutation(wanted.vertices)
     train = max(1, round(wanted.train * wanted.vertices))
     val = (wanted.vertices - train) // 2

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from data_prep.arguments import number_between
+from data_prep.sources import SOURCES, locate
 from leapmpi.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from data_prep.raw_graph import RawGraph
 
 HELP = "read a graph from any supported source into one checked graph file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `import`."""
-    positive = number_between(1)
+    positive, count = number_between(1), number_between(0)
+    formats = ", ".join(SOURCES.names())
+    rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
-    add("--format", metavar="NAME", help="format of SOURCE; detected unless given (see data_prep/README.md)")
-    add("--splits", metavar="RULE", default="source", help="source, a folder with train-idx.npy, val-idx.npy and test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30")  # fmt: skip # noqa: E501
-    add("--split-index", type=number_between(0), metavar="K", help="which of the source's own splits to take, from 0")
-    add("--seed", type=number_between(0), default=0, metavar="S", help="seed of random and per-class splits")
+    add("--format", metavar="NAME", help=f"format of SOURCE, detected unless given: {formats}")
+    add("--splits", metavar="RULE", default="source", help=rules)
+    add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
+    add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
@@ -56,10 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(arguments: argparse.Namespace):
+def _read(arguments: argparse.Namespace) -> tuple[str, Path, RawGraph]:
     """The name of the format, the path it was found at, and the RawGraph."""
     from data_prep.raw_graph import ReadOptions
-    from data_prep.sources import SOURCES, locate
 
     if arguments.format:
         source = SOURCES.load(arguments.format)
@@ -74,7 +81,7 @@ def _read(arguments: argparse.Namespace):
     return name, path, source.read(path, ReadOptions(**given))
 
 
-def _within(path: Path, source) -> Path:
+def _within(path: Path, source: ModuleType) -> Path:
     """`path`, or the only file in the folder `path` that `source` can read."""
     if not path.exists():
         raise DataError(f"{path} does not exist; give the file or folder that holds the graph")

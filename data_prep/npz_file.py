@@ -74,7 +74,7 @@ class NpzFile:
         return next((name for name in names if name in self.names), None)
 
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
-        """The sparse matrix kept in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
+        """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         return sparse_from_parts(kind, {key: self.array(prefix + key) for key in keys}, f"{self.path}: {prefix}*")
 

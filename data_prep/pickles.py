@@ -1,7 +1,7 @@
 """Pickles read without trust: numpy arrays, scipy sparse matrices and plain containers, nothing else.
 
-A pickle is a program. This reader admits only the constructors listed in `_admitted`; scipy's matrix classes are replaced
-by a stand-in that merely keeps their arrays, so no scipy is needed and its old module paths go on working.
+A pickle is a program. This reader admits only the constructors listed in `_admitted`; scipy's matrix classes are
+replaced by a stand-in that merely keeps their arrays, so no scipy is needed and its old module paths go on working.
 """
 
 from __future__ import annotations

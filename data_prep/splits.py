@@ -1,4 +1,4 @@
-"""Which vertices train, validate and test: the source's own choice, a folder of ids, or a draw by a published protocol."""
+"""Which vertices train, validate and test: the source's choice, a folder of ids, or a draw by a published protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leapmpi.dataset.format import NO_SPLIT, TEST, TRAIN, VAL
 from leapmpi.errors import ConfigError, DataError, nearest
 
 _CODES = dict(zip(SPLIT_NAMES, (TRAIN, VAL, TEST), strict=True))
-_FORMS = "source, a folder, random:TRAIN,VAL,TEST or per-class:TRAIN,VAL"
+_RULES = ("source", "random", "per-class")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def parse_rule(text: str) -> SplitRule:
     if Path(text).is_dir():
         return SplitRule("folder", text, Path(text))
     raise ConfigError(
-        f"--splits {text}: there is no such folder, and it is no known rule ({nearest(kind, ('source', 'random', 'per-class'))})"
-        f"; expected {_FORMS}"
+        f"--splits {text}: no such folder, and no rule of that name ({nearest(kind, _RULES)}); "
+        "expected source, a folder, random:TRAIN,VAL,TEST or per-class:TRAIN,VAL"
     )
 
 
@@ -79,7 +79,7 @@ def read_folder(folder: Path) -> dict[str, np.ndarray]:
 def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | None, where: str) -> np.ndarray:
     """int8[n] of format.NO_SPLIT, TRAIN, VAL, TEST from ids (or bool masks) by split name.
 
-    Raises DataError when a split is empty, has an id out of range or twice, overlaps another, or has an unlabelled member.
+    Raises DataError when a split is empty, overlaps another, has an id out of range or twice, or an unlabelled member.
     """
     codes = np.full(vertices, NO_SPLIT, np.int8)
     if "train" not in splits:
@@ -162,8 +162,8 @@ def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, clas
         members = order[labels[order] == label]
         if 0 < len(members) < train + val:
             raise DataError(
-                f"--splits {rule.text}: class {label} has {len(members)} labelled vertices, fewer than {train} + {val}; "
-                "ask for fewer per class"
+                f"--splits {rule.text}: class {label} has {len(members)} labelled vertices, "
+                f"fewer than {train} + {val}; ask for fewer per class"
             )
         codes[members[:train]] = TRAIN
         codes[members[train : train + val]] = VAL

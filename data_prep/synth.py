@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--classes", type=number_between(1), default=40, metavar="C", help="classes")
     add("--communities", type=number_between(1), metavar="K", help="communities, each of one class (10 per class)")
     add("--mixing", type=share, default=0.15, metavar="SHARE", help="share of edges that ignore communities")
-    add("--signal", type=number_between(0.0, None, float), default=1.5, metavar="X", help="length of class prototypes; the noise has unit variance per feature")  # noqa: E501 # fmt: skip
+    add("--strays", type=share, default=0.1, metavar="SHARE", help="share of vertices with a class of their own")
+    signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
+    add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
     add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
@@ -37,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
-    names = ("vertices", "edges", "features", "classes", "mixing", "signal", "train", "seed")
+    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed")
     wanted = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
     graph, summary = make_graph(generate(wanted), AssemblyOptions(SplitRule("source", "source")), "the synthetic graph")
     graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}

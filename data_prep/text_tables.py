@@ -1,4 +1,4 @@
-"""Tables of numbers in text: edge lists and columns of numbers, comma, semicolon, tab or blank separated, gzip or not."""
+"""Tables of numbers in text, separated by commas, semicolons, tabs or blanks, gzip or not: edge lists and columns."""
 
 from __future__ import annotations
 

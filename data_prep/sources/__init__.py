@@ -1,7 +1,7 @@
 """The graph formats that `leapmpi-prep import` reads: one module each, found by its file name.
 
 A source module has
-    SUMMARY: str                                      one line for messages and help
+    SUMMARY: str                                      one line for messages
     OPTIONS: frozenset[str]                           the fields of ReadOptions that it takes
     can_read(path: Path) -> bool                      a cheap look; formats exclude each other
     read(path: Path, options: ReadOptions) -> RawGraph
@@ -23,7 +23,7 @@ def formats_of(path: Path) -> list[str]:
 
 
 def locate(path: Path) -> tuple[str, Path]:
-    """The format of `path`, and the file or folder to read: a folder with a single graph file in it stands for that file.
+    """The format of `path`, and what to read: a folder with a single graph file in it stands for that file.
 
     Raises DataError, listing the formats, when no format or more than one fits.
     """

@@ -33,4 +33,3 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         labels=file.array("node_label") if "node_label" in file.names else None,
         edges_name=file.label("adj_matrix"),
     )
-

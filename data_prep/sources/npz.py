@@ -23,7 +23,7 @@ def can_read(path: Path) -> bool:
     if path.suffix != ".npz":
         return False
     names = npz_names(path)
-    # An archive with a 'format' is a lone matrix of scipy's; one with 'node_features' is of the heterophilous collection.
+    # With a 'format' it is a lone matrix of scipy's; with 'node_features' it is of the heterophilous collection.
     compressed = {"indptr", "indices"} <= names and "format" not in names
     return compressed or "edge_index" in names or ("edges" in names and "node_features" not in names)
 

@@ -29,7 +29,7 @@ def can_read(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several.
 
-    Raises DataError when a file is missing, damaged or does not fit the others; ConfigError when there is no such split.
+    Raises DataError when a file is missing, damaged or does not fit the others, ConfigError for an unknown split.
     """
     raw = _raw_folder(path)
     if raw is None:

@@ -1,7 +1,7 @@
 """Planetoid's raw files (Yang, Cohen, Salakhutdinov, ICML 2016): ind.NAME.{x,y,tx,ty,allx,ally,graph,test.index}.
 
-The first vertices are the rows of allx, of which the first rows of x are for training; row k of tx belongs to the vertex
-on line k of test.index. Ids that occur nowhere are vertices without features and label.
+The first vertices are the rows of allx, of which as many as y has are for training; row k of tx belongs to the vertex
+on line k of test.index. Ids that occur in neither are vertices without features and label.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple
         first = _one_hot(stem, "ally")
     else:
         first = train
-        notes.append(f"{_file(stem, 'ally').name} is missing: only training and test vertices are labelled, no validation")
+        notes.append(
+            f"{_file(stem, 'ally').name} is missing: only training and test vertices are labelled, no validation"
+        )
     if len(first) > rows or len(test) != len(test_ids) or first.shape[1] != test.shape[1]:
         raise DataError(f"{stem.parent}: the labels y, ally and ty do not fit the rows of allx and tx")
     labels = np.full(vertices, -1, np.int64)
