@@ -135,11 +135,12 @@ def test_a_sampler_is_reusable_and_its_results_outlive_the_next_call():
     first = sampler.sample(KEY, roots)
     kept = [(b.src.copy(), b.indices.copy(), b.indptr.copy()) for b in first]
     sampler.sample(other, np.arange(300))
-    again = sampler.sample(KEY, roots)
-    for block, same, (src, indices, indptr) in zip(first, again, kept, strict=True):
-        assert block.src.tolist() == src.tolist() == same.src.tolist()
-        assert block.indices.tolist() == indices.tolist() == same.indices.tolist()
-        assert block.indptr.tolist() == indptr.tolist() == same.indptr.tolist()
+    arrays = [(b.src, b.indices, b.indptr) for b in first]
+    assert all((x == y).all() for now, then in zip(arrays, kept, strict=True) for x, y in zip(now, then, strict=True))
+    for block, (src, indices, indptr) in zip(sampler.sample(KEY, roots), kept, strict=True):
+        assert block.src.tolist() == src.tolist()
+        assert block.indices.tolist() == indices.tolist()
+        assert block.indptr.tolist() == indptr.tolist()
 
 
 def test_every_word_of_the_key_and_the_hop_matter():
