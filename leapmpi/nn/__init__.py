@@ -1,0 +1,1 @@
+"""Graph neural networks over sampled blocks: tensors, aggregation, dropout, layers, models, loss."""

@@ -1,0 +1,78 @@
+"""Differentiable aggregation over the edges of a block: weighted sums, means, attention.
+
+Gradients with respect to sources are sums over the transposed edge list, each row by one thread in edge order,
+so they are as reproducible as the forward sums. Nothing is computed for inputs that need no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from leapmpi.nn.tensors import BlockTensors, Edges, operations
+
+
+class _WeightedSum(Function):
+    @staticmethod
+    def forward(ctx, z: Tensor, weight: Tensor, edges: Edges) -> Tensor:
+        ctx.edges = edges
+        ctx.save_for_backward(z if ctx.needs_input_grad[1] else None, weight)
+        return operations(z.device).weighted_sum(edges.indptr, edges.indices, weight, z)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        z, weight = ctx.saved_tensors
+        edges, sums = ctx.edges, operations(grad.device)
+        grad_z = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            by_source, number = edges.transposed
+            grad_z = sums.weighted_sum(by_source.indptr, by_source.indices, weight[number], grad)
+        if ctx.needs_input_grad[1]:
+            grad_weight = sums.edge_products(edges.indptr, edges.indices, grad, z, weight.shape[1])
+        return grad_z, grad_weight, None
+
+
+class _EdgeSoftmax(Function):
+    @staticmethod
+    def forward(ctx, source: Tensor, target: Tensor, edges: Edges, slope: float) -> Tensor:
+        ctx.edges, ctx.slope = edges, slope
+        share = operations(source.device).softmax(edges.indptr, edges.indices, source, target, slope)
+        ctx.save_for_backward(source, target, share)
+        return share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        source, target, share = ctx.saved_tensors
+        edges, sums = ctx.edges, operations(grad.device)
+        change = sums.softmax_backward(edges.indptr, edges.indices, source, target, ctx.slope, share, grad)
+        by_source, number = edges.transposed
+        grad_source = sums.edge_sums(by_source.indptr, number, change)
+        every = torch.arange(len(change), device=change.device)
+        return grad_source, sums.edge_sums(edges.indptr, every, change), None, None
+
+
+def weighted_sum(edges: Edges, z: Tensor, weight: Tensor) -> Tensor:
+    """Sum of weighted source rows per destination.
+
+    `z` is float[sources, width]; `weight` float[edges], or float[edges, heads] where each head weights its own
+    slice of the columns (heads must divide the width). Returns float[destinations, width]; both are differentiable.
+    """
+    return _WeightedSum.apply(z, weight if weight.dim() == 2 else weight.unsqueeze(1), edges)
+
+
+def mean(block: BlockTensors, z: Tensor) -> Tensor:
+    """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
+    return weighted_sum(block.edges, z, block.share(z.dtype))
+
+
+def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:
+    """Attention shares: softmax over each destination's edges of LeakyReLU(source score + destination score).
+
+    `source` is float[sources, heads], `target` float[destinations, heads], `slope` that of LeakyReLU's negative side.
+    Returns float[edges, heads]. Velickovic et al., "Graph attention networks" (ICLR 2018), equation 3.
+    """
+    return _EdgeSoftmax.apply(source, target, edges, slope)

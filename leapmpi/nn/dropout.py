@@ -1,0 +1,173 @@
+"""Dropout whose masks are hashes of what they cover, so that merging or splitting batches changes nothing.
+
+The mask of an element is a function of (stream, seed, epoch, iteration, layer, original vertex id, column); in
+attention of (..., layer, destination, source, head). One 64-bit hash serves four neighbouring columns, 16 bits each:
+an element is dropped when its 16 bits lie below rate x 65536, and the kept ones are scaled by the exact inverse of
+the keep probability. The compiled masks and their torch twin, for other devices, agree bit for bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from leapmpi.compiled import compiled, compiled_parallel, prange
+from leapmpi.nn.tensors import Edges
+from leapmpi.sampling.keys import DrawKey, fold, key_hash
+
+DropoutKey = DrawKey
+
+# Words that keep masks apart from the sampler's draws, which fold small hop numbers into the same key.
+_FEATURES, _ATTENTION = 0x66656174_00000000, 0x61747465_00000000
+_STEPS = 1 << 16
+
+
+def threshold(rate: float) -> int:
+    """The 16-bit values below this number drop an element: `rate` to the nearest 1/65536."""
+    return round(rate * _STEPS)
+
+
+def _scale(below: int) -> float:
+    return _STEPS / (_STEPS - below) if below < _STEPS else 0.0
+
+
+@compiled
+def _mask_row(row, hashed, below, scale, first, words, out):
+    """Two passes that the compiler turns into vector code: hashes of groups of four, then their 16-bit lanes."""
+    group = np.uint64(first >> 2)
+    for k in range(len(words)):
+        words[k] = fold(hashed, group + np.uint64(k))
+    lanes = words.view(np.uint16)[first & 3 :]  # little-endian: the lowest bits come first
+    for f in range(len(row)):
+        out[f] = row[f] * scale if lanes[f] >= below else row.dtype.type(0)
+
+
+@compiled
+def _words(first, width):
+    return np.empty((first + width + 3) // 4 - first // 4, np.uint64)
+
+
+@compiled_parallel
+def _mask_vertices(x, vertices, base, below, scale, first, out):
+    for i in prange(len(x)):
+        words = _words(first, x.shape[1])
+        _mask_row(x[i], fold(base, vertices[i]), below, scale, first, words, out[i])
+
+
+@compiled_parallel
+def _mask_edges(x, indptr, indices, vertices, base, below, scale, out):
+    for i in prange(len(indptr) - 1):
+        words = _words(0, x.shape[1])
+        hashed = fold(base, vertices[i])
+        for e in range(indptr[i], indptr[i + 1]):
+            _mask_row(x[e], fold(hashed, vertices[indices[e]]), below, scale, 0, words, out[e])
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+_GOLDEN, _FIRST, _SECOND = map(_signed, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def fold_tensor(base: Tensor | int, words: Tensor) -> Tensor:
+    """The torch twin of `keys.fold` on int64 tensors, whose products wrap as unsigned ones do."""
+    x = base + (words + 1) * _GOLDEN
+    x = (x ^ _shifted(x, 30)) * _FIRST
+    x = (x ^ _shifted(x, 27)) * _SECOND
+    return x ^ _shifted(x, 31)
+
+
+def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int) -> Tensor:
+    last = first + x.shape[1]
+    groups = torch.arange(first >> 2, (last + 3) >> 2, device=x.device)
+    words = fold_tensor(hashed.unsqueeze(1), groups)
+    lanes = torch.stack([(words >> shift) & 0xFFFF for shift in (0, 16, 32, 48)], dim=2).flatten(1)
+    keep = lanes[:, first & 3 : (first & 3) + x.shape[1]] >= below
+    return torch.where(keep, x * torch.tensor(scale, dtype=x.dtype, device=x.device), x.new_zeros(()))
+
+
+def mask_vertices_tensor(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
+    """`mask_vertices` in torch operations, for devices other than the CPU."""
+    return _mask_tensor(x, fold_tensor(_signed(base), vertices), below, _scale(below), first)
+
+
+def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
+    """`mask_edges` in torch operations, for devices other than the CPU."""
+    target = vertices[: len(edges.counts)].repeat_interleave(edges.counts)
+    hashed = fold_tensor(fold_tensor(_signed(base), target), vertices[edges.indices.long()])
+    return _mask_tensor(x, hashed, below, _scale(below), 0)
+
+
+def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
+    """`x` (float[n, width]) with elements dropped and the rest scaled; rows are named by `vertices` (int64[n])."""
+    if x.device.type != "cpu":
+        return mask_vertices_tensor(x, vertices, base, below, first)
+    rows = x.detach().contiguous()
+    out = torch.empty_like(rows)
+    scale = rows.numpy().dtype.type(_scale(below))
+    _mask_vertices(
+        rows.numpy(), vertices.numpy(), np.uint64(base), np.uint32(below), scale, np.int64(first), out.numpy()
+    )
+    return out
+
+
+def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
+    """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` names the sources (int64)."""
+    if x.device.type != "cpu":
+        return mask_edges_tensor(x, edges, vertices, base, below)
+    rows = x.detach().contiguous()
+    out = torch.empty_like(rows)
+    scale = rows.numpy().dtype.type(_scale(below))
+    arrays = (edges.indptr.numpy(), edges.indices.numpy(), vertices.numpy())
+    _mask_edges(rows.numpy(), *arrays, np.uint64(base), np.uint32(below), scale, out.numpy())
+    return out
+
+
+class _Masked(Function):
+    """A mask applied forward and, made anew from its key, to the gradient: it is never stored."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, mask, arguments: tuple) -> Tensor:
+        ctx.mask, ctx.arguments = mask, arguments
+        return mask(x, *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.mask(grad, *ctx.arguments), None, None
+
+
+def _base(key: DropoutKey, kind: int, layer: int) -> int:
+    return int(fold(np.uint64(fold(key_hash(key), kind)), layer))
+
+
+def drop_features(
+    x: Tensor, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float, first_column: int = 0
+) -> Tensor:
+    """Dropout of the input of layer number `layer`; `x` itself when `key` is None (evaluation) or the rate is 0.
+
+    `x` is float[n, width], `vertices` int64[n] original ids. `first_column` is the global number of the first
+    column where `x` holds only some of a vertex's columns.
+    """
+    below = threshold(rate)
+    if key is None or below == 0:
+        return x
+    return _Masked.apply(x, mask_vertices, (vertices, _base(key, _FEATURES, layer), below, first_column))
+
+
+def drop_attention(
+    share: Tensor, edges: Edges, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float
+) -> Tensor:
+    """Dropout of attention shares float[edges, heads]; `vertices` int64[sources] original ids, destinations first."""
+    below = threshold(rate)
+    if key is None or below == 0:
+        return share
+    return _Masked.apply(share, mask_edges, (edges, vertices, _base(key, _ATTENTION, layer), below))

@@ -1,0 +1,21 @@
+"""The loss of a set of roots: a weighted sum, so that the losses of any pieces of a batch add up to the batch's."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
+    """Sum over roots of `weight` x loss(root), a scalar; 0 without roots, and backward still runs.
+
+    `logits` is float[roots, classes]. With int64[roots] labels in [0, classes) a root's loss is its cross-entropy;
+    with float[roots, classes] labels of 0 and 1 it is the mean binary cross-entropy over the columns that are not NaN.
+    """
+    if labels.dim() == 1:
+        return weight * F.cross_entropy(logits, labels, reduction="sum")
+    known = ~labels.isnan()
+    target = torch.where(known, labels, 0).to(logits.dtype)
+    losses = F.binary_cross_entropy_with_logits(logits, target, weight=known.to(logits.dtype), reduction="none")
+    return weight * (losses.sum(1) / known.sum(1).clamp(min=1)).sum()

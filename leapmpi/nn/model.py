@@ -1,0 +1,39 @@
+"""A model: layers applied to the blocks of a sample, from the farthest hop to the roots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.tensors import BlockTensors
+
+
+class Model(nn.Module):
+    """A stack of layers; `layers[0]` reads the features."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, blocks: Sequence[BlockTensors], x: Tensor, dropout: DropoutKey | None = None) -> Tensor:
+        """Logits of the roots, float[n_dst of blocks[0], out].
+
+        `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F] of any float
+        type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
+        """
+        if len(blocks) != len(self.layers):
+            raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")
+        x = x.to(self.layers[0].bias.dtype)
+        for layer, block in zip(self.layers, reversed(blocks), strict=True):
+            x = layer(block, x, dropout)
+        return x
+
+
+def stack(layer: type[Layer], config, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A model of `layers` equal layers of width config.hidden, the last of width `out_dim`."""
+    widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
+    return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])

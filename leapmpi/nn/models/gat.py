@@ -1,0 +1,75 @@
+"""Graph attention. Velickovic et al. (ICLR 2018), equations 1-6: the destination attends to itself as well.
+
+Hidden layers put their heads side by side (heads x width = hidden), the last layer averages them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.aggregate import edge_softmax, weighted_sum
+from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import Model, stack
+from leapmpi.nn.projection import Projection, product
+from leapmpi.nn.tensors import BlockTensors
+
+SLOPE = 0.2
+"""Of LeakyReLU on negative scores."""
+
+
+class GATLayer(Layer):
+    """act(sum of shares x W h_u), one share per head."""
+
+    linear = False
+
+    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+        super().__init__(config, number, in_dim, out_dim, last)
+        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        width = out_dim if last else out_dim // self.heads
+        self.neighbour = Projection(in_dim, self.heads * width, fans=(in_dim, width))
+        self.attend_source = nn.Parameter(torch.empty(self.heads, width))
+        self.attend_target = nn.Parameter(torch.empty(self.heads, width))
+        self.fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
+
+    def project(self, x: Tensor) -> Tensor:
+        """float[rows, in] -> float[rows, heads x width]."""
+        return self.neighbour(x)
+
+    def scores(self, z: Tensor) -> Tensor:
+        """float[rows, 2 heads]: per head, the dot products of a row's slice of `z` as a source, then as a target.
+
+        Both at once for all rows: a product with a sparse matrix of few columns is cheaper than slicing `z`.
+        """
+        each = torch.eye(self.heads, dtype=z.dtype, device=z.device).unsqueeze(2)
+        return product(z, torch.cat([each * self.attend_source, each * self.attend_target]).flatten(1))
+
+    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """Attention-weighted sum over in-neighbours and the destination itself."""
+        if block.weight is not None:
+            raise ConfigError("gat cannot be trained with a sampler that weights edges; choose gcn or sage")
+        edges = block.edges_with_self
+        source, target = self.scores(z).split(self.heads, dim=1)
+        share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
+        share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
+        return weighted_sum(edges, z, share)
+
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Tensor) -> Tensor:
+        """Average the heads in the last layer, then as in every layer."""
+        if self.last:
+            neighbours = neighbours.unflatten(1, (self.heads, -1)).mean(1)
+        return super().finish(own, neighbours, x_dst)
+
+    def activation(self, h: Tensor) -> Tensor:
+        """ELU, as in the paper."""
+        return F.elu(h)
+
+
+def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A GAT of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
+    if layers > 1 and config.hidden % config.heads:
+        raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")
+    return stack(GATLayer, config, layers, in_dim, out_dim)

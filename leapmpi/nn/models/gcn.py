@@ -1,0 +1,52 @@
+"""Graph convolution with symmetric normalisation. Kipf and Welling (ICLR 2017), equation 2.
+
+Degrees are those of the whole graph, and a sampled sum is scaled up by degree / sampled count: it estimates the
+sum over all neighbours without bias, and equals it when all are taken. The self-loop is an edge of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leapmpi.nn.aggregate import weighted_sum
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import Model, stack
+from leapmpi.nn.projection import Projection
+from leapmpi.nn.tensors import BlockTensors
+
+
+def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
+    """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v."""
+    edges = block.edges_with_self
+    root = (block.src_degree + 1).to(dtype).rsqrt()
+    own, target = root[: block.n_dst], root[: block.n_dst].repeat_interleave(edges.counts)
+    weight = target * root[edges.indices]
+    is_self = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
+    is_self[edges.indptr[:-1]] = True
+    in_neighbours = block.share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(block.edges.counts)
+    weight[~is_self] *= in_neighbours
+    weight[is_self] = own * own
+    return weight
+
+
+class GCNLayer(Layer):
+    """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
+
+    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+        super().__init__(config, number, in_dim, out_dim, last)
+        self.neighbour = Projection(in_dim, out_dim)
+
+    def project(self, x: Tensor) -> Tensor:
+        """float[rows, in] -> float[rows, out]."""
+        return self.neighbour(x)
+
+    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """Normalised sum over in-neighbours and the destination itself."""
+        return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
+
+
+def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A GCN of `layers` layers."""
+    return stack(GCNLayer, config, layers, in_dim, out_dim)

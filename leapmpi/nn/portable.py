@@ -1,0 +1,91 @@
+"""The functions of `kernels` in plain torch operations, for devices other than the CPU.
+
+Sparse products keep memory proportional to vertices x features; where rows have to be gathered by edge, it is done
+in pieces of bounded size. On the CPU these run too, and the tests hold them against `kernels`.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+# Said once per process by torch about every use; it would show in each user's job.
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+
+PIECE = 1 << 24
+"""Largest number of elements gathered at once."""
+
+
+def _rows(indptr: Tensor) -> Tensor:
+    rows = torch.arange(len(indptr) - 1, device=indptr.device)
+    return rows.repeat_interleave(indptr.diff())
+
+
+def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """See `kernels.weighted_sum`; one sparse product per head."""
+    rows, heads = len(indptr) - 1, weight.shape[1]
+    if rows == 0 or len(indices) == 0:
+        return z.new_zeros(rows, z.shape[1])
+    parts = []
+    for h, part in enumerate(z.chunk(heads, dim=1)):
+        values = weight[:, h].contiguous()
+        matrix = torch.sparse_csr_tensor(indptr, indices.long(), values, size=(rows, len(z)), check_invariants=False)
+        parts.append(matrix @ part.contiguous())
+    return torch.cat(parts, dim=1) if heads > 1 else parts[0]
+
+
+def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
+    """See `kernels.edge_products`; edges in pieces of at most PIECE gathered elements."""
+    out = z.new_empty(len(indices), heads)
+    piece = max(1, PIECE // max(1, z.shape[1]))
+    shape = (-1, heads, z.shape[1] // heads)
+    for row, source, place in zip(
+        _rows(indptr).split(piece), indices.long().split(piece), out.split(piece), strict=True
+    ):
+        place.copy_((g[row].view(shape) * z[source].view(shape)).sum(2))
+    return out
+
+
+def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
+    """See `kernels.edge_sums`."""
+    return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)
+
+
+def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
+    """See `kernels.softmax`."""
+    row = _rows(indptr)
+    score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
+    largest = torch.segment_reduce(score, "max", offsets=indptr, axis=0)
+    share = (score - largest[row]).exp_()
+    return share / torch.segment_reduce(share, "sum", offsets=indptr, axis=0, initial=0)[row]
+
+
+def softmax_backward(
+    indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
+) -> Tensor:
+    """See `kernels.softmax_backward`."""
+    row = _rows(indptr)
+    mean = torch.segment_reduce(share * grad, "sum", offsets=indptr, axis=0, initial=0)
+    change = share * (grad - mean[row])
+    return torch.where(source[indices.long()] + target[row] < 0, change * slope, change)
+
+
+def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See `kernels.transpose`."""
+    edges = torch.argsort(indices, stable=True)
+    out_indptr = torch.zeros(sources + 1, dtype=torch.int64, device=indices.device)
+    out_indptr[1:] = torch.bincount(indices, minlength=sources).cumsum(0)
+    return out_indptr, _rows(indptr)[edges].to(indices.dtype), edges
+
+
+def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """See `kernels.with_self`."""
+    rows = len(indptr) - 1
+    own = torch.arange(rows, device=indices.device)
+    out_indptr = indptr + torch.arange(rows + 1, device=indices.device)
+    out_indices = indices.new_empty(len(indices) + rows)
+    out_indices[out_indptr[:-1]] = own.to(indices.dtype)
+    out_indices[torch.arange(len(indices), device=indices.device) + _rows(indptr) + 1] = indices
+    return out_indptr, out_indices

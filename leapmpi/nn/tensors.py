@@ -1,0 +1,91 @@
+"""The tensors of a Block on a device, and the edge lists that aggregation reads, made when first asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.nn import kernels, portable
+from leapmpi.sampling.block import Block
+
+
+def operations(device: torch.device) -> ModuleType:
+    """The module that implements sums over edges on `device`: `kernels` on the CPU, else `portable`."""
+    return kernels if device.type == "cpu" else portable
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Edges by destination: those of destination i are indptr[i] to indptr[i + 1]."""
+
+    indptr: Tensor
+    """int64[destinations + 1]."""
+    indices: Tensor
+    """int32[edges] (int64 off the CPU): source rows."""
+    sources: int
+
+    @cached_property
+    def transposed(self) -> tuple[Edges, Tensor]:
+        """The same edges by source, and int64[edges]: their numbers in this list."""
+        indptr, indices, number = operations(self.indptr.device).transpose(self.indptr, self.indices, self.sources)
+        return Edges(indptr, indices, len(self.indptr) - 1), number
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """int64[destinations]: edges of each destination."""
+        return self.indptr.diff()
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTensors:
+    """A Block's arrays as tensors on one device; destinations are the first `n_dst` sources."""
+
+    hop: int
+    n_dst: int
+    edges: Edges
+    src_original: Tensor
+    """int64[n_src]: original ids, the vertices' names in dropout masks."""
+    src_degree: Tensor
+    """int64[n_src]: in-degrees in the whole graph."""
+    weight: Tensor | None
+    """float32[edges]: with it, the sum of weight x value estimates the sum over all in-neighbours."""
+
+    @property
+    def n_src(self) -> int:
+        """Number of sources, destinations included."""
+        return self.edges.sources
+
+    @cached_property
+    def edges_with_self(self) -> Edges:
+        """The edges, with one from each destination to itself before its others."""
+        indptr, indices = operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices)
+        return Edges(indptr, indices, self.n_src)
+
+    def share(self, dtype: torch.dtype) -> Tensor:
+        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+
+        One over the sampled count, or weight over full degree where the sampler weights its edges.
+        """
+        counts = self.edges.counts
+        if self.weight is None:
+            return counts.to(dtype).reciprocal_().repeat_interleave(counts)
+        return self.weight.to(dtype) / self.src_degree[: self.n_dst].repeat_interleave(counts)
+
+
+def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:
+    """The tensors of `block` on `device`; on the CPU they share the block's memory."""
+    device = torch.device(device)
+
+    def tensor(array: np.ndarray) -> Tensor:
+        array = np.ascontiguousarray(array)
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, non_blocking=True)
+
+    indices = tensor(block.indices)
+    edges = Edges(tensor(block.indptr), indices if device.type == "cpu" else indices.long(), block.n_src)
+    weight = None if block.weight is None else tensor(block.weight)
+    return BlockTensors(block.hop, block.n_dst, edges, tensor(block.src_original), tensor(block.src_degree), weight)

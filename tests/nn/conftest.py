@@ -1,0 +1,72 @@
+"""Random graphs, their samples and model configs for the tests of networks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.sampling.node_wise import NodeWiseSampler
+
+KEY = DrawKey(TRAIN, 5, 2, 7)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def random_graph():
+    """A function: vertices, mean degree, seed -> Topology of an undirected graph whose last two vertices are alone."""
+
+    def make(vertices: int = 60, degree: int = 6, seed: int = 0) -> Topology:
+        rng = np.random.default_rng(seed)
+        adjacent = np.zeros((vertices, vertices), bool)
+        for _ in range(vertices * degree // 2):
+            a, b = rng.integers(0, vertices - 2, 2)
+            adjacent[a, b] = adjacent[b, a] = a != b
+        indptr = np.concatenate([[0], adjacent.sum(1).cumsum()])
+        indices = np.nonzero(adjacent)[1].astype(np.int32)
+        return Topology(indptr, indices, np.arange(vertices) * 3 + 11)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sampled():
+    """A function: topology, fan-outs, roots, [key, device] -> list of BlockTensors."""
+
+    def sample(topology, fanouts, roots, key=KEY, device="cpu"):
+        blocks = NodeWiseSampler(topology, fanouts).sample(key, np.asarray(roots, np.int64))
+        return [to_tensors(block, device) for block in blocks], blocks[-1].src
+
+    return sample
+
+
+@pytest.fixture(scope="session")
+def model_config():
+    """A function: name, [changed attributes] -> an object with the attributes of ModelConfig."""
+
+    def make(name, **changes):
+        values = {"hidden": 8, "heads": 2, "dropout": 0.0, "input_dropout": 0.0, "attention_dropout": 0.0}
+        return SimpleNamespace(**{"name": name, **values, "norm": "none", "residual": False, **changes})
+
+    return make
+
+
+@pytest.fixture(params=["kernels", "portable"])
+def either_operations(request, monkeypatch):
+    """Runs a test with the compiled kernels, then with the torch operations of other devices, on the CPU."""
+    if request.param == "portable":
+        from leapmpi.nn import aggregate, portable, tensors
+
+        for module in (aggregate, tensors):
+            monkeypatch.setattr(module, "operations", lambda device: portable)
+    return request.param
