@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from leapmpi import __version__
 from leapmpi.config import Config, Setting, fields, parse_assignment, read_toml
 from leapmpi.errors import ConfigError, LeapmpiError, nearest
+
+_REPEAT_DELAY = 2.0
+"""Seconds that ranks other than 0 wait before they report an error that MPI has not agreed on."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,14 +88,14 @@ def _add_settings(parser: argparse.ArgumentParser, settings: list[Setting], conf
 def config_from(arguments: argparse.Namespace) -> Config:
     """Defaults, then the TOML file, then --set, then flags. Raises ConfigError."""
     config = Config()
+    known = dict(fields())
     if path := getattr(arguments, "config", None):
         config = config.replaced(read_toml(path), path)
     if assignments := getattr(arguments, "set", None):
         config = config.replaced(dict(parse_assignment(text) for text in assignments), "--set")
     given = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
     for key, value in given.items():
-        flag = f"--{dict(fields())[key].flag}"
-        config = config.replaced({key: value}, flag) if key != "data" else config
+        config = config.replaced({key: value}, f"--{known[key].flag}")
     if arguments.data is not None:
         config = config.replaced({"data": arguments.data}, "data")
     return config
@@ -140,8 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return COMMANDS[arguments.command](arguments)
     except LeapmpiError as error:
-        if _speaks(error):
-            sys.stderr.write(f"leapmpi: error: {error}\n")
+        _report(error)
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("leapmpi: interrupted\n")
@@ -151,13 +154,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _speaks(error: LeapmpiError) -> bool:
-    """Whether this process reports `error`: under mpirun one rank does, before and after MPI has started."""
-    if hasattr(error, "here"):
-        return error.here
+def _report(error: LeapmpiError) -> None:
+    """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.world import launched_rank
 
-    return launched_rank() == 0
+    if launched_rank() != 0:
+        if getattr(error, "agreed", False):
+            return
+        # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
+        time.sleep(_REPEAT_DELAY)
+    sys.stderr.write(f"leapmpi: error: {error}\n")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class Strategy(ABC):
         logits = at.model(blocks, features, work.key)
         loss = weighted_loss(logits, labels, 1.0 / work.schedule.batch_size)
         loss.backward()
-        return float(loss)
+        return float(loss.detach())
 
 
 def _union(cells: list[Cell]) -> np.ndarray:

@@ -26,7 +26,8 @@ class Leap(Strategy):
         if config.time_steps in ("N", str(ranks)):
             return ranks
         raise ConfigError(
-            f"strategy.time_steps: leap on {ranks} ranks takes auto, 1 or {ranks} time steps, not {config.time_steps}"
+            f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, 1 or N (the number of ranks), "
+            f"not {config.time_steps}"
         )
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:

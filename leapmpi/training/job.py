@@ -17,13 +17,14 @@ from leapmpi.config import Config
 from leapmpi.errors import DataError
 from leapmpi.failure import ends_the_job
 from leapmpi.phases import Phases
+from leapmpi.plan.homes import rank_offsets
 from leapmpi.run import Run
 from leapmpi.training import banner
-from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.loading import Loaded, choose_device, load, open_for_training
-from leapmpi.training.loop import Trainer
+from leapmpi.training.evaluation import Evaluator, choose_metric
+from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
+from leapmpi.training.loop import Trainer, strategy_class
 from leapmpi.training.parameters import read_weights
-from leapmpi.training.run_folder import RunFolder, claim
+from leapmpi.training.run_folder import RunFolder, check, claim
 from leapmpi.world import World, finish, start, together
 
 log = logging.getLogger("leapmpi")
@@ -76,6 +77,7 @@ def _in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     try:
         with ends_the_job(session.world, session.phases, session.folder):
             _log_to_screen(config.run.log_level, session.world)
+            together(session.world, lambda: check_device(config.run.device, device))
             return action(session)
     finally:
         _close_log()
@@ -85,22 +87,22 @@ def _in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
 
 def _train(config: Config, session: Session) -> Run:
     begin, world = time.perf_counter(), session.world
-    # The dataset is looked at before a run folder is made, so that a typing error leaves none behind.
-    together(world, lambda: open_for_training(config))
+    # All that can be refused is refused before a run folder is made.
+    together(world, lambda: _check(config, world))
+    loaded = session.load(config)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = world.comm.bcast(claimed.path if claimed else None)
-    run_folder = claimed or RunFolder(path)
-    session.folder.append(path)
-    together(world, lambda: _open_records(config, run_folder) if world.rank == 0 else None)
-    loaded = session.load(config)
-    trainer = together(world, lambda: Trainer(config, world, loaded, run_folder))
-    _announce(config, world, loaded, trainer, path)
+    folder = claimed or RunFolder(path)
+    session.folder.append(folder.path)
+    together(world, lambda: _open_records(config, folder) if world.rank == 0 else None)
+    trainer = together(world, lambda: Trainer(config, world, loaded, folder))
+    _announce(config, world, loaded, trainer, folder.path)
     trainer.run()
     summary = _summary(config, world, loaded, trainer, time.perf_counter() - begin)
-    together(world, lambda: run_folder.finish(summary) if world.rank == 0 else None)
+    together(world, lambda: folder.finish(summary) if world.rank == 0 else None)
     if world.rank == 0:
-        _announce_end(trainer, summary, path)
-    return Run(path)
+        _announce_end(trainer, summary, folder.path)
+    return Run(folder.path)
 
 
 def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[str, Any]:
@@ -121,6 +123,16 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
     evaluator = together(world, lambda: Evaluator(config, loaded.dataset, loaded.topology, loaded.at))
     with session.phases("evaluate"):
         return {"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()}
+
+
+def _check(config: Config, world: World) -> None:
+    """Raise for settings that do not fit the dataset, the ranks or the run folder."""
+    dataset = open_for_training(config)
+    rank_offsets(dataset.offsets, world.size)
+    choose_metric(config.evaluate.metric, dataset)
+    strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
+    if world.rank == 0:
+        check(config.run.folder, config.run.overwrite)
 
 
 def _open_records(config: Config, folder: RunFolder) -> None:

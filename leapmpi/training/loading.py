@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 import torch
@@ -40,18 +41,19 @@ class Loaded:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected.
-
-    Raises ConfigError when a GPU is asked for and there is none.
-    """
-    available = wanted != "cpu" and torch.cuda.is_available()
-    if wanted == "cuda" and not available:
-        raise ConfigError("run.device: cuda was asked for but torch sees no GPU here; use --device auto or cpu")
-    if not available:
+    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
+    if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank() % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+def check_device(wanted: str, device: torch.device) -> None:
+    """Raise ConfigError when a GPU is asked for and `device` is none."""
+    if wanted == "cuda" and device.type != "cuda":
+        host = socket.gethostname()
+        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
 
 
 def open_for_training(config: Config) -> Dataset:

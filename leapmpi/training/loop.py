@@ -20,6 +20,7 @@ from leapmpi.training.memory import proportional_bytes
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import write_weights
 from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
+from leapmpi.training.warm_up import warm_up
 from leapmpi.world import World, together
 
 log = logging.getLogger("leapmpi")
@@ -47,7 +48,7 @@ class Trainer:
         self.at = loaded.at
         self.train = loaded.dataset.splits.train
         self.per_epoch = -(-len(self.train) // config.train.batch_size)
-        self.strategy = make_strategy(config, loaded)
+        self.strategy = strategy_class(config.strategy.name)(self.at, config.strategy)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
         self.best = Best()
@@ -56,6 +57,8 @@ class Trainer:
 
     def run(self) -> None:
         """Train all epochs. Collective."""
+        with self.at.phases("load"):
+            warm_up(self.world, self.at, self.config)
         for epoch in range(self.config.train.epochs):
             record = self._epoch(epoch)
             if self._evaluates(epoch):
@@ -165,10 +168,9 @@ class Trainer:
         write_weights(self.folder.path / WEIGHTS_BEST, self.best.weights, {**about, "epoch": self.best.epoch})
 
 
-def make_strategy(config: Config, loaded: Loaded) -> Strategy:
-    """The strategy named in `config`, on this rank. Raises ConfigError for settings it cannot do."""
-    module = Registry("strategy", "leapmpi.strategies").load(config.strategy.name)
-    return module.STRATEGY(loaded.at, config.strategy)
+def strategy_class(name: str) -> type[Strategy]:
+    """The strategy called `name`. Raises ConfigError for an unknown one."""
+    return Registry("strategy", "leapmpi.strategies").load(name).STRATEGY
 
 
 def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:

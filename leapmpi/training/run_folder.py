@@ -59,24 +59,33 @@ class RunFolder:
             aside.write_text(json.dumps({"schema": SUMMARY_SCHEMA, **summary}, indent=1) + "\n", encoding="utf-8")
 
 
+def check(folder: str, overwrite: bool) -> None:
+    """Raise RunFolderError when `claim` would refuse `folder`. Changes nothing."""
+    path = Path(folder or "runs")
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file, not a folder; choose another --run folder")
+    if folder and path.is_dir() and any(path.iterdir()):
+        _check_reusable(path, overwrite)
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RunFolderError(f"{path}: not allowed to write in {there}; choose another --run folder")
+
+
 def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
     """Reserve a run folder: `folder`, or a fresh runs/DATE-N when empty.
 
     Raises RunFolderError when it holds a finished run, an unfinished one (unless `overwrite`), or something else.
     """
+    check(folder, overwrite)
     if not folder:
         return RunFolder(_fresh(today or date.today()))
     path = Path(folder)
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file, not a folder; choose another --run folder")
-    if path.is_dir() and any(path.iterdir()):
-        _check_reusable(path, overwrite)
-        for name in _OURS:
-            (path / name).unlink(missing_ok=True)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied")
+        for name in _OURS:
+            (path / name).unlink(missing_ok=True)
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); choose another") from None
     return RunFolder(path)
