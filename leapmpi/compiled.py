@@ -6,6 +6,7 @@ numba keys its cache by source and processor type; the folder adds the user. Thr
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -20,14 +21,25 @@ def _writable(folder: Path) -> bool:
         return False
 
 
+def _version_of_shared_kernels() -> str:
+    """A digest of the kernels that others inline: numba notices changes only in the file a kernel stands in."""
+    shared = Path(__file__).parent / "sampling" / "keys.py"
+    return hashlib.blake2b(shared.read_bytes(), digest_size=6).hexdigest()
+
+
 def cache_folder() -> Path:
     """The folder for compiled kernels: $NUMBA_CACHE_DIR, the user's cache, or a per-user temporary folder."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / "kernels"
+    version = _version_of_shared_kernels()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / f"kernels-{version}"
     if _writable(home):
         return home
-    return Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}"
+    temporary = Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}-{version}"
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    # A folder that another user put there could hold anything: cached kernels are code.
+    owner = temporary.lstat()
+    return temporary if owner.st_uid == os.getuid() and not owner.st_mode & 0o022 else Path(tempfile.mkdtemp())
 
 
 os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())

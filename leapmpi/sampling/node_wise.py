@@ -165,7 +165,7 @@ class NodeWiseSampler:
         self.topology = topology
         self.fanouts = checked_fanouts(fanouts)
         self._pool = ThreadPoolExecutor(threads, "sampler") if threads > 1 else None
-        self._threads = threads
+        self.threads = threads
         self._place = np.full(topology.vertices, -1, np.int32)
         self._marks = [np.zeros(0, np.uint64) for _ in range(threads)]
         self._src, self._original, self._degree = (np.empty(0, np.int64) for _ in range(3))
@@ -231,7 +231,7 @@ class NodeWiseSampler:
         if self._pool is None:
             draw(0, n_dst, self._marks[0])
         else:
-            bounds = np.searchsorted(indptr, np.linspace(0, indptr[-1], self._threads + 1)[1:-1].astype(np.int64))
+            bounds = np.searchsorted(indptr, np.linspace(0, indptr[-1], self.threads + 1)[1:-1].astype(np.int64))
             bounds = [0, *bounds.tolist(), n_dst]
             list(self._pool.map(draw, bounds[:-1], bounds[1:], self._marks))
         return indptr, self._neighbours[: indptr[-1]]

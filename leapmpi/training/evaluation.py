@@ -38,7 +38,7 @@ class Evaluator:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
         self.at = at
-        self.sampler = NodeWiseSampler(topology, config.evaluation_fanout)
+        self.sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}

@@ -95,7 +95,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     at = Surroundings(
         wire=wire,
         phases=phases,
-        sampler=NodeWiseSampler(topology, config.sampling.fanout),
+        sampler=NodeWiseSampler(topology, config.sampling.fanout, world.threads),
         model=model,
         parameters=ParameterLayout(model),
         features=RowFetcher(wire, load_shard(host, device), offsets, device, dtype, "features", phases),
