@@ -9,11 +9,18 @@ from typing import NoReturn
 from leapmpi.errors import ConfigError, nearest
 
 
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, but not those that only say that a flag was left out."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that raises ConfigError where argparse would print usage and exit."""
 
     def __init__(self, **settings) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **settings)
+        super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with argparse's message."""

@@ -32,7 +32,7 @@ def read_npy(path: Path) -> np.ndarray:
 def read_features(path: Path) -> np.ndarray | SparseRows:
     """Features [n, F] from `path`. Raises DataError when its kind is unknown or it is damaged."""
     if path.suffix == ".npz":
-        return _scipy_npz(path)
+        return read_sparse(path)
     return _read(path, np.float32, ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt")
 
 
@@ -56,7 +56,8 @@ def _read(path: Path, dtype: type, kinds: str) -> np.ndarray:
     raise DataError(f"{path}: unknown kind of file; expected {kinds}")
 
 
-def _scipy_npz(path: Path) -> SparseRows:
+def read_sparse(path: Path) -> SparseRows:
+    """The csr, csc or coo matrix that scipy.sparse.save_npz wrote to `path`. Raises DataError if it is none."""
     file = NpzFile(existing(path))
     if "format" not in file.names:
         raise DataError(f"{path} is no matrix saved by scipy.sparse.save_npz (it has no array 'format')")

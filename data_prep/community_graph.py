@@ -19,7 +19,7 @@ from leapmpi.errors import DataError
 _TAIL = 2.0  # exponent of the Pareto law of activities: degrees with a finite mean, no finite variance
 _EDGES_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 14
-_ROUNDS = 100
+_LEAST_NEW = 0.02  # a draw that gives fewer new edges than this share meets a graph that is all but full
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,13 @@ def _distinct_edges(
 ) -> np.ndarray:
     """int64[2, E]: exactly `wanted.edges` distinct pairs of places, drawn until there are enough."""
     keys = np.empty(0, np.int64)
-    for _ in range(_ROUNDS):
-        missing = wanted.edges - len(keys)
-        if missing <= 0:
+    while (missing := wanted.edges - len(keys)) > 0:
+        count, before = missing + missing // 8 + 64, len(keys)
+        slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
+        fresh = [_draw_edges(size, wanted, start, activity, rng) for size in slices]
+        keys = np.unique(np.concatenate([keys, *fresh]))
+        if len(keys) - before < _LEAST_NEW * count:
             break
-        while missing > 0:
-            count = min(missing + missing // 8 + 64, _EDGES_AT_ONCE)
-            fresh = _draw_edges(count, wanted, start, activity, rng)
-            keys = np.concatenate([keys, fresh])
-            missing -= count
-        keys = np.unique(keys)
     if len(keys) < wanted.edges:
         raise DataError(
             f"{wanted.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "

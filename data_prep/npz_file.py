@@ -87,6 +87,9 @@ class NpzFile:
                 (2, 0): np.lib.format.read_array_header_2_0,
             }.get(version)
             if header and header(file)[2].hasobject:
-                return load_pickle(file, name)
+                found = load_pickle(file, name)
+                if not isinstance(found, np.ndarray | SparseRows):
+                    raise DataError(f"{name} holds a {type(found).__name__}, not an array or a sparse matrix")
+                return found
         with archive.open(member) as file:
             return np.lib.format.read_array(file, allow_pickle=False)

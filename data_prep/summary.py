@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.adjacency import EdgeCounts
-from data_prep.raw_graph import SPLIT_NAMES
 from data_prep.vertex_data import labelled
 from leapmpi.dataset.graph import Graph
 
@@ -58,12 +57,20 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
         rows = [("features", graph.feature_dim, how)]
     if graph.labels is None:
-        return [*rows, ("classes", 0, "no labels in the source")]
-    kind = "multi-label, " if graph.multilabel else ""
-    rows.append(("classes", graph.classes, f"{kind}{int((~labelled(graph.labels)).sum()):,} vertices unlabelled"))
+        rows.append(("classes", 0, "no labels in the source"))
+    else:
+        kind = "multi-label, " if graph.multilabel else ""
+        rows.append(("classes", graph.classes, f"{kind}{int((~labelled(graph.labels)).sum()):,} vertices unlabelled"))
+    return rows + _split_rows(graph)
+
+
+def _split_rows(graph: Graph) -> list[tuple[str, int, str]]:
     if graph.split is None:
-        return [*rows, ("split", 0, "none; --splits makes one")]
-    sizes = np.bincount(graph.split, minlength=4)
-    for code, name in enumerate(("in no split", *SPLIT_NAMES)):
-        rows.append((name, int(sizes[code]), f"splits: {graph.attributes['split_origin']}" if name == "train" else ""))
-    return rows[:-4] + rows[-3:] + rows[-4:-3]
+        return [("in no split", graph.vertices, "no splits in the source; --splits makes them")]
+    rest, train, val, test = (int(size) for size in np.bincount(graph.split, minlength=4))
+    return [
+        ("train", train, f"splits: {graph.attributes['split_origin']}"),
+        ("val", val, "" if val else "no validation set"),
+        ("test", test, "" if test else "no test set"),
+        ("in no split", rest, ""),
+    ]

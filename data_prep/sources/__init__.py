@@ -29,6 +29,8 @@ def locate(path: Path) -> tuple[str, Path]:
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
+    if path.suffix == ".npz" and path.is_file():
+        return _npz_format(path), path
     found = [(name, path) for name in formats_of(path)]
     inside = sorted(path.iterdir()) if path.is_dir() and not found else []
     nested = [(name, entry) for entry in inside for name in formats_of(entry)]
@@ -39,6 +41,22 @@ def locate(path: Path) -> tuple[str, Path]:
         return found[0]
     if found:
         raise DataError(f"{path} fits several formats ({', '.join(name for name, _ in found)}); say which by --format")
-    known = "; ".join(f"{name} ({SOURCES.load(name).SUMMARY})" for name in SOURCES.names())
     hint = f"; inside it, {nested[0][1]} looks like {nested[0][0]}: name that instead" if nested else ""
-    raise DataError(f"{path} is in no format that is known{hint}; the formats are: {known}")
+    raise DataError(f"{path} is in no format that is known{hint}; the formats are: {_known()}")
+
+
+def _npz_format(path: Path) -> str:
+    """The format of an .npz file. Raises DataError, naming its arrays, when it is in none."""
+    found = formats_of(path)
+    if len(found) == 1:
+        return found[0]
+    from data_prep.npz_file import NpzFile
+
+    arrays = ", ".join(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
+    if found:
+        raise DataError(f"{path} fits several formats ({', '.join(found)}); say which by --format")
+    raise DataError(f"{path} holds {arrays}, which is in no format that is known; the formats are: {_known()}")
+
+
+def _known() -> str:
+    return "; ".join(f"{name} ({SOURCES.load(name).SUMMARY})" for name in SOURCES.names())

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.array_files import read_features, read_labels, read_sparse
 from data_prep.npz_file import NpzFile, npz_names
 from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, edges_of_rows, whole_numbers
 from leapmpi.errors import DataError
 
-SUMMARY = ".npz with indptr and indices, edge_index, or edges"
-OPTIONS = frozenset({"vertices"})
+SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"
+OPTIONS = frozenset({"features", "labels", "vertices"})
 
-FEATURES = ("features", "x", "node_feat")
-LABELS = ("labels", "y", "node_label")
-SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
+_FEATURES = ("features", "x", "node_feat")
+_LABELS = ("labels", "y", "node_label")
+_EDGE_ARRAYS = ("indptr", "indices", "edge_index", "edges", "format", "data", "shape", "row", "col")
+_SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
 
 
 def can_read(path: Path) -> bool:
@@ -23,21 +25,23 @@ def can_read(path: Path) -> bool:
     if path.suffix != ".npz":
         return False
     names = npz_names(path)
-    # With a 'format' it is a lone matrix of scipy's; with 'node_features' it is of the heterophilous collection.
-    compressed = {"indptr", "indices"} <= names and "format" not in names
-    return compressed or "edge_index" in names or ("edges" in names and "node_features" not in names)
+    if "edges" in names:
+        return "node_features" not in names  # else it is of the heterophilous collection
+    return {"indptr", "indices"} <= names or {"format", "row", "col"} <= names or "edge_index" in names
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`.
+    """The graph in the archive at `path`; `options` may add features and labels from other files.
 
     Raises DataError when there are no edges in it, or an array is damaged or has the wrong shape.
     """
     file = NpzFile(path)
     edges, name, rows = _edges(file)
-    features = _features(file)
-    label_name = file.first(*LABELS)
+    features = read_features(options.features) if options.features else _features(file)
+    label_name = file.first(*_LABELS)
     labels = file.array(label_name) if label_name else None
+    if options.labels:
+        labels = read_labels(options.labels)
     splits = {name: members for name in SPLIT_NAMES if (members := _split(file, name)) is not None}
     stated = file.first("vertices", "num_nodes")
     counted = (
@@ -63,6 +67,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 def _edges(file: NpzFile) -> tuple[np.ndarray, str, int | None]:
     """Edges int64[2, E], what messages call them, and the number of rows of a compressed adjacency."""
+    if "format" in file.names:
+        return _edges_of_matrix(file)
     if {"indptr", "indices"} <= file.names:
         indptr = file.array("indptr")
         edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")
@@ -78,15 +84,24 @@ def _edges(file: NpzFile) -> tuple[np.ndarray, str, int | None]:
     return np.ascontiguousarray(found if expected == 0 else found.T), file.label(name), None
 
 
+def _edges_of_matrix(file: NpzFile) -> tuple[np.ndarray, str, int]:
+    """As `_edges`, of an adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j."""
+    matrix = read_sparse(file.path)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise DataError(f"{file.path} holds a matrix of shape {matrix.shape}; an adjacency matrix must be square")
+    edges = edges_of_rows(matrix.indptr, matrix.indices, str(file.path), rows_are="source")
+    return edges, str(file.path), matrix.shape[0]
+
+
 def _features(file: NpzFile) -> np.ndarray | SparseRows | None:
-    if name := file.first(*FEATURES):
+    if name := file.first(*_FEATURES):
         return file.read(name)
-    prefix = next((f"{name}_" for name in FEATURES if f"{name}_indptr" in file.names), None)
+    prefix = next((f"{name}_" for name in _FEATURES if f"{name}_indptr" in file.names), None)
     return file.sparse(prefix) if prefix else None
 
 
 def _split(file: NpzFile, split: str) -> np.ndarray | None:
-    name = file.first(*(split + suffix for suffix in SPLIT_SUFFIXES))
+    name = file.first(*(split + suffix for suffix in _SPLIT_SUFFIXES))
     if name is None:
         return None
     members = file.array(name)
@@ -94,8 +109,8 @@ def _split(file: NpzFile, split: str) -> np.ndarray | None:
 
 
 def _unused(file: NpzFile) -> list[str]:
-    known = {"indptr", "indices", "edge_index", "edges", "vertices", "num_nodes", "classes", *FEATURES, *LABELS}
-    known |= {f"{name}_{part}" for name in FEATURES for part in ("data", "indices", "indptr", "shape")}
-    known |= {split + suffix for split in SPLIT_NAMES for suffix in SPLIT_SUFFIXES}
+    known = {*_EDGE_ARRAYS, "vertices", "num_nodes", "classes", *_FEATURES, *_LABELS}
+    known |= {f"{name}_{part}" for name in _FEATURES for part in ("data", "indices", "indptr", "shape")}
+    known |= {split + suffix for split in SPLIT_NAMES for suffix in _SPLIT_SUFFIXES}
     unused = sorted(file.names - known)
     return [f"{file.path.name}: not used: {', '.join(unused)}"] if unused else []
