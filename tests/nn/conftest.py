@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from leapmpi.compiled import set_threads
 from leapmpi.dataset.topology import Topology
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.keys import TRAIN, DrawKey
@@ -18,6 +19,7 @@ KEY = DrawKey(TRAIN, 5, 2, 7)
 def one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    set_threads(1)
     yield
     torch.set_num_threads(before)
 
