@@ -159,7 +159,7 @@ def _report(error: LeapmpiError) -> None:
     from leapmpi.world import launched_rank
 
     if launched_rank() != 0:
-        if getattr(error, "agreed", False):
+        if error.agreed:
             return
         # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
         time.sleep(_REPEAT_DELAY)

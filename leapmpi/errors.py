@@ -14,6 +14,8 @@ class LeapmpiError(Exception):
     """Base of all errors that are the user's to mend."""
 
     exit_code = 1
+    agreed = False
+    """Whether all ranks of the job raised this error together, so that one of them reports it."""
 
 
 class ConfigError(LeapmpiError):

@@ -33,7 +33,7 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
     try:
         yield
     except LeapmpiError as error:
-        if getattr(error, "agreed", False) or world.size == 1:
+        if error.agreed or world.size == 1:
             raise
         _report(f"{error} ({world.name}, {phases.where()})")
         abort(world, error.exit_code)

@@ -113,7 +113,8 @@ def load_mpi() -> Any:
 
         if "mpi4py.MPI" not in sys.modules:
             mpi4py.rc.initialize = False
-            mpi4py.rc.finalize = False
+            # MPI cannot start twice in a process, so it ends with the process, not with a run.
+            mpi4py.rc.finalize = True
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise LaunchError(
@@ -163,14 +164,10 @@ def default_threads(ranks_on_node: int, environment: Mapping[str, str] = os.envi
     return max(1, len(os.sched_getaffinity(0)) // ranks_on_node)
 
 
-def finish(world: World | None) -> None:
-    """End MPI cleanly. Collective."""
-    mpi = load_mpi()
-    if world is not None:
-        world.node_comm.Free()
-        world.comm.Free()
-    if mpi.Is_initialized() and not mpi.Is_finalized():
-        mpi.Finalize()
+def finish(world: World) -> None:
+    """Give back what `start` made; MPI itself ends with the process. Collective."""
+    world.node_comm.Free()
+    world.comm.Free()
 
 
 def abort(world: World, code: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,11 @@ class Evaluator:
         return {name: self.score(name) for name in self.splits}
 
     def score(self, split: str) -> float | None:
-        """The metric on one split, the same on all ranks; None when it is empty. Collective."""
+        """The metric on one split, the same on all ranks; None when it is empty or undefined there. Collective."""
+        value = self._score(split)
+        return None if value is None or math.isnan(value) else value
+
+    def _score(self, split: str) -> float | None:
         stream, ids = self.splits[split]
         if not len(ids):
             return None

@@ -23,6 +23,7 @@ from leapmpi.training import banner
 from leapmpi.training.evaluation import Evaluator, choose_metric
 from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
 from leapmpi.training.loop import Trainer, strategy_class
+from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim
 from leapmpi.world import World, finish, start, together
@@ -35,8 +36,8 @@ T = TypeVar("T")
 def train(config: Config, comm: Any = None) -> Run:
     """Train as `config` says and return the finished run. Collective over `comm` (mpi4py; COMM_WORLD when None).
 
-    MPI is started when it does not run yet, and ended again unless `comm` is given. On every rank the result reads
-    the run folder, which rank 0 wrote.
+    MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
+    which rank 0 wrote.
 
     Raises LeapmpiError on all ranks alike for what the user can mend; any other failure of a rank of several ends
     the whole job through MPI.
@@ -81,8 +82,7 @@ def _in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
             return action(session)
     finally:
         _close_log()
-        if comm is None:
-            finish(session.world)
+        finish(session.world)
 
 
 def _train(config: Config, session: Session) -> Run:
@@ -166,7 +166,7 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
 def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer, seconds: float) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
     best, dataset = trainer.best, loaded.dataset
-    peaks = loaded.at.wire.gather_objects(trainer.peak)
+    peaks = loaded.at.wire.gather_objects(peak_bytes())
     return {
         "version": __version__,
         "strategy": config.strategy.name,

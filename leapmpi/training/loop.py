@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config import Config
+from leapmpi.errors import LeapmpiError
 from leapmpi.phases import PHASES
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.strategies._iteration import Strategy
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
-from leapmpi.training.memory import proportional_bytes
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import write_weights
 from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
@@ -53,7 +53,6 @@ class Trainer:
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
         self.best = Best()
         self.epochs: list[dict[str, Any]] = []
-        self.peak = proportional_bytes()
 
     def run(self) -> None:
         """Train all epochs. Collective."""
@@ -63,7 +62,6 @@ class Trainer:
             record = self._epoch(epoch)
             if self._evaluates(epoch):
                 self._evaluate(epoch, record)
-            self.peak = max(self.peak, proportional_bytes())
             self.epochs.append(record)
             if self.world.rank == 0:
                 self.folder.record("epoch", **record)
@@ -124,10 +122,22 @@ class Trainer:
     def _loss(self, losses: np.ndarray) -> dict[str, Any]:
         """The mean loss over all roots of the epoch, and that of every batch, summed over ranks in order."""
         total = self.at.wire.gather_rows(losses).sum(axis=0)
+        if not np.isfinite(total).all():
+            raise self._diverged(int(np.flatnonzero(~np.isfinite(total))[0]))
         size = self.config.train.batch_size
         sizes = np.full(self.per_epoch, size)
         sizes[-1] = len(self.train) - size * (self.per_epoch - 1)
         return {"loss": float((total * sizes).sum() / sizes.sum()), "losses": total.tolist()}
+
+    def _diverged(self, iteration: int) -> LeapmpiError:
+        """The error for a loss that is no number any more; all ranks see the same one."""
+        epoch = self.at.phases.epoch + 1
+        error = LeapmpiError(
+            f"the loss became infinite or undefined in epoch {epoch}, iteration {iteration + 1}; "
+            "lower --lr, or limit the gradient with --clip-norm"
+        )
+        error.agreed = True
+        return error
 
     def _sum(self, counts: dict[str, int]) -> dict[str, int]:
         gathered = self.at.wire.gather_rows(np.array(list(counts.values()), np.int64))

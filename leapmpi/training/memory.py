@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
-_ROLLUP = Path("/proc/self/smaps_rollup")
 
+def peak_bytes() -> int:
+    """The most bytes ever resident, less what other processes share of the pages resident now (PSS).
 
-def proportional_bytes() -> int:
-    """Bytes resident now, pages shared by n processes counted 1/n (PSS); the plain resident size where unknown."""
+    The plain peak where the system does not tell shares.
+    """
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     try:
-        for line in _ROLLUP.read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    import resource
+        sizes = _sizes(Path("/proc/self/smaps_rollup").read_text())
+        return peak - (sizes["Rss"] - sizes["Pss"])
+    except (OSError, KeyError):
+        return peak
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def _sizes(text: str) -> dict[str, int]:
+    """Bytes by name from lines such as `Pss:  1234 kB`."""
+    fields = (line.split() for line in text.splitlines())
+    return {each[0].rstrip(":"): int(each[1]) * 1024 for each in fields if len(each) == 3 and each[2] == "kB"}
