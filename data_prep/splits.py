@@ -48,7 +48,7 @@ def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
     except ValueError:
         numbers = ()
     if kind == "random":
-        if len(numbers) != 3 or min(numbers) < 0 or numbers[0] == 0 or sum(numbers) > 1 + 1e-9:
+        if len(numbers) != 3 or min(numbers) < 0 or numbers[0] == 0 or not sum(numbers) <= 1 + 1e-9:
             raise ConfigError(
                 f"--splits {text}: random takes three shares that add up to at most 1: random:0.6,0.2,0.2"
             )

@@ -91,7 +91,7 @@ def _load(path: Path, layout: Layout, dtype: type, columns: tuple[int, ...] | No
 
 
 def _explained(path: Path, error: Exception, kind: str) -> DataError:
-    text = str(error.__cause__ or error)
+    text = str(error)
     row = re.search(r"row (\d+)", text)
     place = f"{path}, data row {row[1]} (counted from 0)" if row else str(path)
     if value := re.search(r"could not convert string '([^']*)'", text):
