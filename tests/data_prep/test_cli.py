@@ -1,0 +1,129 @@
+"""The command line leapmpi-prep as a whole: help, light start, and errors that are no fault of the input."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_prep import cli
+
+PROJECT = Path(__file__).parents[2]
+HEAVY = ("numpy", "h5py", "numba", "torch", "mpi4py", "scipy", "pymetis")
+
+
+def run_python(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False, **more
+    )
+
+
+def test_help_lists_all_commands(prep):
+    outcome = prep("--help")
+    assert outcome.code == 0
+    for command in cli.COMMANDS:
+        assert f"  {command} " in outcome.out
+    assert prep().code == 2
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_help_of_a_command(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"leapmpi-prep {command}" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from data_prep.cli import main; main(['--help'])\n"
+        "try: main(['import', '--help'])\nexcept SystemExit: pass\n"
+        f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    found = run_python("-c", code)
+    assert found.stdout.splitlines()[-1] == "LOADED []", found.stderr
+
+
+def test_help_is_quick():
+    def seconds():
+        start = time.perf_counter()
+        assert run_python("-m", "data_prep.cli", "--help").returncode == 0
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_importing_everything_starts_neither_mpi_nor_torch():
+    modules = [
+        str(path.relative_to(PROJECT).with_suffix("")).replace(os.sep, ".")
+        for path in (PROJECT / "data_prep").rglob("*.py")
+        if path.stem != "__init__"
+    ]
+    code = (
+        "import sys, importlib\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "print([name for name in ('torch', 'mpi4py') if name in sys.modules])"
+    )
+    found = run_python("-c", code)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_pickled_matrices_need_no_scipy(real_graph, tmp_path):
+    source = real_graph("graphdata-amazon_photo")
+    code = (
+        "import sys; sys.modules['scipy'] = None\n"
+        f"from data_prep.cli import main; sys.exit(main(['import', {str(source)!r}, {str(tmp_path / 'g.h5')!r}]))"
+    )
+    found = run_python("-c", code)
+    assert found.returncode == 0, found.stderr
+
+
+def test_no_reader_is_no_error():
+    code = "import sys; from data_prep.cli import main; sys.exit(main(['--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        found = subprocess.run(
+            [sys.executable, "-c", code], cwd=PROJECT, stdout=out, stderr=subprocess.PIPE, check=False
+        )
+    assert found.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (MemoryError("Unable to allocate 7 TiB"), 6, "not enough memory (Unable to allocate 7 TiB)"),
+        (PermissionError(13, "Permission denied", "secret.npz"), 3, "secret.npz: Permission denied"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_is_not_the_inputs_fault(prep, monkeypatch, tmp_path, raised, code, said):
+    def fail(*_):
+        raise raised
+
+    monkeypatch.setattr("data_prep.sources.locate", fail)
+    monkeypatch.setattr("data_prep.import_graph.locate", fail)
+    outcome = prep("import", tmp_path, tmp_path / "g.h5")
+    assert outcome.code == code
+    assert said in outcome.error
+    assert outcome.error.count("\n") == 1
+
+
+def test_full_disk_leaves_nothing(prep, tmp_path):
+    small = tmp_path / "full"
+    small.mkdir()
+    resource = pytest.importorskip("resource")
+    import signal
+
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        outcome = prep("synth", small / "g.h5", "--vertices", 1000, "--edges", 5000, "--classes", 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert outcome.code == 6
+    assert "disk is full or a quota is reached" in outcome.error
+    assert list(small.iterdir()) == []
