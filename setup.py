@@ -27,7 +27,6 @@ setup(
         "numba>=0.59",  # sampling and aggregation kernels
         "numpy>=1.26",  # the arrays that all parts share
         "pymetis>=2023.1",  # partitions of small edge cut
-        "scipy>=1.11",  # preparation reads sources that store scipy sparse matrices
         "torch>=2.3",  # layers, automatic differentiation, optimizers
     ],
     extras_require={
@@ -39,6 +38,7 @@ setup(
             "pytest-timeout>=2.3",  # a case that hangs fails
             "ruff>=0.6",
             "scikit-learn>=1.4",  # an independent opinion on the metrics
+            "scipy>=1.11",  # writes the sparse matrices that sources store
         ],
     },
     classifiers=[
