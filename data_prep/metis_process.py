@@ -25,7 +25,7 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 def many_constraints(library, index: type, indptr, neighbours, weights, parts: int, seed: int) -> np.ndarray:
     """METIS_PartGraphRecursive with weights [n, constraints]: parts [n] of integers of type `index`."""
-    from pymetis._internal import OptionKey
+    from pymetis import OptionKey
 
     dtype = np.dtype(index)
     indptr, neighbours, weights = (np.ascontiguousarray(a, dtype) for a in (indptr, neighbours, weights))
@@ -48,10 +48,12 @@ def one_constraint(indptr, neighbours, weights, parts: int, seed: int) -> np.nda
     import pymetis
 
     share = (weights * np.maximum(1, len(weights) // weights.sum(axis=0))).sum(axis=1)
-    result = pymetis.part_graph(
-        parts, xadj=indptr, adjncy=neighbours, vweights=share, recursive=True, options=pymetis.Options(seed=seed)
-    )
-    return np.asarray(result.vertex_part)
+    if hasattr(pymetis, "CSRAdjacency"):
+        graph = {"adjacency": pymetis.CSRAdjacency(indptr, neighbours)}
+    else:
+        graph = {"xadj": indptr, "adjncy": neighbours}
+    result = pymetis.part_graph(parts, **graph, vweights=share, recursive=True, options=pymetis.Options(seed=seed))
+    return np.asarray(result[1])
 
 
 def main() -> None:
@@ -64,7 +66,7 @@ def main() -> None:
 
     library = ctypes.CDLL(_internal.__file__)
     seed %= 2**31 - 1
-    if hasattr(library, "METIS_PartGraphRecursive"):
+    if hasattr(library, "METIS_PartGraphRecursive") and hasattr(_internal, "_idx_type_width"):
         index = ctypes.c_int64 if _internal._idx_type_width() == 64 else ctypes.c_int32
         if max(edges, n) > np.iinfo(np.dtype(index)).max:
             sys.exit("this METIS has 32-bit indices, too small for the graph")

@@ -13,5 +13,5 @@ from leapmpi.sampling.keys import fold_all, mix
 
 def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
     """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
-    hashes = fold_all(mix(np.uint64(seed)), np.asarray(graph.original_id))
+    hashes = fold_all(np.uint64(mix(np.uint64(seed))), np.asarray(graph.original_id))
     return (hashes % np.uint64(parts)).astype(np.int32)

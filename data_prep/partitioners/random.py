@@ -11,7 +11,7 @@ from leapmpi.sampling.keys import fold_all, mix
 
 def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
     """Part int32[n] of each vertex: training vertices first, then the others, dealt out in the order of a hash."""
-    hashes = fold_all(mix(np.uint64(seed)), np.asarray(graph.original_id))
+    hashes = fold_all(np.uint64(mix(np.uint64(seed))), np.asarray(graph.original_id))
     others = np.zeros(graph.vertices, bool) if graph.split is None else np.asarray(graph.split) != names.TRAIN
     assignment = np.empty(graph.vertices, np.int32)
     assignment[np.lexsort((hashes, others))] = np.arange(graph.vertices) % parts
