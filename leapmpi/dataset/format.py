@@ -5,6 +5,7 @@ from __future__ import annotations
 GRAPH_FORMAT = "leapmpi-graph"
 DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
+WEIGHTS_FORMAT = "leapmpi-weights"
 FORMAT_VERSION = 1
 
 DATASET_FILE = "dataset.h5"

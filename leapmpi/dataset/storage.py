@@ -241,6 +241,7 @@ _MEND = {
     names.GRAPH_FORMAT: "make a graph file with leapmpi-prep import or synth",
     names.DATASET_FORMAT: "make a dataset with leapmpi-prep partition",
     names.PART_FORMAT: "make the dataset again with leapmpi-prep partition",
+    names.WEIGHTS_FORMAT: "weights are written by leapmpi train into its run folder",
 }
 
 

@@ -12,16 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 
-from leapmpi import __version__
+from leapmpi.dataset.format import WEIGHTS_FORMAT
+from leapmpi.dataset.storage import check_digest, map_array, new_file, opened, write_array, write_attributes
 from leapmpi.errors import DataError
 from leapmpi.files import written_aside
 
-WEIGHTS_FORMAT = "leapmpi-weights"
-WEIGHTS_VERSION = 1
+_ABOUT, _PARAMETERS = "about", "parameters"
 
 
 class ParameterLayout:
@@ -76,34 +75,25 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write weights as HDF5, whole or not at all, with `about` (plain values) as JSON."""
-    with written_aside(path, overwrite=True) as aside, h5py.File(aside, "w") as file:
-        file.attrs["format"] = WEIGHTS_FORMAT
-        file.attrs["format_version"] = WEIGHTS_VERSION
-        file.attrs["creator"] = f"leapmpi {__version__}"
-        file.attrs["about"] = json.dumps(about)
-        file.attrs["order"] = json.dumps(list(arrays))
-        file.attrs["digest"] = digest(arrays)
+    text = json.dumps({"about": about, "order": list(arrays)}).encode()
+    with written_aside(path, overwrite=True) as aside, new_file(aside) as file:
+        write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
         for name, array in arrays.items():
-            file[f"parameters/{name}"] = array
+            write_array(file, f"{_PARAMETERS}/{name}", array.shape, array.dtype.newbyteorder("<").str, [array])
+        write_attributes(file, WEIGHTS_FORMAT, {"parameters": len(arrays)})
 
 
 def read_weights(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Weights and what was said about them. Raises DataError when the file is missing, foreign or damaged."""
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            if file.attrs.get("format") != WEIGHTS_FORMAT:
-                raise DataError(f"{path}: not a file of leapmpi weights")
-            if file.attrs["format_version"] != WEIGHTS_VERSION:
-                raise DataError(
-                    f"{path}: weights format {file.attrs['format_version']} is unknown to leapmpi {__version__}; "
-                    "use the leapmpi that wrote it"
-                )
-            arrays = {name: file["parameters"][name][()] for name in json.loads(file.attrs["order"])}
-            about, expected = json.loads(file.attrs["about"]), file.attrs["digest"]
-    except (OSError, KeyError, ValueError, RuntimeError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read as leapmpi weights ({error}); it may be damaged") from None
-    if digest(arrays) != expected:
-        raise DataError(f"{path}: the parameters do not match their digest; the file is damaged")
-    return arrays, about
+    with opened(path, WEIGHTS_FORMAT) as (file, _):
+        text = map_array(file, path, _ABOUT, ("u1",), file[_ABOUT].shape)
+        check_digest(path, WEIGHTS_FORMAT, {_ABOUT: text})
+        said = json.loads(bytes(text))
+        mapped = {}
+        for name in said["order"]:
+            key = f"{_PARAMETERS}/{name}"
+            mapped[key] = map_array(file, path, key, ("<f4", "<f8"), file[key].shape)
+    check_digest(path, WEIGHTS_FORMAT, mapped)
+    return {key.removeprefix(f"{_PARAMETERS}/"): np.array(array) for key, array in mapped.items()}, said["about"]
