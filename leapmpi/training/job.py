@@ -187,6 +187,8 @@ def _log_to_screen(level: str, world: World) -> None:
     """Rank 0 tells its story from `level` on; the others speak up from warnings on, with their names."""
     log.setLevel(level.upper())
     log.propagate = False
+    # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
+    logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
     if world.rank != 0:
