@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8")
-"""Types that may cross ranks; the position is the code both sides compare."""
+"""Types that may cross ranks; the position is the code that both sides compare."""
 
 PIECE = 1 << 28
 """Largest single MPI message in bytes, far below the 2**31 that MPI-3 counts can hold."""
@@ -43,6 +43,11 @@ def on_device(array: Any) -> bool:
 def dtype_name(array: Any) -> str:
     """The name of the element type, 'float32' for numpy and torch alike."""
     return str(array.dtype).removeprefix("torch.")
+
+
+def type_code(array: Any) -> int:
+    """The number of the element type, sent along with it so that both sides can compare."""
+    return DTYPES.index(dtype_name(array))
 
 
 def check(array: Any, what: str) -> None:

@@ -70,6 +70,8 @@ class Wire:
         room = _PACKET - 1
         if self.rank == 0:
             message.check(array, "broadcast")
+            if array.ndim != 1 or array.dtype != np.int64:
+                raise ValueError(f"broadcast: needs int64[n], not {array.dtype} of shape {array.shape}")
             packet[0] = array.size
             packet[1 : 1 + min(array.size, room)] = array[:room]
         wait_all([self.comm.Ibcast(message.as_bytes(packet, "packet"), root=0)])
@@ -91,7 +93,7 @@ class Wire:
         """Send rows `send` (in order of destination rank) and fill `receive` (in order of source rank). Collective.
 
         Both arrays are (rows,) or (rows, width) of one type; counts are rows per rank, int64[size]. The rank's own
-        part is copied in memory. Raises WireError when a peer sends another number of bytes than expected.
+        part is copied in memory. Raises WireError when a peer sends another type or number of bytes than expected.
         """
         self._check_exchange(send, send_counts, receive, receive_counts)
         staged = message.on_device(send) and not self.direct
@@ -130,9 +132,10 @@ class Wire:
         inbound = self._pinned("receive", state) if staged else self._scratch("ring", state)
         to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         into = message.as_bytes(inbound, "ring state")
+        code = message.type_code(state)
         requests, sizes = self._receives(into, origin)
-        requests += self._sends(message.as_bytes(outbound, "ring state"), to)
-        self._finish(requests, sizes)
+        requests += self._sends(message.as_bytes(outbound, "ring state"), to, code)
+        self._finish(requests, sizes, code)
         if isinstance(state, np.ndarray):
             state[...] = inbound
         else:
@@ -177,6 +180,7 @@ class Wire:
         width = int(np.prod(send.shape[1:], dtype=np.int64)) * send.itemsize
         starts = np.concatenate(([0], np.cumsum(send_counts))) * width
         ends = np.concatenate(([0], np.cumsum(receive_counts))) * width
+        code = message.type_code(send)
         requests: list[Any] = []
         sizes: list[int] = []
         for step in range(1, self.size):
@@ -187,30 +191,41 @@ class Wire:
         for step in range(1, self.size):
             to = (self.rank + step) % self.size
             part = out[starts[to] : starts[to + 1]]
-            requests += self._sends(part, to)
+            requests += self._sends(part, to, code)
             self.ledger.add_bytes(kind, len(part))
         first, own = int(send_counts[: self.rank].sum()), int(send_counts[self.rank])
         place = int(receive_counts[: self.rank].sum())
         receive[place : place + own] = send[first : first + own]
-        self._finish(requests, sizes)
+        self._finish(requests, sizes, code)
 
     def _receives(self, into: Any, origin: int) -> tuple[list[Any], list[int]]:
         parts = message.pieces(len(into))
-        requests = [self.comm.Irecv([into[part], self._mpi.BYTE], source=origin) for part in parts]
+        # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
+        any_type = self._mpi.ANY_TAG
+        requests = [self.comm.Irecv([into[part], self._mpi.BYTE], source=origin, tag=any_type) for part in parts]
         return requests, [part.stop - part.start for part in parts]
 
-    def _sends(self, out: Any, to: int) -> list[Any]:
-        return [self.comm.Isend([out[part], self._mpi.BYTE], dest=to) for part in message.pieces(len(out))]
+    def _sends(self, out: Any, to: int, code: int) -> list[Any]:
+        parts = message.pieces(len(out))
+        return [self.comm.Isend([out[part], self._mpi.BYTE], dest=to, tag=code) for part in parts]
 
-    def _finish(self, requests: list[Any], sizes: list[int]) -> None:
-        """Wait, then check that each receive (they come first) brought the bytes expected."""
-        statuses = wait_all(requests)
+    def _finish(self, requests: list[Any], sizes: list[int], code: int) -> None:
+        """Wait, then check that each receive (they come first) brought the bytes and the type expected."""
+        try:
+            statuses = wait_all(requests)
+        except self._mpi.Exception as error:
+            if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
+                raise
+            raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
         for status, size in zip(statuses, sizes, strict=False):
-            if status.Get_count(self._mpi.BYTE) != size:
+            origin, got = status.Get_source(), status.Get_count(self._mpi.BYTE)
+            if status.Get_tag() != code:
                 raise WireError(
-                    f"rank {self.rank} expected {size} bytes from rank {status.Get_source()}, "
-                    f"got {status.Get_count(self._mpi.BYTE)}"
+                    f"rank {self.rank} expected {message.DTYPES[code]} from rank {origin}, "
+                    f"got {message.DTYPES[status.Get_tag()]}"
                 )
+            if got != size:
+                raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
 
     def _scratch(self, use: str, like: Any) -> Any:
         """A buffer like `like`, kept between calls."""

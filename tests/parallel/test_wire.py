@@ -1,0 +1,339 @@
+"""Wire: bytes arrive whole and in order at any size and split, sums are in rank order, and every byte is counted."""
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+from leapmpi import message
+from leapmpi.wire import Wire, WireError
+from tests.parallel.fake_device import FakeDevice, SpyComm, launch
+
+OVER_EAGER = 1 << 17  # numbers: far more bytes than any MPI sends before the receiver asks for them
+
+
+@pytest.fixture(scope="module")
+def module_comm():
+    """One communicator for all cases that leave no message behind: making one takes longer than most cases."""
+    comm = MPI.COMM_WORLD.Dup()
+    yield comm
+    comm.Free()
+
+
+@pytest.fixture
+def wire(module_comm):
+    return Wire(module_comm)
+
+
+def counted(wire):
+    """Bytes by kind since the last call, without the zeros."""
+    return {kind: count for kind, count in wire.ledger.take()[0].items() if count}
+
+
+def expected_bytes(wire, **by_kind):
+    """What `counted` gives on this rank: nothing when alone."""
+    return {kind: count for kind, count in by_kind.items() if count} if wire.size > 1 else {}
+
+
+def rows_for(origin, destination, size, pattern):
+    """How many rows rank `origin` sends to `destination`."""
+    return {
+        "empty": 0,
+        "equal": 3,
+        "uneven": (origin * 5 + destination * 3) % 7,
+        "self only": 4 if origin == destination else 0,
+        "one way": 6 if destination == (origin + 1) % size else 0,
+        "to the first": 2 + origin if destination == 0 else 0,
+    }[pattern]
+
+
+PATTERNS = ["empty", "equal", "uneven", "self only", "one way", "to the first"]
+
+
+def content(origin, destination, rows, width, dtype):
+    """Rows that name their sender, receiver and place; exact in every type."""
+    values = np.arange(rows)[:, None] * 7 + np.arange(width) + origin * 31 + destination * 57
+    return (values % 128).astype(dtype)
+
+
+def traffic(wire, pattern, width, dtype):
+    """What this rank sends and must get: (sent rows, counts, received rows, counts); width None for one dimension."""
+    rank, size = wire.rank, wire.size
+    send_counts = np.array([rows_for(rank, to, size, pattern) for to in range(size)], np.int64)
+    receive_counts = np.array([rows_for(origin, rank, size, pattern) for origin in range(size)], np.int64)
+    columns = width or 1
+    sent = [content(rank, to, send_counts[to], columns, dtype) for to in range(size)]
+    wanted = [content(origin, rank, receive_counts[origin], columns, dtype) for origin in range(size)]
+    shape = (-1,) if width is None else (-1, width) if width else (0, 0)
+    sent, wanted = (np.concatenate(each).reshape(shape) for each in (sent, wanted))
+    return sent, send_counts, wanted, receive_counts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("width", [None, 5])
+def test_exchange_brings_every_row_to_its_place(wire, pattern, width, dtype):
+    sent, send_counts, wanted, receive_counts = traffic(wire, pattern, width, dtype)
+    received = np.zeros_like(wanted)
+    wire.exchange(sent, send_counts, received, receive_counts, "features")
+    np.testing.assert_array_equal(received, wanted)
+    others = send_counts.sum() - send_counts[wire.rank]
+    assert counted(wire) == expected_bytes(wire, features=others * (width or 1) * np.dtype(dtype).itemsize)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+def test_exchange_takes_torch_tensors(wire, dtype):
+    sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 3, dtype)
+    received = torch.zeros(wanted.shape, dtype=getattr(torch, dtype))
+    wire.exchange(torch.from_numpy(sent), send_counts, received, receive_counts, "activations")
+    np.testing.assert_array_equal(received.numpy(), wanted)
+
+
+@pytest.mark.parametrize("piece", [5, 64])
+def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
+    monkeypatch.setattr(message, "PIECE", piece)
+    sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 5, "float64")
+    received = np.zeros_like(wanted)
+    wire.exchange(sent, send_counts, received, receive_counts, "features")
+    np.testing.assert_array_equal(received, wanted)
+
+    given = np.arange(1200, dtype=np.int64) * 3
+    np.testing.assert_array_equal(wire.broadcast(given if wire.rank == 0 else None, "schedule"), given)
+
+    state = np.full(40, wire.rank, np.float64)
+    wire.ring_hop(state, (("parameters", state.nbytes),))
+    np.testing.assert_array_equal(state, (wire.rank + 1) % wire.size)
+
+
+def test_exchanges_follow_each_other_without_mixing(wire):
+    for turn in range(50):
+        pattern = PATTERNS[(turn * 5) % len(PATTERNS)]
+        sent, send_counts, wanted, receive_counts = traffic(wire, pattern, 1 + turn % 4, "int64")
+        received = np.zeros_like(wanted)
+        wire.exchange(sent + turn, send_counts, received, receive_counts, "features")
+        np.testing.assert_array_equal(received, wanted + turn)
+
+
+@pytest.mark.parametrize("rows", [1, 200_000])
+def test_large_exchanges_do_not_deadlock(wire, rows):
+    counts = np.full(wire.size, rows, np.int64)
+    sent = np.repeat(np.arange(wire.size) + wire.rank * 10.0, rows)
+    received = np.empty_like(sent)
+    wire.exchange(sent, counts, received, counts, "features")
+    np.testing.assert_array_equal(received, np.repeat(np.arange(wire.size) * 10.0 + wire.rank, rows))
+
+
+def test_exchange_ids_tells_who_asks_for_what(wire):
+    counts = np.array([rows_for(wire.rank, to, wire.size, "uneven") for to in range(wire.size)], np.int64)
+    ids = np.concatenate([content(wire.rank, to, counts[to], 1, np.int64)[:, 0] for to in range(wire.size)])
+    received, theirs = wire.exchange_ids(ids, counts)
+    wanted = [rows_for(origin, wire.rank, wire.size, "uneven") for origin in range(wire.size)]
+    assert theirs.tolist() == wanted
+    parts = [content(origin, wire.rank, wanted[origin], 1, np.int64)[:, 0] for origin in range(wire.size)]
+    np.testing.assert_array_equal(received, np.concatenate(parts))
+    sent = int(counts.sum() - counts[wire.rank])
+    assert counted(wire) == expected_bytes(wire, ids=8 * sent, control=8 * (wire.size - 1))
+
+
+@pytest.mark.parametrize("length", [0, 1, 1022, 1023, 1024, 1025, 10**6])
+def test_broadcast_brings_the_first_ranks_array_to_all(wire, length):
+    given = np.arange(length, dtype=np.int64) * 3 - 5
+    got = wire.broadcast(given if wire.rank == 0 else None, "schedule")
+    np.testing.assert_array_equal(got, given)
+    assert got.dtype == np.int64
+    assert counted(wire) == expected_bytes(wire, schedule=8 * length * (wire.size - 1) * (wire.rank == 0))
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])
+def test_broadcast_refuses_what_others_would_misread(array):
+    with pytest.raises(ValueError, match="broadcast"):
+        Wire(MPI.COMM_SELF).broadcast(array, "schedule")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@pytest.mark.parametrize("shape", [(0,), (1,), (37,), (5, 3)])
+def test_gather_rows_lists_all_ranks_rows(wire, shape, dtype):
+    row = (np.arange(np.prod(shape)).reshape(shape) * (wire.rank + 1)).astype(dtype)
+    rows = wire.gather_rows(row)
+    assert rows.shape == (wire.size, *shape)
+    for rank in range(wire.size):
+        np.testing.assert_array_equal(rows[rank], np.arange(np.prod(shape)).reshape(shape) * (rank + 1))
+    assert counted(wire) == expected_bytes(wire, control=row.nbytes * (wire.size - 1))
+
+
+def test_gather_objects_lists_all_ranks_values(wire):
+    assert wire.gather_objects({"rank": wire.rank}) == [{"rank": rank} for rank in range(wire.size)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, OVER_EAGER])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_ring_of_hops_brings_every_state_home(wire, kind, count):
+    state = np.full(count, wire.rank, np.float32)
+    state = torch.from_numpy(state) if kind == "torch" else state
+    memory = state.data_ptr() if kind == "torch" else state.ctypes.data
+    for hop in range(1, wire.size + 1):
+        wire.ring_hop(state, (("parameters", state.nbytes // 2), ("gradients", state.nbytes - state.nbytes // 2)))
+        assert (np.asarray(state) == (wire.rank + hop) % wire.size).all()
+        halves = {"parameters": state.nbytes // 2, "gradients": state.nbytes - state.nbytes // 2}
+        assert counted(wire) == expected_bytes(wire, **halves)
+    # Parameters are views of this memory.
+    assert memory == (state.data_ptr() if kind == "torch" else state.ctypes.data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 1001, OVER_EAGER])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_reduce_is_the_sum_in_rank_order_bit_for_bit(wire, kind, length, dtype):
+    def of(rank):
+        return (np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)).astype(dtype)
+
+    total = of(0)
+    for rank in range(1, wire.size):
+        total = total + of(rank)
+    flat = of(wire.rank)
+    wire.reduce(torch.from_numpy(flat) if kind == "torch" else flat)
+    assert flat.tobytes() == total.tobytes()
+
+    bounds = [length * rank // wire.size for rank in range(wire.size + 1)]
+    own = bounds[wire.rank + 1] - bounds[wire.rank]
+    numbers = (length - own) + (wire.size - 1) * own
+    assert counted(wire) == expected_bytes(wire, gradients=numbers * flat.itemsize)
+
+
+def test_two_kinds_are_counted_apart_and_counting_starts_again(wire):
+    counts = np.ones(wire.size, np.int64)
+    for kind in ("features", "labels", "features"):
+        wire.exchange(np.zeros(wire.size), counts, np.zeros(wire.size), counts, kind)
+    sent = 8 * (wire.size - 1)
+    assert counted(wire) == expected_bytes(wire, features=2 * sent, labels=sent)
+    assert counted(wire) == {}
+
+
+UNFIT = {
+    "transposed": np.zeros((3, 4)).T,
+    "strided": np.zeros((4, 4))[:, ::2],
+    "complex": np.zeros((3, 4), np.complex64),
+    "big-endian": np.zeros((3, 4), ">f4"),
+    "object": np.zeros((3, 4), object),
+    "torch transposed": torch.zeros(3, 4).T,
+    "torch strided": torch.zeros(4, 4)[:, ::2],
+    "bfloat16": torch.zeros(3, 4, dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
+    """On COMM_SELF: the refusal is this rank's own."""
+    wire, array = Wire(MPI.COMM_SELF), UNFIT[name]
+    counts = np.array([len(array)])
+    with pytest.raises(ValueError, match=r"contiguous|may not cross"):
+        wire.exchange(array, counts, array, counts, "features")
+    with pytest.raises(ValueError, match=r"contiguous|may not cross"):
+        message.as_bytes(array, "state")
+    assert counted(wire) == {}
+
+
+@pytest.mark.parametrize(
+    ("send", "receive", "send_count", "receive_count"),
+    [
+        (np.zeros(3), np.zeros(3, np.float32), 3, 3),
+        (np.zeros((3, 2)), np.zeros((2, 3)), 3, 2),
+        (np.zeros(3), np.zeros(3), 2, 3),
+        (np.zeros(3), np.zeros(3), 3, 4),
+    ],
+)
+def test_counts_and_types_that_contradict_each_other_here_are_refused(send, receive, send_count, receive_count):
+    with pytest.raises(WireError):
+        Wire(MPI.COMM_SELF).exchange(send, np.array([send_count]), receive, np.array([receive_count]), "features")
+
+
+def disagree(wire, sent, received):
+    """Rank 0 sends `sent` to rank 1, which has room for `received`; other ranks send nothing."""
+    if wire.size < 2:
+        pytest.skip("one rank cannot disagree with itself")
+    none = np.zeros(wire.size, np.int64)
+    one_send, one_receive = none.copy(), none.copy()
+    if wire.rank == 0:
+        one_send[1] = len(sent)
+        wire.exchange(sent, one_send, sent[:0].copy(), none, "features")
+    elif wire.rank == 1:
+        one_receive[0] = len(received)
+        with pytest.raises(WireError, match="rank 1"):
+            wire.exchange(received[:0].copy(), none, received, one_receive, "features")
+    wire.comm.barrier()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_peer_that_sends_another_number_of_rows_is_caught(world_comm, rows):
+    disagree(Wire(world_comm), np.zeros(rows), np.zeros(3))
+
+
+@pytest.mark.parametrize("types", [("int64", "float64"), ("float32", "int32")])
+def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, types):
+    disagree(Wire(world_comm), np.zeros(3, types[0]), np.zeros(3, types[1]))
+
+
+# -- device memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[True, False], ids=["direct", "staged"])
+def device_wire(request, module_comm):
+    """A wire for fake device memory that records what MPI is handed."""
+    return Wire(SpyComm(module_comm), direct=request.param)
+
+
+def check_memory(wire, tensors):
+    """MPI got the tensors' own memory on the direct path, and none of it on the staged one."""
+    pointers = {tensor.data_ptr() + offset for tensor in tensors for offset in range(tensor.nbytes)}
+    for buffer in wire.comm.handed:
+        assert isinstance(buffer, message.DeviceBytes) == wire.direct
+        if not wire.direct:
+            assert buffer.ctypes.data not in pointers
+    if wire.direct:
+        assert {buffer.pointer for buffer in wire.comm.handed} <= pointers
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_device_rows_arrive_though_work_on_them_was_not_finished(device_wire, pattern, dtype):
+    wire = device_wire
+    sent, send_counts, wanted, receive_counts = traffic(wire, pattern, 3, dtype)
+    send = FakeDevice.of(np.zeros_like(sent))
+    receive = FakeDevice.of(np.zeros_like(wanted))
+    # Work still to be done: the rows are not written yet, and the place for received ones is not cleared yet.
+    launch(send, lambda memory: memory.copy_(torch.from_numpy(sent)))
+    launch(receive, lambda memory: memory.fill_(-1))
+    wire.exchange(send, send_counts, receive, receive_counts, "features")
+    np.testing.assert_array_equal(receive.host(), wanted)
+    check_memory(wire, [send, receive])
+    messages = np.count_nonzero(send_counts) + np.count_nonzero(receive_counts)
+    assert len(wire.comm.handed) == messages - 2 * bool(send_counts[wire.rank])
+    others = send_counts.sum() - send_counts[wire.rank]
+    assert counted(wire) == expected_bytes(wire, features=others * 3 * np.dtype(dtype).itemsize)
+
+
+@pytest.mark.parametrize("count", [1, OVER_EAGER])
+def test_device_states_go_round_though_work_on_them_was_not_finished(device_wire, count):
+    wire = device_wire
+    state = FakeDevice.of(np.zeros(count, np.float32))
+    launch(state, lambda memory: memory.fill_(wire.rank))
+    for hop in range(1, wire.size + 1):
+        wire.ring_hop(state, (("parameters", state.nbytes),))
+        launch(state, lambda memory: memory.add_(1000))
+        assert (state.host() == (wire.rank + hop) % wire.size + 1000 * hop).all()
+
+
+@pytest.mark.parametrize("length", [1, 5, 1001])
+def test_device_gradients_are_summed_in_rank_order(device_wire, length):
+    wire = device_wire
+
+    def of(rank):
+        return np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)
+
+    total = of(0)
+    for rank in range(1, wire.size):
+        total = total + of(rank)
+    flat = FakeDevice.of(np.zeros(length))
+    launch(flat, lambda memory: memory.copy_(torch.from_numpy(of(wire.rank))))
+    wire.reduce(flat)
+    assert flat.host().tobytes() == total.tobytes()
