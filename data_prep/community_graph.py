@@ -110,7 +110,8 @@ def _distinct_edges(
         count, before = missing + missing // 8 + 64, len(keys)
         slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
         fresh = [_draw_edges(size, wanted, start, activity, rng) for size in slices]
-        keys = np.unique(np.concatenate([keys, *fresh]))
+        keys = np.sort(np.concatenate([keys, *fresh]))  # far faster than np.unique, which hashes
+        keys = keys[np.diff(keys, prepend=-1) > 0]
         if len(keys) - before < _LEAST_NEW * count:
             break
     if len(keys) < wanted.edges:
