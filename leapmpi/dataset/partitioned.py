@@ -73,15 +73,50 @@ class Dataset:
     edge_offsets: np.ndarray
     splits: Splits
 
-    vertices = property(lambda self: self.attributes["vertices"], doc="Number of vertices.")
-    edges = property(lambda self: self.attributes["edges"], doc="Number of directed edges.")
-    parts = property(lambda self: self.attributes["parts"], doc="Number of parts P.")
-    feature_dim = property(lambda self: self.attributes["feature_dim"], doc="Features of a vertex, 0 without.")
-    classes = property(lambda self: self.attributes["classes"], doc="Classes, 0 without labels.")
-    multilabel = property(lambda self: self.attributes["multilabel"], doc="Whether a vertex may have several labels.")
-    has_split = property(lambda self: self.attributes["has_split"], doc="Whether there are splits at all.")
-    graph_uuid = property(lambda self: self.attributes[names.GRAPH_UUID], doc="Identity of the graph's content.")
-    uuid = property(lambda self: self.attributes[names.UUID], doc="Identity of content and partition.")
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+        return self.attributes["vertices"]
+
+    @property
+    def edges(self) -> int:
+        """Number of directed edges."""
+        return self.attributes["edges"]
+
+    @property
+    def parts(self) -> int:
+        """Number of parts P."""
+        return self.attributes["parts"]
+
+    @property
+    def feature_dim(self) -> int:
+        """Number of features of a vertex, 0 without features."""
+        return self.attributes["feature_dim"]
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, 0 without labels."""
+        return self.attributes["classes"]
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.attributes["multilabel"]
+
+    @property
+    def has_split(self) -> bool:
+        """Whether there are splits at all."""
+        return self.attributes["has_split"]
+
+    @property
+    def graph_uuid(self) -> str:
+        """Identity of the graph's content."""
+        return self.attributes[names.GRAPH_UUID]
+
+    @property
+    def uuid(self) -> str:
+        """Identity of content and partition."""
+        return self.attributes[names.UUID]
 
     def part_path(self, part: int) -> Path:
         """The file of part `part`."""

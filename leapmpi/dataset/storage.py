@@ -219,7 +219,7 @@ def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
     found = read_attributes(file)
     if found.get(names.FORMAT) != kind:
         what = found.get(names.FORMAT, "a foreign HDF5 file")
-        raise DataError(f"{path} is {what}, not {kind}; {_MEND[kind]}")
+        raise DataError(f"{path} is {what}, not {kind}; {_MEND.get(kind, 'name another file')}")
     version = found.get(names.VERSION)
     if not isinstance(version, int) or version < names.FORMAT_VERSION:
         raise DataError(
