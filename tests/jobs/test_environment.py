@@ -38,7 +38,7 @@ def test_an_unknown_kind_of_mpi_is_refused(tmp_path):
 def test_a_site_s_mpi_needs_its_compiler(tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool in ["bash", "dirname", "env"]:
+    for tool in ["bash", "dirname", "env", "realpath"]:
         (tools / tool).symlink_to(shutil.which(tool))
     job = make(LEAPMPI_ENV=str(tmp_path / "env"), LEAPMPI_MPI="site", PATH=str(tools))
     assert "needs the site's mpicc" in job.stderr
