@@ -15,7 +15,7 @@ from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows
 from data_prep.text_tables import read_numbers
 from leapmpi.errors import DataError
 
-SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index"
+SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"
 OPTIONS: frozenset[str] = frozenset()
 
 # The public split validates on the 500 vertices after the training ones.
@@ -23,19 +23,20 @@ _VALIDATION = 500
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with Planetoid files of one graph."""
-    return path.is_dir() and len(list(path.glob("ind.*.graph"))) == 1
+    """Whether `path` is a folder with Planetoid files, or the file ind.NAME.graph among them."""
+    return any(path.glob("ind.*.graph")) if path.is_dir() else path.match("ind.*.graph")
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose files lie in the folder `path`, with the public split.
+    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split.
 
     Raises DataError when a file is missing or damaged, a pickle holds anything but arrays, matrices, lists and dicts,
     or the files do not fit together.
     """
-    graphs = list(path.glob("ind.*.graph"))
+    graphs = sorted(path.glob("ind.*.graph")) if path.is_dir() else [path]
     if len(graphs) != 1:
-        raise DataError(f"{path} must hold the files of one Planetoid graph; it has {len(graphs)} files ind.NAME.graph")
+        named = ", ".join(str(graph) for graph in graphs) or "none here"
+        raise DataError(f"{path} must hold one graph; name one of its files ind.NAME.graph instead: {named}")
     stem = graphs[0].with_suffix("")
     edges = _edges(graphs[0])
     first, test = _matrix(stem, "allx"), _matrix(stem, "tx")

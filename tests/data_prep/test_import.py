@@ -152,6 +152,15 @@ def test_planetoid(prep, tmp_path, protocol):
     assert "1 vertices have no feature row" in out
 
 
+def test_one_planetoid_graph_of_several(prep, tmp_path, refused):
+    write_planetoid(tmp_path / "tiny")
+    other = tmp_path / "tiny" / "ind.other.graph"
+    other.write_bytes(b"")
+    assert f"name one of its files ind.NAME.graph instead: {other}" in refused(tmp_path / "tiny")
+    graph, _ = imported(prep, tmp_path, tmp_path / "tiny" / "ind.tiny.graph")
+    assert graph.vertices == 6
+
+
 def test_planetoid_without_ally(prep, tmp_path):
     write_planetoid(tmp_path / "tiny")
     (tmp_path / "tiny" / "ind.tiny.ally").unlink()
