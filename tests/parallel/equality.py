@@ -1,0 +1,236 @@
+"""Rule R2 as a check: any strategy, on any ranks and partition, takes the gradient steps of a single process.
+
+A `Case` is one choice of all options. `Runner` trains a few iterations of it, as the loop does, and keeps what each
+gave; `check` compares with the single process, and with a count by hand of what was read and sent.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from leapmpi.config import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.phases import Phases
+from leapmpi.plan.order import batches, epoch_order
+from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
+from leapmpi.training.loading import Loaded, load
+from leapmpi.training.loop import strategy_class
+from leapmpi.training.optimizer import Optimizer
+from leapmpi.world import World, start
+from tests.parallel import datasets
+from tests.parallel.traffic import expected_traffic
+
+SEED = 3
+TOLERANCE = 1e-10
+ROUNDING = 1e-14
+"""Share of the whole gradient's norm below which a tensor may differ: where its true gradient is zero (attention that
+is the same for all neighbours), what is left are rounding errors."""
+
+STRATEGIES = {
+    "pull": {"strategy.name": "pull"},
+    "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
+    "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N", "strategy.migrate": "ring"},
+    "leap, N steps, nothing travels": {
+        "strategy.name": "leap",
+        "strategy.time_steps": "N",
+        "strategy.migrate": "none",
+    },
+}
+# Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
+BATCHES = {
+    "even": (48, ((0, 0), (0, 1), (0, 2))),
+    "one root in the last batch": (80, ((0, 0), (0, 2), (0, -1))),
+    "three roots": (3, ((0, 0), (0, 40), (2, 1))),
+    "larger than the training set": (1000, ((0, 0), (1, 0), (2, 0))),
+}
+DROPOUT = {
+    "none": {"model.dropout": 0.0},
+    "hidden": {"model.dropout": 0.5},
+    "everywhere": {"model.dropout": 0.5, "model.input_dropout": 0.3, "model.attention_dropout": 0.4},
+}
+SHAPE = {
+    "plain": {},
+    "layer norm": {"model.norm": "layer"},
+    "residual": {"model.residual": True},
+    "both": {"model.norm": "layer", "model.residual": True},
+}
+OPTIONS = {
+    "strategy": tuple(STRATEGIES),
+    "partition": datasets.PARTITIONS,
+    "parts": (4, 7),
+    "batch": tuple(BATCHES),
+    "fanout": ("3,2", "10,10", "all,all", "4,3,2"),
+    "model": ("gcn", "sage", "gat"),
+    "dropout": tuple(DROPOUT),
+    "shape": tuple(SHAPE),
+    "labels": datasets.LABELS,
+    "threads": (1, 2),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One value of each of OPTIONS."""
+
+    strategy: str
+    partition: str
+    parts: int
+    batch: str
+    fanout: str
+    model: str
+    dropout: str
+    shape: str
+    labels: str
+    threads: int
+
+    @property
+    def dataset(self) -> datasets.Wanted:
+        """What it is trained on."""
+        return datasets.Wanted(self.labels, self.partition, self.parts)
+
+    def alone(self) -> "Case":
+        """The same training in one process on the whole graph: what this case must agree with."""
+        return dataclasses.replace(self, strategy="pull", partition=datasets.WHOLE, parts=1, threads=1)
+
+    def config(self, base: Path) -> Config:
+        """The config, in float64."""
+        values = {
+            "data": str(self.dataset.folder(base)),
+            "model.name": self.model,
+            "model.hidden": 8,
+            "model.heads": 2,
+            "sampling.fanout": self.fanout,
+            "train.batch_size": BATCHES[self.batch][0],
+            # Not Adam, whose first steps blow rounding errors up where the true gradient is zero.
+            "train.optimizer": "sgd",
+            "train.momentum": 0.9,
+            "train.lr": 0.05,
+            "train.seed": SEED,
+            "train.dtype": "float64",
+        }
+        return Config.from_values(values | STRATEGIES[self.strategy] | DROPOUT[self.dropout] | SHAPE[self.shape])
+
+
+@dataclass
+class Outcome:
+    """What one iteration gave on this rank, before the optimizer's step."""
+
+    loss: float
+    gradients: dict[str, np.ndarray]
+    edges: np.ndarray
+    counted: dict[str, int] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Reference:
+    """What one iteration gives in a single process."""
+
+    loss: float
+    gradients: dict[str, np.ndarray]
+    digest: str
+
+
+def steps(case: Case, dataset: Dataset, original_id: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(epoch, iteration, batch of renumbered roots) of the iterations of `case`."""
+    size, chosen = BATCHES[case.batch]
+    train = dataset.splits.train
+    for epoch, iteration in chosen:
+        cut = batches(epoch_order(train, original_id[train], SEED, epoch), size)
+        yield epoch, iteration % len(cut), cut[iteration]
+
+
+class Runner:
+    """Trains cases on the ranks of `world`. Cases in a row that differ in strategy or batch only are loaded once."""
+
+    def __init__(self, base: Path, world: World) -> None:
+        self.base, self.world = base, world
+        self._key: Case | None = None
+        self._loaded: Loaded | None = None
+        self._values: torch.Tensor | None = None
+
+    def run(self, case: Case) -> list[Outcome]:
+        """Train the iterations of `case`. Collective."""
+        config, loaded = case.config(self.base), self._load(case)
+        at = loaded.at
+        strategy = strategy_class(config.strategy.name)(at, config.strategy)
+        optimizer = Optimizer(config.train, at.parameters, 1)
+        outcomes = []
+        for number, (epoch, iteration, batch) in enumerate(steps(case, loaded.dataset, loaded.topology.original_id)):
+            at.wire.ledger.take()
+            work = strategy.plan(batch if self.world.rank == 0 else None, epoch, iteration)
+            strategy.fetch(work)
+            loss = strategy.step(work)
+            outcomes.append(_outcome(loss, work, loaded, strategy))
+            optimizer.step(number)
+        assert len(set(at.wire.gather_objects(at.parameters.digest()))) == 1, "replicas have drifted apart"
+        return outcomes
+
+    def _load(self, case: Case) -> Loaded:
+        key = dataclasses.replace(case, strategy="pull", batch="even")
+        if key != self._key:
+            world = dataclasses.replace(self.world, threads=case.threads)
+            self._loaded = load(case.config(self.base), world, torch.device("cpu"), Phases())
+            self._values, self._key = self._loaded.at.parameters.values.clone(), key
+        self._loaded.at.parameters.values.copy_(self._values)
+        return self._loaded
+
+
+def _outcome(loss: float, work, loaded: Loaded, strategy) -> Outcome:
+    at = loaded.at
+    sent, read = at.wire.ledger.take()
+    return Outcome(
+        loss,
+        _named_gradients(at.parameters),
+        unique_edges(np.concatenate([block_edges(cell.blocks, loaded.topology) for cell in work.cells])),
+        {**sent, **read},
+        expected_traffic(work, loaded, strategy),
+    )
+
+
+def _named_gradients(parameters) -> dict[str, np.ndarray]:
+    flat, begin, named = parameters.gradients.numpy(), 0, {}
+    for name, shape in parameters.shapes.items():
+        size = int(np.prod(shape))
+        named[name] = flat[begin : begin + size].copy()
+        begin += size
+    return named
+
+
+def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, list[Reference]]:
+    """The single-process outcomes that `cases` need, shared out among the ranks. Collective."""
+    wanted = list(dict.fromkeys(case.alone() for case in cases))
+    runner = Runner(base, start(threads=1, comm=MPI.COMM_SELF))
+    own = {case: [_reference(each) for each in runner.run(case)] for case in wanted[comm.rank :: comm.size]}
+    return {case: found for part in comm.allgather(own) for case, found in part.items()}
+
+
+def _reference(outcome: Outcome) -> Reference:
+    return Reference(outcome.loss, outcome.gradients, digest_edges(outcome.edges))
+
+
+def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MPI.Comm) -> float:
+    """Assert that `outcomes` are those of the single process; the largest relative difference seen. Collective."""
+    assert len(outcomes) == len(wanted)
+    worst = 0.0
+    for number, (got, alone) in enumerate(zip(outcomes, wanted, strict=True)):
+        where = f"{case}, step {number}"
+        assert got.gradients.keys() == alone.gradients.keys()
+        whole = np.linalg.norm(np.concatenate(list(alone.gradients.values())))
+        for name, gradient in alone.gradients.items():
+            norm = np.linalg.norm(gradient)
+            difference = np.linalg.norm(got.gradients[name] - gradient)
+            allowed = max(TOLERANCE * norm, ROUNDING * whole)
+            assert difference <= allowed, f"{where}: {name} differs by {difference} of {norm}, of {whole} in all"
+            worst = max(worst, difference / max(norm, whole * ROUNDING / TOLERANCE))
+        assert got.counted == got.expected, where
+        loss = sum(comm.allgather(got.loss))
+        assert abs(loss - alone.loss) <= TOLERANCE * abs(alone.loss), f"{where}: loss {loss}, alone {alone.loss}"
+        union = np.concatenate(comm.allgather(got.edges))
+        assert digest_edges(union) == alone.digest, f"{where}: sampled edges differ"
+    return worst

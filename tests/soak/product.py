@@ -1,0 +1,63 @@
+"""One rank of the full product of options:
+
+jobs/mpirun/local 4 python -m mpi4py -m tests.soak.product
+"""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from leapmpi.world import World, start
+from tests.parallel import datasets
+from tests.parallel.equality import OPTIONS, Case, Runner, check, references
+from tests.parallel.pairs import full_product
+
+# Strategy and batch vary fastest: a dataset is loaded once for all of them.
+PRODUCT = {
+    "partition": ("metis", "hash", "uneven"),
+    "labels": ("single", "multi"),
+    "fanout": ("3,2", "10,10", "all,all"),
+    "model": OPTIONS["model"],
+    "dropout": ("none", "everywhere"),
+    "shape": ("plain", "both"),
+    "batch": ("even", "one root in the last batch", "three roots"),
+    "strategy": OPTIONS["strategy"],
+}
+
+
+def cases() -> list[Case]:
+    """All combinations, on 4 and 7 parts in turn."""
+    return [
+        Case(**values, parts=(4, 7)[number // 12 % 2], threads=1) for number, values in enumerate(full_product(PRODUCT))
+    ]
+
+
+def run_all(world: World, base: Path) -> tuple[int, float]:
+    """Run and check all cases; their number and the largest relative difference of a gradient. Collective."""
+    chosen = cases()
+    datasets.build(world.comm, base, {case.dataset for case in chosen} | {case.alone().dataset for case in chosen})
+    alone = references(chosen, base, world.comm)
+    runner, worst, begin = Runner(base, world), 0.0, time.monotonic()
+    for number, case in enumerate(chosen, 1):
+        worst = max(worst, check(case, runner.run(case), alone[case.alone()], world.comm))
+        if world.rank == 0 and number % 200 == 0:
+            print(f"{number}/{len(chosen)} after {time.monotonic() - begin:.0f} s, worst {worst:.1e}", flush=True)
+    return len(chosen), worst
+
+
+def main() -> None:
+    """Run on this rank."""
+    world = start(threads=1)
+    base = Path(world.comm.bcast(tempfile.mkdtemp(prefix="leapmpi-soak-") if world.rank == 0 else None))
+    try:
+        count, worst = run_all(world, base)
+    finally:
+        if world.rank == 0:
+            shutil.rmtree(base)
+    if world.rank == 0:
+        print(f"{count} cases on {world.size} ranks, largest relative difference {worst:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
