@@ -1,6 +1,6 @@
 """Rule R2 for the full product of options on 1, 2, 3 and 4 ranks (tests/soak/product.py); takes an hour or so.
 
-The number of cases and the largest relative difference of a gradient are printed: run pytest with -s or -rP to see them.
+The number of cases and the largest relative difference of a gradient are printed: see them with pytest -s or -rP.
 """
 
 import re
