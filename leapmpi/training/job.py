@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from leapmpi import __version__
 from leapmpi.config import Config
 from leapmpi.errors import DataError
-from leapmpi.failure import ends_the_job
-from leapmpi.phases import Phases
-from leapmpi.plan.homes import rank_offsets
 from leapmpi.run import Run
 from leapmpi.training import banner
-from leapmpi.training.evaluation import Evaluator, choose_metric
-from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
-from leapmpi.training.loop import Trainer, strategy_class
+from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.loading import Loaded
+from leapmpi.training.loop import Trainer
 from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim
-from leapmpi.world import World, finish, start, together
+from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.world import World, together
 
 log = logging.getLogger("leapmpi")
-
-T = TypeVar("T")
 
 
 def train(config: Config, comm: Any = None) -> Run:
@@ -42,7 +33,7 @@ def train(config: Config, comm: Any = None) -> Run:
     Raises LeapmpiError on all ranks alike for what the user can mend; any other failure of a rank of several ends
     the whole job through MPI.
     """
-    return _in_session(config, comm, lambda session: _train(config, session))
+    return in_session(config, comm, lambda session: _train(config, session))
 
 
 def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) -> dict[str, Any]:
@@ -52,43 +43,14 @@ def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) ->
 
     Raises DataError when the weights belong to another kind of dataset.
     """
-    return _in_session(config, comm, lambda session: _evaluate(config, run, which, session))
-
-
-@dataclass(frozen=True)
-class Session:
-    """One job between the start and the end of MPI. `folder` holds the run folder once there is one."""
-
-    world: World
-    device: torch.device
-    phases: Phases = field(default_factory=Phases)
-    folder: list[Path] = field(default_factory=list)
-
-    def load(self, config: Config) -> Loaded:
-        """Load the dataset of `config`. Collective."""
-        with self.phases("load"):
-            return load(config, self.world, self.device, self.phases)
-
-
-def _in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
-    """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
-    # The device is chosen first: MPI must find it selected when it starts.
-    device = choose_device(config.run.device)
-    session = Session(start(config.run.threads, comm), device)
-    try:
-        with ends_the_job(session.world, session.phases, session.folder):
-            _log_to_screen(config.run.log_level, session.world)
-            together(session.world, lambda: check_device(config.run.device, device))
-            return action(session)
-    finally:
-        _close_log()
-        finish(session.world)
+    return in_session(config, comm, lambda session: _evaluate(config, run, which, session))
 
 
 def _train(config: Config, session: Session) -> Run:
     begin, world = time.perf_counter(), session.world
     # All that can be refused is refused before a run folder is made.
-    together(world, lambda: _check(config, world))
+    together(world, lambda: check_settings(config, world))
+    together(world, lambda: check(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     loaded = session.load(config)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = world.comm.bcast(claimed.path if claimed else None)
@@ -123,16 +85,6 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
     evaluator = together(world, lambda: Evaluator(config, loaded.dataset, loaded.topology, loaded.at))
     with session.phases("evaluate"):
         return {"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()}
-
-
-def _check(config: Config, world: World) -> None:
-    """Raise for settings that do not fit the dataset, the ranks or the run folder."""
-    dataset = open_for_training(config)
-    rank_offsets(dataset.offsets, world.size)
-    choose_metric(config.evaluate.metric, dataset)
-    strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
-    if world.rank == 0:
-        check(config.run.folder, config.run.overwrite)
 
 
 def _open_records(config: Config, folder: RunFolder) -> None:
@@ -181,23 +133,3 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer, sec
         "best": {"epoch": best.epoch, "val": best.val, "test": best.test},
         "epochs": [{key: value for key, value in each.items() if key != "losses"} for each in trainer.epochs],
     }
-
-
-def _log_to_screen(level: str, world: World) -> None:
-    """Rank 0 tells its story from `level` on; the others speak up from warnings on, with their names."""
-    log.setLevel(level.upper())
-    log.propagate = False
-    # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
-    logging.raiseExceptions = False
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
-    if world.rank != 0:
-        handler.setLevel(max(logging.WARNING, log.level))
-    log.addHandler(handler)
-
-
-def _close_log() -> None:
-    for handler in list(log.handlers):
-        log.removeHandler(handler)
-        if isinstance(handler, logging.FileHandler):
-            handler.close()

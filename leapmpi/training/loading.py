@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,6 +17,7 @@ from leapmpi.dataset.verify import verify
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.fetch import RowFetcher
 from leapmpi.nn.build import build_model
+from leapmpi.nn.model import Model
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -88,9 +89,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     wire = Wire(world.comm, direct=device.type == "cuda" and direct_path(config.run.mpi_device_path)[0])
-    model = build_model(
-        config.model, len(config.sampling.fanout), dataset.feature_dim, dataset.classes, config.train.seed, dtype
-    ).to(device)
+    model = _model(config, dataset, device)
     label_dtype = dtype if dataset.multilabel else torch.int64
     at = Surroundings(
         wire=wire,
@@ -105,6 +104,18 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
         seed=config.train.seed,
     )
     return Loaded(dataset, topology, held, parts, host.nbytes, at)
+
+
+def with_new_model(config: Config, loaded: Loaded) -> Loaded:
+    """The same data in place, with a model of its own as `config` describes it."""
+    model = _model(config, loaded.dataset, loaded.at.device)
+    return replace(loaded, at=replace(loaded.at, model=model, parameters=ParameterLayout(model)))
+
+
+def _model(config: Config, dataset: Dataset, device: torch.device) -> Model:
+    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
+    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.train.seed, dtype)
+    return model.to(device)
 
 
 def direct_path(wanted: str) -> tuple[bool, str]:

@@ -41,9 +41,12 @@ class Best:
 
 
 class Trainer:
-    """Trains the model of a loaded dataset; the same on every rank but for what rank 0 alone writes."""
+    """Trains the model of a loaded dataset; the same on every rank but for what rank 0 alone writes.
 
-    def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder) -> None:
+    Without a run `folder` nothing is recorded or saved.
+    """
+
+    def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
         self.config, self.world, self.loaded, self.folder = config, world, loaded, folder
         self.at = loaded.at
         self.train = loaded.dataset.splits.train
@@ -56,20 +59,29 @@ class Trainer:
 
     def run(self) -> None:
         """Train all epochs. Collective."""
-        with self.at.phases("load"):
-            warm_up(self.world, self.at, self.config)
+        self.warm_up()
         for epoch in range(self.config.train.epochs):
-            record = self._epoch(epoch)
-            if self._evaluates(epoch):
-                self._evaluate(epoch, record)
-            self.epochs.append(record)
-            if self.world.rank == 0:
+            record = self.epoch(epoch)
+            if self.world.rank == 0 and self.folder:
                 self.folder.record("epoch", **record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
         self.at.phases.epoch = None
-        together(self.world, lambda: self._save() if self.world.rank == 0 else None)
+        together(self.world, lambda: self._save() if self.world.rank == 0 and self.folder else None)
 
-    def _epoch(self, epoch: int) -> dict[str, Any]:
+    def warm_up(self) -> None:
+        """Compile all kernels before the clock runs. Collective."""
+        with self.at.phases("load"):
+            warm_up(self.world, self.at, self.config)
+
+    def epoch(self, epoch: int) -> dict[str, Any]:
+        """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
+        record = self._train(epoch)
+        if self._evaluates(epoch):
+            self._evaluate(epoch, record)
+        self.epochs.append(record)
+        return record
+
+    def _train(self, epoch: int) -> dict[str, Any]:
         """One pass over the training vertices. Returns its record without scores."""
         phases, ledger = self.at.phases, self.at.wire.ledger
         phases.epoch = epoch

@@ -1,0 +1,96 @@
+"""`leapmpi bench`: several strategies in one job, on the same data, batches and ranks, epoch by epoch in turn.
+
+Taking turns within the epochs lets a disturbance of the machine fall on all strategies alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from typing import Any
+
+from leapmpi.config import Config
+from leapmpi.errors import ConfigError
+from leapmpi.training.loading import with_new_model
+from leapmpi.training.loop import Trainer
+from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.world import together
+
+log = logging.getLogger("leapmpi")
+
+
+def parse_strategies(text: str, config: Config) -> dict[str, Config]:
+    """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError."""
+    configs = {}
+    for label in filter(None, (each.strip() for each in text.split(","))):
+        name, *settings = label.split(":")
+        values = {"strategy.name": name}
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")
+            values[f"strategy.{key.replace('-', '_')}"] = value
+        configs[label] = config.replaced(values, f"--strategies {label}")
+    if not configs:
+        raise ConfigError("--strategies names no strategy; give some, such as pull,leap")
+    return configs
+
+
+def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, Any]]:
+    """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
+
+    Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
+    the ratio of seconds to the first strategy's, and the loss and scores of every epoch.
+    """
+    configs = parse_strategies(strategies, config)
+    return in_session(config, comm, lambda session: _bench(configs, session))
+
+
+def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
+    world = session.world
+    for config in configs.values():
+        together(world, lambda config=config: check_settings(config, world))
+    first = next(iter(configs.values()))
+    loaded = session.load(first)
+    trainers = {
+        label: together(world, lambda config=config: Trainer(config, world, with_new_model(config, loaded)))
+        for label, config in configs.items()
+    }
+    for trainer in trainers.values():
+        trainer.warm_up()
+    for epoch in range(first.train.epochs):
+        for label, trainer in trainers.items():
+            record = trainer.epoch(epoch)
+            if world.rank == 0:
+                log.info(
+                    f"epoch {epoch + 1}/{first.train.epochs}  {label}  {record['seconds']:.3f} s  "
+                    f"loss {record['loss']:.4f}"
+                )
+    rows = [_row(label, trainer) for label, trainer in trainers.items()]
+    for row in rows:
+        row["ratio"] = row["epoch_seconds"] / rows[0]["epoch_seconds"]
+    return rows
+
+
+def _row(label: str, trainer: Trainer) -> dict[str, Any]:
+    epochs = trainer.epochs
+    warm = epochs[1:] or epochs
+
+    def medians(name: str) -> dict[str, float]:
+        return {key: statistics.median(epoch[name][key] for epoch in warm) for key in warm[0][name]}
+
+    return {
+        "strategy": label,
+        "ranks": trainer.world.size,
+        "time_steps": trainer.strategy.time_steps,
+        "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "seconds": [epoch["seconds"] for epoch in epochs],
+        "rows": medians("rows"),
+        "bytes": medians("bytes"),
+        "phases": {
+            phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
+        },
+        "loss": [epoch["loss"] for epoch in epochs],
+        "accuracy": [epoch["accuracy"] for epoch in epochs],
+        "metric": trainer.evaluator.metric,
+    }
