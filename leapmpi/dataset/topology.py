@@ -13,6 +13,7 @@ import numpy as np
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.validation import check_bounds, check_range
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,15 @@ def fill_topology(
     """Write the piece of part `part` into the arrays of the whole graph; different parts touch different elements.
 
     indptr_out: int64[n+1] (element 0 is written with part 0); indices_out: int32|int64[m]; original_id_out: int64[n].
-    The digests of the topology are checked, so that the arrays may be walked without further checks.
+    The digests of the topology are checked, and its ranges too, since a digest can be made again: whatever the file
+    says, the arrays may be walked without leaving them.
 
     Raises DataError when the part is missing or damaged.
     """
     piece = dataset.part(part)
     piece.check_digests(features=False)
+    check_bounds(piece.indptr, len(piece.indices), str(piece.path))
+    check_range(piece.indices, dataset.vertices, str(piece.path))
     first, last = dataset.offsets[part], dataset.offsets[part + 1]
     edge_first, edge_last = dataset.edge_offsets[part], dataset.edge_offsets[part + 1]
     if part == 0:

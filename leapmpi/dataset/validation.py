@@ -89,8 +89,8 @@ def _first_fault(indptr, indices, original_of, first):
     return 0, 0, 0
 
 
-def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
-    """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
+def check_bounds(indptr: np.ndarray, edges: int, where: str) -> None:
+    """Check that `indptr` ascends from 0 to the number of `edges`."""
     if indptr[0] != 0:
         raise DataError(f"{where}: {names.INDPTR}, row 0 is {indptr[0]}, expected 0")
     if len(bad := np.flatnonzero(indptr[1:] < indptr[:-1])):
@@ -98,8 +98,22 @@ def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.nda
         raise DataError(
             f"{where}: {names.INDPTR}, row {row} is {indptr[row]}, below the row before ({indptr[row - 1]})"
         )
-    if indptr[-1] != len(indices):
-        raise DataError(f"{where}: {names.INDPTR} ends with {indptr[-1]}, but there are {len(indices)} edges")
+    if indptr[-1] != edges:
+        raise DataError(f"{where}: {names.INDPTR} ends with {indptr[-1]}, but there are {edges} edges")
+
+
+def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
+    """Check that all `indices` name one of `vertices` vertices: what keeps a kernel inside its arrays."""
+    if len(indices) and (indices.min() < 0 or indices.max() >= vertices):
+        row = int(np.flatnonzero((indices < 0) | (indices >= vertices))[0])
+        raise DataError(
+            f"{where}: {names.INDICES}, row {row}: in-neighbour {indices[row]} is outside 0..{vertices - 1}"
+        )
+
+
+def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
+    """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
+    check_bounds(indptr, len(indices), where)
     arrays = (np.asarray(indptr), np.asarray(indices), np.asarray(original_of))
     kind, v, e = _first_fault(*arrays, first)
     if kind:
