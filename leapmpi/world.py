@@ -5,12 +5,15 @@ MPI starts only when `start` is called: not at import, not for `--help`, not in 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from leapmpi.errors import LaunchError, LeapmpiError
@@ -113,8 +116,7 @@ def load_mpi() -> Any:
 
         if "mpi4py.MPI" not in sys.modules:
             mpi4py.rc.initialize = False
-            # MPI cannot start twice in a process, so it ends with the process, not with a run.
-            mpi4py.rc.finalize = True
+            mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise LaunchError(
@@ -132,7 +134,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
     """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
 
     Args:
-        threads: per rank; 0 shares the cores of the affinity mask among the node's ranks.
+        threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node.
         comm: run on this communicator instead of COMM_WORLD.
 
     Raises LaunchError for a missing MPI library or a foreign launcher.
@@ -140,6 +142,8 @@ def start(threads: int = 0, comm: Any = None) -> World:
     mpi = load_mpi()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_FUNNELED)
+        # MPI cannot start twice in a process, so it ends with the process, not with a run.
+        atexit.register(_end_mpi, mpi)
     if comm is None:
         check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
     comm = (comm or mpi.COMM_WORLD).Dup()
@@ -152,16 +156,31 @@ def start(threads: int = 0, comm: Any = None) -> World:
         node=order.index(leaders[comm.rank]),
         nodes=len(order),
         host=socket.gethostname(),
-        threads=threads or default_threads(node_comm.size),
+        threads=threads or default_threads(node_comm.allgather(os.sched_getaffinity(0)), node_comm.rank),
     )
 
 
-def default_threads(ranks_on_node: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Threads of a rank: $OMP_NUM_THREADS, else cores in the affinity mask / ranks that share them (at least 1)."""
+def _end_mpi(mpi: Any) -> None:
+    """Finalise MPI, unless this process ends by an error of the user's script.
+
+    The other ranks may then never come to the end of theirs; left unfinalised, the launcher ends them.
+    """
+    if not hasattr(sys, "last_value") and not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def default_threads(
+    masks: Sequence[Collection[int]], local_rank: int, environment: Mapping[str, str] = os.environ
+) -> int:
+    """Threads of a rank: $OMP_NUM_THREADS, else its share of the cores it may use (at least 1).
+
+    `masks` holds the cores in the affinity mask of each rank of the node; a core counts 1/k for k ranks that share it.
+    """
     given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
     if given.isdigit() and int(given) > 0:
         return int(given)
-    return max(1, len(os.sched_getaffinity(0)) // ranks_on_node)
+    sharers = Counter(core for mask in masks for core in mask)
+    return max(1, int(sum(Fraction(1, sharers[core]) for core in masks[local_rank])))
 
 
 def finish(world: World) -> None:
