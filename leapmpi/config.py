@@ -19,6 +19,9 @@ from leapmpi.errors import ConfigError, nearest
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
 
+_LARGEST = 2**63
+"""Whole numbers are below it, as they are in TOML and in 64-bit arrays."""
+
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
     """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag)."""
@@ -70,7 +73,7 @@ class TrainConfig:
     lr_schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine"))
     warmup_epochs: float = setting(0.0, "epochs of linear warm-up", least=0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0)
-    seed: int = setting(0, "seed of everything that is drawn", least=0, below=2**63)
+    seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
 
 
@@ -99,7 +102,7 @@ class RunConfig:
     mpi_device_path: str = setting(
         "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto")
     )
-    threads: int = setting(0, "threads per rank; 0 shares the cores among the ranks of a node", least=0)
+    threads: int = setting(0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025)
     verify: str = setting(
         "auto",
         "what is checked while loading: auto (features up to 1 GiB a rank), all, none",
@@ -147,7 +150,7 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         known = dict(fields())
         if key not in known:
-            raise ConfigError(f"{origin}: unknown key {key!r}; {nearest(key, known)}")
+            raise ConfigError(f"{origin}: {_about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")
         section, _, name = key.rpartition(".")
         if not section:
@@ -157,10 +160,11 @@ class Config:
     def _check_together(self) -> None:
         if self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
-        hops = len(self.sampling.fanout)
-        if self.evaluate.fanout and len(self.evaluate.fanout) != hops:
+        given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
+        if given not in (0, layers):
             raise ConfigError(
-                f"evaluate.fanout has {len(self.evaluate.fanout)} hops, the model {hops} layers; give one per layer"
+                f"evaluate.fanout has a length of {given}, but the model's number of layers is {layers}; "
+                "give one fan-out per layer"
             )
 
 
@@ -211,6 +215,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         checked = _as_text(value, where)
     else:
         checked = parse_fanout(value, where)
+        if not checked and setting.default:
+            raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
     if (choices := setting.choices()) and checked not in choices:
         raise ConfigError(
             f"{where}: unknown {setting.key.replace('.name', '')} {checked!r}; {nearest(checked, choices)}"
@@ -236,7 +242,9 @@ def _one_fanout(item: Any, where: str) -> int:
         return ALL_NEIGHBOURS
     text = str(item)
     if isinstance(item, bool) or not text.isascii() or not text.isdigit() or int(text) < 1 or int(text) >= 2**31:
-        raise ConfigError(f"{where}: {text!r} is no fan-out; give positive whole numbers or 'all', such as 10,10")
+        raise ConfigError(
+            f"{where}: {text!r} is no fan-out; give whole numbers from 1 to 2**31 - 1 or 'all', such as 10,10"
+        )
     return int(text)
 
 
@@ -256,15 +264,20 @@ def _as_number(kind: type, value: Any, where: str) -> int | float:
         number = kind(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{where}: {value!r} is not {noun}") from None
-    if not math.isfinite(number):
+    except OverflowError:
+        number = math.inf
+    if isinstance(number, float) and not math.isfinite(number):
         raise ConfigError(f"{where}: {value!r} is not a finite number")
     return number
 
 
 def _as_text(value: Any, where: str) -> str:
-    if isinstance(value, (str, int)) and not isinstance(value, bool):
-        return str(value)
-    raise ConfigError(f"{where}: {value!r} is not text")
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ConfigError(f"{where}: {value!r} is not text")
+    text = str(value)
+    if "\0" in text or text != text.encode("utf-8", "replace").decode():
+        raise ConfigError(f"{where}: {text!r} holds characters that are no text; use UTF-8 without zero bytes")
+    return text
 
 
 def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
@@ -272,13 +285,23 @@ def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
         raise ConfigError(f"{where}: {value} is too small; the least is {limits['least']}")
     if "above" in limits and value <= limits["above"]:
         raise ConfigError(f"{where}: {value} is too small; it must be greater than {limits['above']}")
-    if "below" in limits and value >= limits["below"]:
-        raise ConfigError(f"{where}: {value} is too large; it must be less than {limits['below']}")
+    below = limits.get("below", _LARGEST if isinstance(value, int) else math.inf)
+    if value >= below:
+        raise ConfigError(f"{where}: {value} is too large; it must be less than {below}")
 
 
 def _check_time_steps(value: str, where: str) -> None:
     if value not in ("auto", "N") and not (value.isascii() and value.isdigit() and int(value) >= 1):
         raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, 1 or the number of ranks")
+
+
+def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
+    """What to say of a key that is no setting: a section, a setting without its section, or an unknown name."""
+    if any(name.startswith(f"{key}.") for name in known):
+        inside = [name for name in known if name.startswith(f"{key}.")]
+        return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
+    same_name = [name for name in known if name.rpartition(".")[2] == key]
+    return f"unknown key {key!r}; " + (f"did you mean {same_name[0]!r}?" if same_name else nearest(key, known))
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -294,13 +317,16 @@ def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The values in a TOML file. Raises ConfigError when it is missing or broken."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            return tomllib.loads(file.read())
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a valid TOML file: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not a valid TOML file: its values are nested too deeply") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: the config file cannot be read ({error.strerror})") from None
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
@@ -327,5 +353,5 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else str(item) for item in value) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04X}" for c in escaped) + '"'
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
     return repr(value)
