@@ -86,6 +86,7 @@ def empty_like(array: Any, *shape: int) -> Any:
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 
-def pieces(size: int) -> list[slice]:
-    """Slices of at most PIECE bytes that cover `size` bytes."""
-    return [slice(start, min(start + PIECE, size)) for start in range(0, size, PIECE)]
+def pieces(size: int, largest: int | None = None) -> list[slice]:
+    """Slices of at most `largest` bytes, and never more than PIECE, that cover `size` bytes."""
+    step = min(largest or PIECE, PIECE)
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]

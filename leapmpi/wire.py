@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi import message
+from leapmpi.flow import FRAGMENT, Flow, Message, complete
 from leapmpi.ledger import Ledger
 from leapmpi.waiting import wait_all
 
@@ -133,9 +134,8 @@ class Wire:
         to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         into = message.as_bytes(inbound, "ring state")
         code = message.type_code(state)
-        requests, sizes = self._receives(into, origin)
-        requests += self._sends(message.as_bytes(outbound, "ring state"), to, code)
-        self._finish(requests, sizes, code)
+        outgoing = message.as_bytes(outbound, "ring state")
+        self._finish(self._receives(into, origin, code), self._sends(outgoing, to, code))
         if isinstance(state, np.ndarray):
             state[...] = inbound
         else:
@@ -180,52 +180,59 @@ class Wire:
         width = int(np.prod(send.shape[1:], dtype=np.int64)) * send.itemsize
         starts = np.concatenate(([0], np.cumsum(send_counts))) * width
         ends = np.concatenate(([0], np.cumsum(receive_counts))) * width
-        code = message.type_code(send)
-        requests: list[Any] = []
-        sizes: list[int] = []
-        for step in range(1, self.size):
-            origin = (self.rank - step) % self.size
-            more, expected = self._receives(into[ends[origin] : ends[origin + 1]], origin)
-            requests += more
-            sizes += expected
-        for step in range(1, self.size):
-            to = (self.rank + step) % self.size
+        code, ring = message.type_code(send), range(1, self.size)
+        receives, sends = [], []
+        for origin in ((self.rank - step) % self.size for step in ring):
+            receives += self._receives(into[ends[origin] : ends[origin + 1]], origin, code)
+        for to in ((self.rank + step) % self.size for step in ring):
             part = out[starts[to] : starts[to + 1]]
-            requests += self._sends(part, to, code)
+            sends += self._sends(part, to, code)
             self.ledger.add_bytes(kind, len(part))
         first, own = int(send_counts[: self.rank].sum()), int(send_counts[self.rank])
         place = int(receive_counts[: self.rank].sum())
         receive[place : place + own] = send[first : first + own]
-        self._finish(requests, sizes, code)
+        self._finish(receives, sends)
 
-    def _receives(self, into: Any, origin: int) -> tuple[list[Any], list[int]]:
-        parts = message.pieces(len(into))
-        # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
-        any_type = self._mpi.ANY_TAG
-        requests = [self.comm.Irecv([into[part], self._mpi.BYTE], source=origin, tag=any_type) for part in parts]
-        return requests, [part.stop - part.start for part in parts]
+    def _receives(self, into: Any, origin: int, code: int) -> list[Message]:
+        """The receives that fill `into` from rank `origin`, each checked for type `code` and size."""
 
-    def _sends(self, out: Any, to: int, code: int) -> list[Any]:
-        parts = message.pieces(len(out))
-        return [self.comm.Isend([out[part], self._mpi.BYTE], dest=to, tag=code) for part in parts]
+        def message_of(part: slice) -> Message:
+            # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
+            where, tag = [into[part], self._mpi.BYTE], self._mpi.ANY_TAG
+            size = part.stop - part.start
+            return Message(
+                size,
+                lambda: self.comm.Irecv(where, source=origin, tag=tag),
+                lambda status: self._check_arrival(status, size, code),
+            )
 
-    def _finish(self, requests: list[Any], sizes: list[int], code: int) -> None:
-        """Wait, then check that each receive (they come first) brought the bytes and the type expected."""
+        return [message_of(part) for part in message.pieces(len(into), FRAGMENT)]
+
+    def _sends(self, out: Any, to: int, code: int) -> list[Message]:
+        def message_of(part: slice) -> Message:
+            what = [out[part], self._mpi.BYTE]
+            return Message(part.stop - part.start, lambda: self.comm.Isend(what, dest=to, tag=code))
+
+        return [message_of(part) for part in message.pieces(len(out), FRAGMENT)]
+
+    def _finish(self, receives: list[Message], sends: list[Message]) -> None:
+        """Bring all messages to an end."""
         try:
-            statuses = wait_all(requests)
+            complete(Flow(receives), Flow(sends))
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise
             raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
-        for status, size in zip(statuses, sizes, strict=False):
-            origin, got = status.Get_source(), status.Get_count(self._mpi.BYTE)
-            if status.Get_tag() != code:
-                raise WireError(
-                    f"rank {self.rank} expected {message.DTYPES[code]} from rank {origin}, "
-                    f"got {message.DTYPES[status.Get_tag()]}"
-                )
-            if got != size:
-                raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
+
+    def _check_arrival(self, status: Any, size: int, code: int) -> None:
+        origin, got = status.Get_source(), status.Get_count(self._mpi.BYTE)
+        if status.Get_tag() != code:
+            raise WireError(
+                f"rank {self.rank} expected {message.DTYPES[code]} from rank {origin}, "
+                f"got {message.DTYPES[status.Get_tag()]}"
+            )
+        if got != size:
+            raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
 
     def _scratch(self, use: str, like: Any) -> Any:
         """A buffer like `like`, kept between calls."""
