@@ -1,12 +1,7 @@
 """Rule R2 on real ranks: every pair of options takes the steps of a single process, and counts what it moves."""
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from leapmpi.world import start
 from tests.parallel import datasets
 from tests.parallel.equality import OPTIONS, Case, Runner, check, references
 from tests.parallel.pairs import pairwise
@@ -15,26 +10,22 @@ CASES = [Case(**values) for values in pairwise(OPTIONS)]
 
 
 @pytest.fixture(scope="module")
-def world():
-    from mpi4py import MPI
-
-    return start(threads=1, comm=MPI.COMM_WORLD)
-
-
-@pytest.fixture(scope="module")
-def base(world):
-    folder = Path(world.comm.bcast(tempfile.mkdtemp(prefix="leapmpi-equality-") if world.rank == 0 else None))
+def base(world, folder):
     needed = {case.dataset for case in CASES} | {datasets.whole(labels) for labels in datasets.LABELS}
     datasets.build(world.comm, folder, needed)
-    yield folder
-    world.comm.barrier()
-    if world.rank == 0:
-        shutil.rmtree(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def alone(world, base):
     return references(CASES, base, world.comm)
+
+
+def test_every_pair_of_options_is_covered():
+    for a in OPTIONS:
+        for b in OPTIONS:
+            met = {(getattr(case, a), getattr(case, b)) for case in CASES}
+            assert a == b or len(met) == len(OPTIONS[a]) * len(OPTIONS[b])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.strategy}-{case.partition}-{case.model}-{case.batch}")
