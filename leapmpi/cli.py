@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 from leapmpi import __version__
 from leapmpi.config import Config, Setting, fields, parse_assignment, read_toml
-from leapmpi.errors import ConfigError, LeapmpiError, nearest
+from leapmpi.errors import ConfigError, LeapmpiError, nearest, one_line
 
 _REPEAT_DELAY = 2.0
 """Seconds that ranks other than 0 wait before they report an error that MPI has not agreed on."""
@@ -21,24 +22,27 @@ class _Parser(argparse.ArgumentParser):
     """argparse whose errors are ConfigErrors that suggest the nearest flag or command."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
+        raise ConfigError(f"{message}; see {self.prog} --help")
 
     def parse_known(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse `arguments`. Raises ConfigError for unknown flags, with the nearest known one."""
+        """Parse `arguments`. Raises ConfigError for unknown flags, with the nearest one that the command knows."""
         parsed, unknown = self.parse_known_args(arguments)
         if unknown:
-            flags = [flag for parser in (self, *_subparsers(self)) for flag in parser._option_string_actions]
-            odd = unknown[0].split("=")[0]
-            hint = nearest(odd, flags) if odd.startswith("-") else "see leapmpi --help"
-            raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
+            command = self._commands().get(parsed.command, self)
+            raise ConfigError(f"unknown argument {unknown[0]!r}; {command.hint(unknown[0])}")
         return parsed
 
+    def hint(self, odd: str) -> str:
+        """A clause on what may have been meant by the unknown argument `odd`."""
+        flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
+        close = difflib.get_close_matches(odd.split("=")[0].lstrip("-"), flags, n=1) if odd.startswith("-") else []
+        return f"did you mean {flags[close[0]]}?" if close else f"see {self.prog} --help"
 
-def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return list(action.choices.values())
-    return []
+    def _commands(self) -> dict[str, _Parser]:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return dict(action.choices)
+        return {}
 
 
 def build_parser() -> _Parser:
@@ -87,17 +91,17 @@ def _add_settings(parser: argparse.ArgumentParser, settings: list[Setting], conf
 
 def config_from(arguments: argparse.Namespace) -> Config:
     """Defaults, then the TOML file, then --set, then flags. Raises ConfigError."""
-    config = Config()
-    known = dict(fields())
-    if path := getattr(arguments, "config", None):
-        config = config.replaced(read_toml(path), path)
+    config, known = Config(), dict(fields())
+    if (path := getattr(arguments, "config", None)) is not None:
+        config = config.assigned(read_toml(path), path)
     if assignments := getattr(arguments, "set", None):
-        config = config.replaced(dict(parse_assignment(text) for text in assignments), "--set")
-    given = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
-    for key, value in given.items():
-        config = config.replaced({key: value}, f"--{known[key].flag}")
+        config = config.assigned(dict(parse_assignment(text) for text in assignments), "--set")
+    for key, value in vars(arguments).items():
+        if "." in key and value is not None:
+            config = config.assigned({key: value}, f"--{known[key].flag}")
     if arguments.data is not None:
-        config = config.replaced({"data": arguments.data}, "data")
+        config = config.assigned({"data": arguments.data}, "dataset folder")
+    config.check()
     return config
 
 
@@ -163,7 +167,7 @@ def _report(error: LeapmpiError) -> None:
             return
         # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
         time.sleep(_REPEAT_DELAY)
-    sys.stderr.write(f"leapmpi: error: {error}\n")
+    sys.stderr.write(f"leapmpi: error: {one_line(error)}\n")
 
 
 if __name__ == "__main__":

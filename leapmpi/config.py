@@ -132,10 +132,15 @@ class Config:
 
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
         """A copy with `values` put in, checked as by `from_values`."""
+        config = self.assigned(values, origin)
+        config.check()
+        return config
+
+    def assigned(self, values: Mapping[str, Any], origin: str = "config") -> Config:
+        """A copy with `values` put in, each checked alone; `check` is due when all sources have been heard."""
         config = self
         for key, value in _flattened(values).items():
             config = config._with(key, value, origin)
-        config._check_together()
         return config
 
     def to_values(self) -> dict[str, Any]:
@@ -157,7 +162,8 @@ class Config:
             return dataclasses.replace(self, **{name: checked})
         return dataclasses.replace(self, **{section: dataclasses.replace(getattr(self, section), **{name: checked})})
 
-    def _check_together(self) -> None:
+    def check(self) -> None:
+        """Raise ConfigError where values do not fit together."""
         if self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)

@@ -55,3 +55,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "known: " + ", ".join(known)
+
+
+def one_line(text: object) -> str:
+    """`text` on one line, as a log or a terminal should see it."""
+    return " ".join(str(text).split())
