@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from leapmpi.errors import LeapmpiError
+from leapmpi.errors import LeapmpiError, ResourceError, one_line
 from leapmpi.phases import Phases
 from leapmpi.world import World, abort
 
@@ -43,17 +43,34 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
         _report(f"interrupted ({world.name}, {phases.where()})")
         abort(world, INTERRUPTED_CODE)
     except Exception as error:
-        kind = type(error).__name__
-        sentence = f"{world.name} failed in {phases.where()}: {kind}: {error}{_keep_traceback(world, folder)}"
+        found = _explain(error, world, phases, folder)
         if world.size == 1:
-            raise Failure(sentence) from error
-        _report(sentence)
-        abort(world, DEFECT_CODE)
+            raise found from error
+        _report(str(found))
+        abort(world, found.exit_code)
+
+
+def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:
+    """What to tell the user about an error that nobody foresaw."""
+    if _lacks_memory(error):
+        return ResourceError(
+            f"{world.name} ran out of memory in {phases.where()}; use a smaller batch, fan-out or hidden width, "
+            "fewer ranks per node, or more nodes"
+        )
+    # torch appends the calls inside its library, line by line.
+    said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+    return Failure(f"{world.name} failed in {phases.where()}: {said}{_keep_traceback(world, folder)}")
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, numpy or torch was refused memory; torch says so on a CPU in its text alone."""
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or "can't allocate memory" in str(error)
 
 
 def _report(sentence: str) -> None:
     """One whole line on standard error."""
-    sys.stderr.write(f"leapmpi: error: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"leapmpi: error: {one_line(sentence)}\n")
     sys.stderr.flush()
 
 

@@ -49,12 +49,12 @@ class Phases:
         return taken
 
     def where(self) -> str:
-        """'phase compute, epoch 3, iteration 12' for messages."""
+        """'phase compute, epoch 3, iteration 12' for messages; both are counted from 1, as in all that people read."""
         text = f"phase {self.current}"
         if self.epoch is not None:
-            text += f", epoch {self.epoch}"
+            text += f", epoch {self.epoch + 1}"
         if self.iteration is not None:
-            text += f", iteration {self.iteration}"
+            text += f", iteration {self.iteration + 1}"
         return text
 
     def _switch(self, phase: str) -> None:

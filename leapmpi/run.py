@@ -14,6 +14,9 @@ from leapmpi.errors import RunFolderError
 if TYPE_CHECKING:
     import numpy as np
 
+SUMMARY_SCHEMA = 1
+"""Version of what summary.json holds."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -31,23 +34,34 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """summary.json. Raises RunFolderError when the run is not finished or the file is damaged."""
         path = self.path / "summary.json"
-        if not path.is_file():
-            raise RunFolderError(f"{self.path} holds no finished run: it has no summary.json")
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path}: cannot be read ({error}); the file is damaged") from None
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFolderError(f"{self.path} holds no finished run: it has no summary.json") from None
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
+            raise RunFolderError(f"{path}: the file is damaged ({error}); run it again") from None
+        schema = found.get("schema") if isinstance(found, dict) else None
+        if schema != SUMMARY_SCHEMA:
+            raise RunFolderError(
+                f"{path} has schema {schema}, but this leapmpi reads {SUMMARY_SCHEMA}; use the leapmpi that wrote it"
+            )
+        return found
 
     def metrics(self) -> list[dict[str, Any]]:
         """All records of metrics.jsonl, oldest first; a last line cut short by a crash is left out."""
-        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        records = []
+        path, records = self.path / "metrics.jsonl", []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunFolderError(f"{path}: cannot be read ({error})") from None
         for number, line in enumerate(lines):
             try:
                 records.append(json.loads(line))
             except ValueError:
                 if number + 1 < len(lines):
-                    raise RunFolderError(f"{self.path / 'metrics.jsonl'}: line {number + 1} is damaged") from None
+                    raise RunFolderError(f"{path}: line {number + 1} is damaged") from None
         return records
 
     def weights(self, which: str = "best") -> dict[str, np.ndarray]:
@@ -60,6 +74,10 @@ class Run:
 def load_run(path: Path | str) -> Run:
     """The run in folder `path`. Raises RunFolderError when there is none."""
     path = Path(path)
-    if not (path / "config.toml").is_file():
-        raise RunFolderError(f"{path} is no run folder: it has no config.toml")
+    try:
+        (path / "config.toml").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFolderError(f"{path} is no run folder: it has no config.toml") from None
+    except OSError as error:
+        raise RunFolderError(f"{path}: the run folder cannot be read ({error.strerror})") from None
     return Run(path)

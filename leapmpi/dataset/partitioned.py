@@ -13,7 +13,7 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import map_vertex_data
-from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, required
+from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, reading, required
 from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import DataError
 
@@ -181,16 +181,8 @@ def open_dataset(folder: Path | str) -> Dataset:
     """
     folder = Path(folder)
     path = folder / names.DATASET_FILE
-    if folder.is_file():
-        raise DataError(
-            f"{folder} is a file, not a dataset folder; make one with leapmpi-prep partition {folder} DATA/"
-        )
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; make a dataset with leapmpi-prep partition")
-    if not path.is_file():
-        raise DataError(
-            f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
-        )
+    with reading(folder):
+        _check_folder(folder, path)
     with opened(path, names.DATASET_FORMAT) as (file, found):
         _check_attributes(found, path)
         parts = found["parts"]
@@ -214,6 +206,19 @@ def open_dataset(folder: Path | str) -> Dataset:
                 f"{dataset.part_path(part)} is missing: the dataset has {parts} parts; copy it or partition again"
             )
     return dataset
+
+
+def _check_folder(folder: Path, path: Path) -> None:
+    if folder.is_file():
+        raise DataError(
+            f"{folder} is a file, not a dataset folder; make one with leapmpi-prep partition {folder} DATA/"
+        )
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; make a dataset with leapmpi-prep partition")
+    if not path.is_file():
+        raise DataError(
+            f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
+        )
 
 
 def _check_attributes(found: Attributes, path: Path) -> None:

@@ -7,6 +7,7 @@ against the file before anything is mapped or allocated. No HDF5 handle stays op
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import struct
@@ -20,7 +21,7 @@ import numpy as np
 
 from leapmpi import __version__
 from leapmpi.dataset import format as names
-from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.errors import DataError, LeapmpiError, one_line
 
 Attributes = dict[str, str | int | float | bool]
 
@@ -189,9 +190,16 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: not allowed to read it; change its permissions") from error
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; check the path") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise DataError(f"{path}: the name is too long; check the path") from error
+        raise _damaged(path, error) from error
     except Exception as error:  # h5py answers damage with OSError, KeyError, RuntimeError, ValueError and more
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} is damaged ({reason}); copy or make it again") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged ({one_line(error)[:200]}); copy or make it again")
 
 
 @contextmanager

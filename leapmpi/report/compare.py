@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
+from leapmpi.errors import RunFolderError
 from leapmpi.run import Run, load_run
 
 
@@ -21,23 +21,31 @@ def compare(folders: list[str], as_json: bool = False) -> int:
 
 
 def row(run: Run) -> dict[str, Any]:
-    """The figures of one run: median of its warm epochs (all but the first, where there are more), sums per epoch."""
-    epochs = run.summary["epochs"]
+    """The figures of one run: median of its warm epochs (all but the first, where there are more), sums per epoch.
+
+    Raises RunFolderError when the run is not finished or its summary lacks what it should hold.
+    """
+    summary = run.summary
+    try:
+        return {"run": str(run.path), **_figures(summary, summary["epochs"])}
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"{run.path / 'summary.json'}: the file is damaged ({error!r}); run it again") from None
+
+
+def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str, Any]:
     warm = epochs[1:] or epochs
-    rows = [epoch["rows"] for epoch in warm]
     return {
-        "run": str(Path(run.path)),
-        "strategy": run.summary["strategy"],
-        "ranks": run.summary["ranks"],
+        "strategy": summary["strategy"],
+        "ranks": summary["ranks"],
         "time_steps": epochs[-1]["time_steps"],
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
-        "rows": statistics.median(sum(each.values()) for each in rows),
-        "remote_rows": statistics.median(each["remote"] for each in rows),
+        "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
+        "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
         "sent_bytes": statistics.median(sum(epoch["bytes"].values()) for epoch in warm),
         "loss": epochs[-1]["loss"],
-        "val": run.summary["best"]["val"],
-        "test": run.summary["best"]["test"],
-        "metric": run.summary["metric"],
+        "val": summary["best"]["val"],
+        "test": summary["best"]["test"],
+        "metric": summary["metric"],
     }
 
 
@@ -49,9 +57,7 @@ _HEADINGS = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as aligned text."""
-    lines = [
-        ("run", "strategy", "ranks", "steps", "s/epoch", "ratio", "rows", "remote", "MiB sent", "loss", "val", "test")
-    ]
+    lines = [_HEADINGS]
     for each in rows:
         lines.append(
             (

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 
-from leapmpi.cli import config_from
 from leapmpi.run import load_run
 
 
@@ -30,6 +29,3 @@ def evaluate(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     return 0
-
-
-__all__ = ["config_from", "evaluate"]

@@ -10,6 +10,7 @@ from typing import Any
 from leapmpi import __version__
 from leapmpi.config import Config
 from leapmpi.errors import DataError
+from leapmpi.files import explain
 from leapmpi.run import Run
 from leapmpi.training import banner
 from leapmpi.training.evaluation import Evaluator
@@ -80,6 +81,8 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
                 f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
             )
         loaded.at.parameters.assign(arrays, str(run.path))
+        if world.rank == 0 and about["graph_uuid"] != dataset.graph_uuid:
+            log.warning("note: %s holds another graph than the one the run was trained on", config.data)
 
     together(world, assign)
     evaluator = together(world, lambda: Evaluator(config, loaded.dataset, loaded.topology, loaded.at))
@@ -89,7 +92,10 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
 
 def _open_records(config: Config, folder: RunFolder) -> None:
     folder.start(config)
-    handler = logging.FileHandler(folder.log, encoding="utf-8")
+    try:
+        handler = logging.FileHandler(folder.log, encoding="utf-8")
+    except OSError as error:
+        raise explain(error, folder.log) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     folder.record("start", version=__version__, config=config.to_values())

@@ -14,11 +14,11 @@ from typing import Any
 from leapmpi.config import Config, to_toml
 from leapmpi.errors import RunFolderError
 from leapmpi.files import explain, written_aside
+from leapmpi.run import SUMMARY_SCHEMA
 
-SUMMARY_SCHEMA = 1
 METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
-_OURS = ("config.toml", "metrics.jsonl", "summary.json", "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST)
+_OURS = ("config.toml", "metrics.jsonl", "summary.json", "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt")
 
 
 class RunFolder:
@@ -35,8 +35,9 @@ class RunFolder:
 
     def start(self, config: Config) -> None:
         """Write the resolved config and open the metrics."""
+        with written_aside(self.path / "config.toml") as aside:
+            aside.write_text(to_toml(config), encoding="utf-8")
         try:
-            (self.path / "config.toml").write_text(to_toml(config), encoding="utf-8")
             self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise explain(error, self.path) from None
@@ -62,14 +63,24 @@ class RunFolder:
 def check(folder: str, overwrite: bool) -> None:
     """Raise RunFolderError when `claim` would refuse `folder`. Changes nothing."""
     path = Path(folder or "runs")
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file, not a folder; choose another --run folder")
-    if folder and path.is_dir() and any(path.iterdir()):
-        _check_reusable(path, overwrite)
+    try:
+        if os.path.lexists(path) and not path.is_dir():
+            raise RunFolderError(f"{path} is not a folder; choose another --run folder")
+        if folder and path.is_dir() and any(path.iterdir()):
+            _check_reusable(path, overwrite)
+        _check_writable(path)
+    except OSError as error:
+        raise RunFolderError(f"{path}: the run folder cannot be used ({error.strerror}); choose another") from None
+
+
+def _check_writable(path: Path) -> None:
+    """Raise RunFolderError when nothing can be made at `path`, or in it where it stands already."""
     there = path.absolute()
-    while not there.exists():
+    while not os.path.lexists(there):
         there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    if not there.is_dir():
+        raise RunFolderError(f"{path} cannot be made: {there} is not a folder; choose another --run folder")
+    if not os.access(there, os.W_OK | os.X_OK):
         raise RunFolderError(f"{path}: not allowed to write in {there}; choose another --run folder")
 
 
@@ -84,8 +95,9 @@ def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for name in _OURS:
-            (path / name).unlink(missing_ok=True)
+        for pattern in _OURS:
+            for file in path.glob(pattern):
+                file.unlink()
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); choose another") from None
     return RunFolder(path)
