@@ -11,9 +11,11 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from leapmpi.errors import LaunchError, LeapmpiError
@@ -141,7 +143,8 @@ def start(threads: int = 0, comm: Any = None) -> World:
     """
     mpi = load_mpi()
     if not mpi.Is_initialized():
-        mpi.Init_thread(mpi.THREAD_FUNNELED)
+        with _nothing_left_behind():
+            mpi.Init_thread(mpi.THREAD_FUNNELED)
         # MPI cannot start twice in a process, so it ends with the process, not with a run.
         atexit.register(_end_mpi, mpi)
     if comm is None:
@@ -158,6 +161,29 @@ def start(threads: int = 0, comm: Any = None) -> World:
         host=socket.gethostname(),
         threads=threads or default_threads(node_comm.allgather(os.sched_getaffinity(0)), node_comm.rank),
     )
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """Start MPI in the body such that a process without a launcher leaves no files.
+
+    Open MPI 5 makes a segment in /dev/shm and a session folder, which are the launcher's to remove. A single process
+    needs neither: it talks to itself only, and the folder is gone as soon as MPI runs.
+    """
+    if launcher_size() is not None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in ("OMPI_MCA_btl", "TMPDIR")}
+    with TemporaryDirectory(prefix="leapmpi-") as folder:
+        os.environ.update({"OMPI_MCA_btl": before["OMPI_MCA_btl"] or "self", "TMPDIR": folder})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def _end_mpi(mpi: Any) -> None:
