@@ -160,14 +160,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
-    from leapmpi.world import launched_rank
+    from leapmpi.world import job_rank, meet
 
-    if launched_rank() != 0:
-        if error.agreed:
-            return
+    first = job_rank() == 0
+    if not first and not error.agreed:
         # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
         time.sleep(_REPEAT_DELAY)
-    sys.stderr.write(f"leapmpi: error: {one_line(error)}\n")
+    if first or not error.agreed:
+        sys.stderr.write(f"leapmpi: error: {one_line(error)}\n")
+        sys.stderr.flush()
+    if error.agreed:
+        # Launchers end all ranks when the first one leaves with an error: none leaves before the sentence is out.
+        meet()
 
 
 if __name__ == "__main__":

@@ -222,6 +222,18 @@ def abort(world: World, code: int) -> None:
     world.comm.Abort(code)
 
 
+def job_rank() -> int:
+    """This process's rank in the job, by MPI where it runs, else by the launcher."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    return mpi.COMM_WORLD.rank if running else launched_rank()
+
+
+def meet() -> None:
+    """Wait for all ranks of the job. Collective; MPI must run."""
+    wait_all([load_mpi().COMM_WORLD.Ibarrier()])
+
+
 def together(world: World, action: Callable[[], T]) -> T:
     """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
 

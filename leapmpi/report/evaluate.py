@@ -12,14 +12,14 @@ from leapmpi.run import load_run
 def evaluate(arguments: argparse.Namespace) -> int:
     """Score, print on rank 0, return 0. Collective."""
     from leapmpi.training import job
-    from leapmpi.world import launched_rank
+    from leapmpi.world import job_rank
 
     run = load_run(arguments.folder)
     # The run's own settings hold unless a flag says otherwise.
     overrides = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
     config = run.config.replaced({**overrides, "data": arguments.data}, "evaluate")
     outcome = job.evaluate(config, run, arguments.weights)
-    if launched_rank() == 0:
+    if job_rank() == 0:
         if arguments.json:
             text = json.dumps({"schema": 1, "weights": arguments.weights, **outcome})
         else:
