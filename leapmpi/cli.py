@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
-    from leapmpi.world import job_rank, meet
+    from leapmpi.world import job_rank, meet_before_the_end
 
     first = job_rank() == 0
     if not first and not error.agreed:
@@ -170,8 +170,7 @@ def _report(error: LeapmpiError) -> None:
         sys.stderr.write(f"leapmpi: error: {one_line(error)}\n")
         sys.stderr.flush()
     if error.agreed:
-        # Launchers end all ranks when the first one leaves with an error: none leaves before the sentence is out.
-        meet()
+        meet_before_the_end()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import ctypes
 import os
 import socket
 import sys
+import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,12 @@ from leapmpi.errors import LaunchError, LeapmpiError
 from leapmpi.waiting import wait_all
 
 T = TypeVar("T")
+
+_OUTPUT_DELAY = 0.2
+"""Seconds between the last message and the end of the job."""
+
+_PATIENCE = 2.0
+"""Seconds that a rank waits for others which it cannot reach."""
 
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
 _LOCAL_RANK_VARIABLES = (
@@ -100,11 +108,14 @@ def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.
     promised = launcher_size(environment)
     if promised and promised[1] != size and size == 1:
         launcher = "Slurm's srun" if promised[0].startswith("SLURM") else _launcher_name(promised[0])
-        raise LaunchError(
+        error = LaunchError(
             f"{launcher} started {promised[1]} ranks ({promised[0]}) but MPI sees 1: the launcher does not belong to "
             f"the MPI library in use ({library}); use that library's own mpirun, or install mpi4py against the "
             "launcher's MPI"
         )
+        # All ranks find the same.
+        error.agreed = True
+        raise error
 
 
 def _launcher_name(variable: str) -> str:
@@ -143,7 +154,9 @@ def start(threads: int = 0, comm: Any = None) -> World:
     """
     mpi = load_mpi()
     if not mpi.Is_initialized():
-        with _nothing_left_behind():
+        with _nothing_left_behind(), warnings.catch_warnings():
+            # mpi4py's word on foreign launchers; `check_launcher` says it better, and only where it matters.
+            warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
             mpi.Init_thread(mpi.THREAD_FUNNELED)
         # MPI cannot start twice in a process, so it ends with the process, not with a run.
         atexit.register(_end_mpi, mpi)
@@ -219,19 +232,30 @@ def abort(world: World, code: int) -> None:
     """End all ranks of the job now; nothing after this line runs."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # The launcher reads output in its own time; what it has not read when it learns of the abort may be lost.
+    time.sleep(_OUTPUT_DELAY)
     world.comm.Abort(code)
 
 
 def job_rank() -> int:
-    """This process's rank in the job, by MPI where it runs, else by the launcher."""
+    """This process's rank in the job, by its launcher, else by MPI where it runs."""
     mpi = sys.modules.get("mpi4py.MPI")
     running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
-    return mpi.COMM_WORLD.rank if running else launched_rank()
+    return launched_rank() or (mpi.COMM_WORLD.rank if running else 0)
 
 
-def meet() -> None:
-    """Wait for all ranks of the job. Collective; MPI must run."""
-    wait_all([load_mpi().COMM_WORLD.Ibarrier()])
+def meet_before_the_end() -> None:
+    """Wait until rank 0 has come here too and its last message has been read. Collective; MPI must run.
+
+    A launcher ends all ranks when the first one leaves with an error.
+    """
+    everyone = load_mpi().COMM_WORLD
+    if job_rank() == 0:
+        time.sleep(_OUTPUT_DELAY)
+    elif everyone.size == 1:
+        # Under a foreign launcher the ranks cannot reach each other.
+        time.sleep(_PATIENCE)
+    wait_all([everyone.Ibarrier()])
 
 
 def together(world: World, action: Callable[[], T]) -> T:

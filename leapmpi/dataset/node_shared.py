@@ -67,15 +67,25 @@ def _check_memory(wanted: int, host: str) -> None:
 def _map_shared(world: World, size: int) -> mmap.mmap | None:
     """Memory that all ranks of the node see, or None on all of them where one cannot. Collective."""
     node = world.node_comm
-    handle = os.memfd_create("leapmpi-topology") if node.rank == 0 else -1
-    if node.rank == 0:
-        os.ftruncate(handle, size)
-    place = node.bcast((os.getpid(), handle, os.fstat(handle).st_ino) if node.rank == 0 else None)
-    memory = mmap.mmap(handle, size) if node.rank == 0 else _open_shared(*place, size)
+    handle, memory = _create_shared(size) if node.rank == 0 else (-1, None)
+    place = node.bcast((os.getpid(), handle, os.fstat(handle).st_ino) if memory else None)
+    if node.rank != 0 and place:
+        memory = _open_shared(*place, size)
     everywhere = all(node.allgather(memory is not None))
-    if node.rank == 0:
+    if node.rank == 0 and memory:
         os.close(handle)
     return memory if everywhere else None
+
+
+def _create_shared(size: int) -> tuple[int, mmap.mmap | None]:
+    """A file without a name, of `size` bytes, and its memory; None where a limit on file sizes forbids it."""
+    handle = os.memfd_create("leapmpi-topology")
+    try:
+        os.ftruncate(handle, size)
+        return handle, mmap.mmap(handle, size)
+    except OSError:
+        os.close(handle)
+        return -1, None
 
 
 def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
