@@ -6,6 +6,7 @@ import torch
 from mpi4py import MPI
 
 from leapmpi import message
+from leapmpi.flow import WINDOW
 from leapmpi.wire import Wire, WireError
 from tests.parallel.fake_device import FakeDevice, SpyComm, launch
 
@@ -92,6 +93,7 @@ def test_exchange_takes_torch_tensors(wire, dtype):
 @pytest.mark.parametrize("piece", [5, 64])
 def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
     monkeypatch.setattr(message, "PIECE", piece)
+    monkeypatch.setattr("leapmpi.wire.FRAGMENT", piece)
     sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 5, "float64")
     received = np.zeros_like(wanted)
     wire.exchange(sent, send_counts, received, receive_counts, "features")
@@ -121,6 +123,18 @@ def test_large_exchanges_do_not_deadlock(wire, rows):
     received = np.empty_like(sent)
     wire.exchange(sent, counts, received, counts, "features")
     np.testing.assert_array_equal(received, np.repeat(np.arange(wire.size) * 10.0 + wire.rank, rows))
+
+
+def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(wire):
+    def of(origin, to):
+        return np.random.default_rng([origin, to]).integers(0, 2**60, (origin * 3 + to * 5) % 7 * (WINDOW // 16))
+
+    parts = [of(wire.rank, to) for to in range(wire.size)]
+    wanted = [of(origin, wire.rank) for origin in range(wire.size)]
+    received = np.empty(sum(map(len, wanted)), np.int64)
+    counts, theirs = (np.array([len(part) for part in each]) for each in (parts, wanted))
+    wire.exchange(np.concatenate(parts), counts, received, theirs, "features")
+    np.testing.assert_array_equal(received, np.concatenate(wanted))
 
 
 def test_exchange_ids_tells_who_asks_for_what(wire):

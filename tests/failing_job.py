@@ -1,0 +1,44 @@
+"""One rank of a training job in which something goes wrong on some ranks:
+
+    jobs/mpirun/local 3 python -m tests.failing_job WHAT RANKS train DATA ...
+
+WHAT: raise (a defect), refuse (a user's error on this rank alone), interrupt, or kill (SIGKILL); RANKS: such as 0,2.
+It happens inside the step of epoch 1, iteration 2. Further arguments are those of leapmpi.
+"""
+
+import os
+import signal
+import sys
+
+from leapmpi.cli import main
+from leapmpi.errors import DataError
+from leapmpi.strategies._iteration import Strategy
+
+genuine_step = Strategy.step
+what, ranks, *command = sys.argv[1:]
+
+
+def step(strategy, work):
+    """The step of the strategy, but for the one that fails."""
+    rank = strategy.at.wire.rank
+    if (work.schedule.epoch, work.schedule.iteration) == (1, 2) and str(rank) in ranks.split(","):
+        with strategy.at.phases("compute"):
+            fail()
+    return genuine_step(strategy, work)
+
+
+def fail():
+    """Fail as asked."""
+    if what == "raise":
+        raise RuntimeError("the feature store\nis on fire")
+    if what == "refuse":
+        raise DataError("part-00001.h5 went away; bring it back")
+    if what == "interrupt":
+        raise KeyboardInterrupt
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Strategy.step = step
+
+if __name__ == "__main__":
+    sys.exit(main(command))

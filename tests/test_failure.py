@@ -1,0 +1,131 @@
+"""A failure anywhere ends the job everywhere: soon, with one message that says who, where and when."""
+
+import getpass
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leapmpi.dataset.writing import write_dataset
+from tests.launch import mpirun
+from tests.parallel.datasets import assign, make_graph
+
+SOON = 15.0  # seconds, of which some pass before the failure
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("failure") / "data"
+    graph = make_graph("single")
+    write_dataset(folder, graph, assign(graph, "random", 4), 4, method="random", figures={}, seed=0)
+    return folder
+
+
+def failing_job(what, ranks, size, data, tmp_path):
+    """The finished job, its run folder and the seconds it lasted after it had started to train."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "tests.failing_job", what, ranks, "train", data, "--run", run]
+    options = ["--epochs", "500", "--batch-size", "32", "--hidden", "8", "--device", "cpu", "--eval-every", "100"]
+    job = mpirun(size, [*command, *options], timeout=60)
+    metrics = run / "metrics.jsonl"
+    assert '"epoch": 0' in metrics.read_text(), "the job failed before it was to"
+    return job, run, time.time() - metrics.stat().st_mtime
+
+
+def error_line(job):
+    """The only line that leapmpi wrote to standard error."""
+    # Open MPI's own message may leave a space before ours.
+    lines = [line.strip() for line in job.stderr.splitlines() if line.strip().startswith("leapmpi: ")]
+    assert len(lines) == 1, f"{job.stdout}\n{job.stderr}"
+    return lines[0]
+
+
+@pytest.mark.parametrize(("size", "rank"), [(3, 0), (3, 1), (4, 3), (2, 1)])
+def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, data, tmp_path):
+    job, run, seconds = failing_job("raise", str(rank), size, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    assert seconds < SOON
+    line = error_line(job)
+    # People count epochs and iterations from 1.
+    where = f"rank {rank}/{size} on {socket.gethostname()} failed in phase compute, epoch 2, iteration 3"
+    assert f"{where}: RuntimeError: the feature store" in line
+    trace = run / f"failure-rank-{rank}.txt"
+    assert str(trace) in line
+    assert "failing_job.py" in trace.read_text()
+    assert "Traceback" not in job.stderr
+    assert not (run / "summary.json").exists()
+
+
+def test_one_rank_alone_fails_with_a_message_too(data, tmp_path):
+    job, _, _ = failing_job("raise", "0", 1, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    line = error_line(job)
+    assert "phase compute" in line
+    assert "RuntimeError" in line
+    assert "Traceback" not in job.stderr
+
+
+def test_a_users_error_on_one_rank_keeps_its_code_and_sentence(data, tmp_path):
+    job, _, seconds = failing_job("refuse", "1", 3, data, tmp_path)
+    assert job.returncode == 3
+    assert seconds < SOON
+    line = error_line(job)
+    assert "part-00001.h5 went away; bring it back" in line
+    assert "rank 1/3" in line
+    assert "phase compute" in line
+
+
+def test_an_interrupted_rank_ends_the_job(data, tmp_path):
+    job, _, seconds = failing_job("interrupt", "2", 3, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    assert seconds < SOON
+    assert "interrupted" in error_line(job)
+
+
+def test_a_killed_rank_ends_the_job(data, tmp_path):
+    job, _, seconds = failing_job("kill", "1", 3, data, tmp_path)
+    assert job.returncode != 0
+    assert seconds < SOON
+
+
+def left_in_shared_memory():
+    """What lies in /dev/shm, but for the folders of jobs that still run."""
+    left = set()
+    for entry in Path("/dev/shm").iterdir():
+        owner = re.fullmatch(r"leapmpi-local\.\d+\.(\d+)\..*", entry.name)
+        if not (owner and Path("/proc", owner[1]).exists()):
+            left.add(entry.name)
+    return left
+
+
+def test_a_job_killed_outright_leaves_nothing_in_memory_or_the_temporary_folder(data, tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    before = left_in_shared_memory()
+    job, _, _ = failing_job("kill", "0,1,2", 3, data, tmp_path)
+    assert job.returncode != 0
+    # Jobs of others may come and go meanwhile: what is left of this one stays.
+    deadline = time.monotonic() + 10
+    while (left := left_in_shared_memory() - before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left
+    assert set(os.listdir(temporary)) <= {f"torchinductor_{getpass.getuser()}"}  # torch's own cache, one per user
+
+
+def test_losses_that_are_not_numbers_end_the_job(data, tmp_path):
+    # The labels stay, the features become as large as float32 holds: the first products overflow.
+    folder = tmp_path / "huge"
+    graph = make_graph("single")
+    graph.features = np.full_like(graph.features, 3e38)
+    write_dataset(folder, graph, assign(graph, "random", 2), 2, method="random", figures={}, seed=0)
+    command = ["-m", "leapmpi.cli", "train", folder, "--run", tmp_path / "run", "--epochs", "3", "--device", "cpu"]
+    job = mpirun(2, [sys.executable, *command], timeout=60)
+    assert job.returncode != 0
+    line = error_line(job)
+    assert "loss" in line
