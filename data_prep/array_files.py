@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.npz_file import NpzFile
-from data_prep.raw_graph import SparseRows
+from data_prep.raw_graph import ReadOptions, SparseRows
 from data_prep.text_tables import is_text_table, read_numbers
 from leapmpi.errors import DataError
 
@@ -39,6 +39,12 @@ def read_features(path: Path) -> np.ndarray | SparseRows:
 def read_labels(path: Path) -> np.ndarray:
     """Labels [n] or [n, C] from `path`; one-column tables become [n]. Raises DataError as `read_features`."""
     return _read(path, np.float64, ".npy, .csv, .tsv or .txt")
+
+
+def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
+    """Features and labels from the files that `options` name, for sources that hold edges only; None where unnamed."""
+    features = read_features(options.features) if options.features else None
+    return features, read_labels(options.labels) if options.labels else None
 
 
 def read_ids(path: Path) -> np.ndarray:

@@ -76,7 +76,8 @@ def _admitted() -> dict[tuple[str, str], Callable]:
     return table
 
 
-class _Unpickler(pickle.Unpickler):
+# The compiled unpickler allocates a table as long as a damaged index says; Python's own keeps a dict.
+class _Unpickler(pickle._Unpickler):
     def __init__(self, file: BinaryIO, name: str) -> None:
         # Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
         super().__init__(file, encoding="latin1")

@@ -6,6 +6,7 @@ tell a source; `SparseRows` holds sparse features without scipy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from leapmpi.errors import DataError
 SPLIT_NAMES = ("train", "val", "test")
 _DENSE_ROWS_AT_ONCE = 8192
 
+# With this many times more vertices than edges, ids are names of things, or a stated size is damaged.
+_SPARSEST = 1000
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -25,6 +29,7 @@ class ReadOptions:
     features: Path | None = None
     labels: Path | None = None
     vertices: int | None = None
+    label_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ class RawGraph:
     edges_name: what messages call the edges, e.g. "cora.npz: array 'edges'".
     split_origin: where the splits come from, for the table.
     notes: sentences for the user about choices made while reading.
+    names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
+    class_names: what the source calls each class, or None.
     """
 
     vertices: int
@@ -94,6 +101,13 @@ class RawGraph:
     edges_name: str = "edges"
     split_origin: str = "source"
     notes: list[str] = field(default_factory=list)
+    names: Sequence[str] | np.ndarray | None = None
+    class_names: list[str] | None = None
+
+
+def far_too_many(vertices: int, edges: int) -> bool:
+    """Whether `vertices` cannot be meant, given so few `edges`; asked before anything of that size is allocated."""
+    return vertices > _SPARSEST * edges + _SPARSEST
 
 
 def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:

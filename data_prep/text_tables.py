@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 
@@ -27,17 +28,28 @@ def is_text_table(path: Path) -> bool:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """The text of `path`, unpacked when its name ends with .gz.
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The content of `path`, unpacked when its name ends with .gz.
 
-    Raises DataError, from the body too, when the file is not valid gzip or not UTF-8.
+    Raises DataError, from the body too, when the file is not valid gzip.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
+        with opener(path, "rb") as file:
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or truncated, or not gzip at all ({error})") from error
+
+
+@contextmanager
+def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """The text of `path`, unpacked when its name ends with .gz; `newline` as for open().
+
+    Raises DataError, from the body too, when the file is not valid gzip or not UTF-8.
+    """
+    try:
+        with open_bytes(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as text:
+            yield text
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})") from error
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.array_files import read_features, read_labels
-from data_prep.raw_graph import RawGraph, ReadOptions
+from data_prep.array_files import read_companions
+from data_prep.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.sources import snap
 from data_prep.text_tables import is_text_table, read_edges
 from leapmpi.errors import DataError
 
 SUMMARY = "edge list .txt, .csv or .tsv, also .gz: two vertex ids per line"
 OPTIONS = frozenset({"features", "labels", "vertices"})
 
-# A list whose ids are this much sparser than its edges holds names of things, not numbers of vertices.
-_SPARSEST = 1000
-
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with the name of a text table."""
-    return path.is_file() and is_text_table(path)
+    """Whether `path` is a file with the name of a text table, but not one of SNAP's."""
+    return path.is_file() and is_text_table(path) and not snap.can_read(path)
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
@@ -28,8 +26,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError when a file is missing or damaged, or a field is not a number.
     """
     edges, notes = read_edges(path)
-    features = read_features(options.features) if options.features else None
-    labels = read_labels(options.labels) if options.labels else None
+    features, labels = read_companions(options)
     if options.vertices is not None:
         vertices = options.vertices
     elif features is not None:
@@ -38,9 +35,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         vertices = len(labels)
     else:
         vertices = int(edges.max()) + 1
-        if vertices > _SPARSEST * edges.shape[1] + _SPARSEST:
+        if far_too_many(vertices, edges.shape[1]):
             raise DataError(
-                f"{path}: the largest id is {vertices - 1:,}, but there are only {edges.shape[1]:,} edges; number the "
-                "vertices from 0 on, or state their number by --vertices"
+                f"{path}: the largest id is {vertices - 1:,}, but there are only {edges.shape[1]:,} edges; have the "
+                "vertices numbered from 0 on by --format snap, or state their number by --vertices"
             )
     return RawGraph(vertices, edges, features, labels, edges_name=str(path), notes=notes)

@@ -5,6 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
+from data_prep.sources import SOURCES
+
 
 @pytest.fixture
 def spoiled(tmp_path, small, refused):
@@ -99,10 +101,10 @@ def test_compressed_rows(refused, tmp_path):
 
 def test_missing_and_unknown_files(refused, tmp_path):
     assert "does not exist" in refused(tmp_path / "nothing.npz")
-    (tmp_path / "g.graph").write_text("3 2\n2\n1 3\n2\n")
-    said = refused(tmp_path / "g.graph")
-    for name in ("edge-list", "gnn-benchmark", "graphdata", "heterophilous", "npz", "ogb", "planetoid"):
-        assert name in said
+    (tmp_path / "g.xyz").write_text("3 2\n2\n1 3\n2\n")
+    said = refused(tmp_path / "g.xyz")
+    for name in SOURCES.names():
+        assert f"{name} (" in said
     np.savez(tmp_path / "odd.npz", something=np.arange(3))
     assert "odd.npz holds something" in refused(tmp_path / "odd.npz")
 

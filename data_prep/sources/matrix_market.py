@@ -1,0 +1,75 @@
+"""Matrix Market coordinate files (Boisvert, Pozo, Remington, NIST 1996): entry (i, j) is the edge from i to j."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.array_files import read_companions
+from data_prep.integer_lines import check_between, read_pairs
+from data_prep.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.text_tables import open_bytes
+from leapmpi.errors import DataError
+
+SUMMARY = "Matrix Market .mtx, also .gz: the coordinates of an adjacency matrix"
+OPTIONS = frozenset({"features", "labels"})
+
+_FIELDS = {"pattern": 2, "real": 3, "integer": 3}
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a file with Matrix Market's suffix."""
+    return path.name.endswith((".mtx", ".mtx.gz")) and path.is_file()
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are read past.
+
+    Raises DataError naming the line when the matrix is not square, not in coordinates, damaged or truncated.
+    """
+    words, symmetric, vertices, stated, line = _header(path)
+    pairs, found = [np.empty((0, 2), np.int64)], 0
+    kind = f"row and column{'' if words == 2 else ' and value'}"
+    for block, lines in read_pairs(path, skip=line, words=range(words, words + 1), kind=kind):
+        check_between(block, lines, 1, vertices, path)
+        found += len(block)
+        if found > stated:
+            raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
+        pairs.append(block)
+    if found < stated:
+        raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
+    if far_too_many(vertices, found):
+        raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {found:,} entries")
+    edges = np.ascontiguousarray(np.concatenate(pairs).T) - 1
+    if symmetric:
+        edges = np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1)
+    features, labels = read_companions(options)
+    return RawGraph(vertices, edges, features, labels, edges_name=str(path))
+
+
+def _header(path: Path) -> tuple[int, bool, int, int, int]:
+    """Words per line, whether the other triangle is implied, rows, entries, and the number of the line of sizes."""
+    with open_bytes(path) as file:
+        banner, number, sizes = file.readline(1000), 1, b""
+        while (text := file.readline()) and not sizes:
+            number += 1
+            sizes = b"" if text.startswith(b"%") else text.strip()
+    shown = banner.decode("utf-8", "backslashreplace").strip()[:80]
+    words = shown.lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise DataError(f"{path}, line 1: {shown!r} is no Matrix Market header, '%%MatrixMarket matrix ...'")
+    if words[2] != "coordinate" or words[3] not in _FIELDS or words[4] not in _SYMMETRIES:
+        raise DataError(
+            f"{path}, line 1: a matrix {' '.join(words[2:])!r} is not read; expected coordinate, then one of "
+            f"{', '.join(_FIELDS)}, then one of {', '.join(_SYMMETRIES)}"
+        )
+    numbers = sizes.split()
+    if len(numbers) != 3 or not all(word.isdigit() and len(word) <= 15 for word in numbers):
+        line = sizes[:60].decode("utf-8", "backslashreplace")
+        raise DataError(f"{path}, line {number}: {line!r} should be the numbers of rows, columns and entries")
+    rows, columns, entries = map(int, numbers)
+    if rows != columns:
+        raise DataError(f"{path}, line {number}: the matrix is {rows} x {columns}; an adjacency matrix must be square")
+    return _FIELDS[words[3]], words[4] != "general", rows, entries, number

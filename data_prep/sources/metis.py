@@ -1,0 +1,113 @@
+"""Graph files of METIS, as Chaco, KaHIP and the 10th DIMACS challenge use them too (METIS manual, section 4.1).
+
+A line of sizes, `vertices edges [format [constraints]]`, then one line per vertex with its neighbours, counted from 1.
+Vertex sizes, vertex weights and edge weights are read past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.array_files import read_companions
+from data_prep.integer_lines import COMMENT, blocks, check_between
+from data_prep.raw_graph import RawGraph, ReadOptions
+from data_prep.text_tables import open_bytes
+from leapmpi.errors import DataError
+
+SUMMARY = "METIS or DIMACS .graph, also .metis and .gz: a line of neighbours per vertex"
+OPTIONS = frozenset({"features", "labels"})
+
+_SUFFIXES = (".graph", ".graph.gz", ".metis", ".metis.gz")
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The first line: counts, how many numbers precede the neighbours, and where its line is (from 1)."""
+
+    vertices: int
+    edges: int
+    before: int
+    edge_weights: bool
+    line: int
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` has the suffix of a METIS graph and is neither Planetoid's nor WebGraph's."""
+    foreign = path.match("ind.*.graph") or path.with_suffix(".properties").exists()
+    return path.name.endswith(_SUFFIXES) and path.is_file() and not foreign
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in `path`: an edge from each vertex to each neighbour on its line.
+
+    Raises DataError naming the line when one is damaged, the file ends early, or the number of edges is another.
+    """
+    header = _header(path)
+    found = list(blocks(path, skip=header.line))
+    values = np.concatenate([block.values for block in found] or [np.empty(0, np.int64)])
+    lengths = np.concatenate([block.lengths for block in found] or [np.empty(0, np.int32)])
+    lines = np.flatnonzero(lengths != COMMENT)
+    lengths = lengths[lines].astype(np.int64)
+    lines += header.line + 1
+    if len(lengths) < header.vertices:
+        raise DataError(
+            f"{path} ends after the lines of {len(lengths):,} of {header.vertices:,} vertices; is it truncated?"
+        )
+    surplus = np.flatnonzero(lengths[header.vertices :])
+    if len(surplus):
+        line = lines[header.vertices + surplus[0]]
+        raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
+    neighbours, vertex = _neighbours(values, lengths[: header.vertices], lines, header, path)
+    check_between(neighbours, lines[vertex], 1, header.vertices, path)
+    if len(neighbours) != 2 * header.edges:
+        raise DataError(
+            f"{path}: line {header.line} states {header.edges:,} edges, which is {2 * header.edges:,} neighbours, "
+            f"but {len(neighbours):,} are listed"
+        )
+    features, labels = read_companions(options)
+    edges = np.stack([vertex, neighbours - 1])
+    return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
+
+
+def _header(path: Path) -> _Header:
+    with open_bytes(path) as file:
+        number, words = 0, []
+        while not words and (text := file.readline()):
+            number += 1
+            words = text.split() if not text.lstrip().startswith(b"%") else []
+    plain = 2 <= len(words) <= 4 and all(word.isdigit() and len(word) <= 15 for word in words)
+    if not plain or (len(words) > 2 and (len(words[2]) > 3 or set(words[2]) - set(b"01"))):
+        shown = b" ".join(words)[:60].decode("utf-8", "backslashreplace")
+        hint = "" if path.with_suffix(".properties").exists() else "; a WebGraph needs its .properties beside it"
+        raise DataError(
+            f"{path}, line {max(number, 1)}: {shown!r} is no header of a METIS graph; expected the numbers of "
+            f"vertices and of edges, then perhaps a format of 0s and 1s and a number of weights{hint}"
+        )
+    form = (words[2] if len(words) > 2 else b"0").rjust(3, b"0")
+    sizes, vertex_weights, edge_weights = (digit == ord("1") for digit in form)
+    constraints = int(words[3]) if len(words) == 4 else 1
+    before = sizes + (constraints if vertex_weights else 0)
+    return _Header(int(words[0]), int(words[1]), before, edge_weights, number)
+
+
+def _neighbours(
+    values: np.ndarray, lengths: np.ndarray, lines: np.ndarray, header: _Header, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """The neighbours on all lines, counted from 1, and the vertex (from 0) on whose line each stands."""
+    vertex = np.repeat(np.arange(header.vertices), lengths)
+    if not header.before and not header.edge_weights:
+        return values, vertex
+    odd = (lengths < header.before) | ((lengths - header.before) % (1 + header.edge_weights) != 0)
+    if odd.any():
+        at = int(np.argmax(odd))
+        wanted = f"{header.before} weights first" if header.before else "a weight after each neighbour"
+        both = " and a weight after each neighbour" if header.before and header.edge_weights else ""
+        raise DataError(
+            f"{path}, line {lines[at]}: {lengths[at]} numbers, but line {header.line} announces {wanted}{both}"
+        )
+    place = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths) - header.before
+    kept = (place >= 0) & ((place % 2 == 0) | (not header.edge_weights))
+    return values[kept], vertex[kept]

@@ -1,0 +1,74 @@
+"""Edge lists of SNAP (snap.stanford.edu): comments, then two vertex ids per line; ids are sparse and in any order."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.array_files import read_companions
+from data_prep.integer_lines import check_between, read_pairs
+from data_prep.raw_graph import RawGraph, ReadOptions
+from data_prep.text_tables import open_bytes
+from leapmpi.errors import DataError
+
+SUMMARY = "SNAP's edge lists .txt, also .gz: any ids, under a comment with FromNodeId or Nodes: N Edges: M"
+OPTIONS = frozenset({"features", "labels"})
+
+_HEAD_BYTES = 4096
+_SIGNS = re.compile(rb"FromNodeId|Nodes:\s*\d+\s+Edges:\s*\d+")
+_LARGEST = 10**18
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a text file whose first comments are those of SNAP."""
+    if not path.name.lower().endswith((".txt", ".txt.gz")) or not path.is_file():
+        return False
+    try:
+        head = _head(path)
+    except (DataError, OSError, EOFError, zlib.error, gzip.BadGzipFile):
+        return False  # a damaged file gets its message from the source that reads it
+    return _SIGNS.search(head) is not None
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph of the edges in `path`. Vertices are numbered by ascending id, and their ids kept as names.
+
+    Features and labels that `options` name have a row per vertex in that order.
+    Raises DataError naming the line when a field is not an id, or when there are no edges.
+    """
+    pairs = []
+    for block, lines in read_pairs(path):
+        check_between(block, lines, 0, _LARGEST, path)
+        pairs.append(block)
+    if not pairs or not (edges := np.concatenate(pairs)).size:
+        raise DataError(f"{path} holds no edges")
+    ids, numbers = np.unique(edges, return_inverse=True)
+    features, labels = read_companions(options)
+    return RawGraph(
+        vertices=len(ids),
+        edges=np.ascontiguousarray(numbers.reshape(edges.shape).T),
+        features=features,
+        labels=labels,
+        edges_name=str(path),
+        notes=_missing(path, len(ids)),
+        names=ids if ids[-1] != len(ids) - 1 else None,
+    )
+
+
+def _head(path: Path) -> bytes:
+    """The comments at the beginning of `path`, as far as they reach into its first bytes."""
+    with open_bytes(path) as file:
+        lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
+    first = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
+    return b"".join(lines[:first])
+
+
+def _missing(path: Path, vertices: int) -> list[str]:
+    stated = re.search(rb"Nodes:\s*(\d{1,15})\b", _head(path))
+    if not stated or int(stated[1]) == vertices:
+        return []
+    return [f"{path.name} states {int(stated[1]):,} vertices, but its edges name {vertices:,}: only these exist here"]

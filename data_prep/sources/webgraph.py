@@ -1,0 +1,104 @@
+"""WebGraph's BVGraph: NAME.graph, a bit stream, with NAME.properties beside it (Boldi and Vigna, WWW 2004)."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.array_files import read_companions
+from data_prep.bvgraph import CODES, BVFormat, decode
+from data_prep.raw_graph import RawGraph, ReadOptions, edges_of_rows
+from leapmpi.errors import DataError
+
+SUMMARY = "WebGraph's BVGraph: NAME.graph with NAME.properties beside it"
+OPTIONS = frozenset({"features", "labels"})
+
+# Properties are a page of text; what is larger is another kind of file.
+_LONGEST_PROPERTIES = 2**20
+_LARGEST = 2**40
+
+# Prefix of a compression flag -> the field of BVFormat, and the codes that WebGraph knows for it.
+_FLAGS = {
+    "OUTDEGREES": ("outdegrees", ("GAMMA", "DELTA")),
+    "REFERENCES": ("references", ("UNARY", "GAMMA", "DELTA")),
+    "BLOCK_COUNT": ("block_counts", ("UNARY", "GAMMA", "DELTA")),
+    "BLOCKS": ("blocks", ("UNARY", "GAMMA", "DELTA")),
+    "RESIDUALS": ("residuals", ("GAMMA", "DELTA", "ZETA", "GOLOMB", "NIBBLE")),
+}
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a .graph with .properties beside it."""
+    return path.suffix == ".graph" and path.is_file() and path.with_suffix(".properties").is_file()
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor.
+
+    Raises DataError when a file is missing, of another class of WebGraph's, damaged, or contradicts its properties.
+    """
+    path = path.with_suffix(".graph")
+    properties = path.with_suffix(".properties")
+    for file in (path, properties):
+        if not file.is_file():
+            raise DataError(f"{file} is missing; a BVGraph is NAME.graph with NAME.properties beside it")
+    form = _format(_properties(properties), str(properties))
+    data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
+    indptr, indices = decode(data, form, str(path))
+    features, labels = read_companions(options)
+    return RawGraph(
+        vertices=form.vertices,
+        edges=edges_of_rows(indptr, indices, str(path), rows_are="source"),
+        features=features,
+        labels=labels,
+        edges_name=str(path),
+    )
+
+
+def _properties(path: Path) -> dict[str, str]:
+    if path.stat().st_size > _LONGEST_PROPERTIES:
+        raise DataError(f"{path} is too long to be the properties of a graph")
+    lines = (line.strip() for line in path.read_text("latin-1").splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _whole(properties: dict[str, str], key: str, name: str, default: int | None = None) -> int:
+    text = properties.get(key, "" if default is None else str(default))
+    if not text:
+        raise DataError(f"{name} does not state {key!r}; are these the properties of a BVGraph?")
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= _LARGEST):
+        raise DataError(f"{name}: {key} is {text[:40]!r}; expected a whole number from 0 to {_LARGEST:,}")
+    return int(text)
+
+
+def _format(properties: dict[str, str], name: str) -> BVFormat:
+    kind = properties.get("graphclass", "").rpartition(".")[2]
+    if kind != "BVGraph":
+        raise DataError(f"{name}: the graph is a {kind or 'graph of no stated class'}; only BVGraph is read")
+    if properties.get("endianness", "big") != "big":
+        raise DataError(f"{name}: the bit stream is {properties['endianness']}-endian; only big-endian ones are read")
+    if _whole(properties, "version", name, 0) != 0:
+        raise DataError(f"{name}: version {properties['version']} of BVGraph is not known; only 0 is")
+    known = BVFormat(0, 0)
+    form = BVFormat(
+        vertices=_whole(properties, "nodes", name),
+        arcs=_whole(properties, "arcs", name),
+        window=_whole(properties, "windowsize", name, known.window),
+        shortest_interval=_whole(properties, "minintervallength", name, known.shortest_interval),
+        zeta=_whole(properties, "zetak", name, known.zeta),
+    )
+    if not 1 <= form.zeta <= 16:
+        raise DataError(f"{name}: zetak is {form.zeta}; expected 1 to 16")
+    flags = (flag.strip() for flag in properties.get("compressionflags", "").split("|"))
+    return dataclasses.replace(form, **dict(_code(flag, name) for flag in flags if flag and "OFFSETS" not in flag))
+
+
+def _code(flag: str, name: str) -> tuple[str, int]:
+    prefix, _, code = flag.rpartition("_")
+    field, codes = _FLAGS.get(prefix, ("", ()))
+    if code not in codes:
+        raise DataError(f"{name}: unknown compression flag {flag[:40]!r}")
+    return field, CODES[code]
