@@ -45,7 +45,7 @@ def error_line(job):
     return lines[0]
 
 
-@pytest.mark.parametrize(("size", "rank"), [(3, 0), (3, 1), (4, 3), (2, 1)])
+@pytest.mark.parametrize(("size", "rank"), [(2, 0), (4, 3)])
 def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, data, tmp_path):
     job, run, seconds = failing_job("raise", str(rank), size, data, tmp_path)
     assert job.returncode not in (0, 1)

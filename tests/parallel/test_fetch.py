@@ -1,0 +1,71 @@
+"""Fetching rows from all ranks: any ids, in any order, from host or device shards, in the type that is wanted."""
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.dataset.shard import DeviceShard, HostShard
+from leapmpi.fetch import RowFetcher
+from leapmpi.wire import Wire
+
+PER_RANK = [17, 1, 40, 9]  # vertices at home on each rank
+WIDTH = 5
+
+
+def offsets_of(size):
+    return np.concatenate([[0], np.cumsum(PER_RANK[:size])]).astype(np.int64)
+
+
+def fetcher(world, rows, kind, wanted):
+    offsets = offsets_of(world.size)
+    first, end = offsets[world.rank : world.rank + 2]
+    mine = rows[first:end]
+    host = HostShard([mine[: len(mine) // 3 + 1], mine[len(mine) // 3 + 1 :]][: 1 + (len(mine) > 1)], int(first))
+    device = torch.device("cpu")
+    shard = DeviceShard(host, device) if kind == "device" else host
+    return RowFetcher(Wire(world.comm), shard, offsets, device, wanted)
+
+
+def asked(world, turn):
+    """The ids that this rank asks for: all, none, own, others', or a few."""
+    total = int(offsets_of(world.size)[-1])
+    rng = np.random.default_rng([world.rank, turn])
+    count = [total, 0, 1, total // 2, total][(world.rank + turn) % 5]
+    return rng.permutation(total)[:count].astype(np.int64)
+
+
+@pytest.mark.parametrize("kind", ["host", "device"])
+@pytest.mark.parametrize(
+    ("at_rest", "wanted"),
+    [("float32", "float32"), ("float32", "float64"), ("float16", "float32"), ("int64", "int64")],
+)
+def test_every_row_comes_from_its_home(world, kind, at_rest, wanted):
+    total = int(offsets_of(world.size)[-1])
+    rows = np.random.default_rng(1).integers(-1000, 1000, (total, WIDTH)).astype(at_rest)
+    fetch = fetcher(world, rows, kind, getattr(torch, wanted))
+    ledger = fetch.wire.ledger
+    for turn in range(6):
+        ids = asked(world, turn)
+        found = fetch.fetch(ids)
+        assert found.dtype == getattr(torch, wanted)
+        np.testing.assert_array_equal(found.numpy(), rows[ids].astype(wanted))
+        sent, read = ledger.take()
+        first, end = offsets_of(world.size)[world.rank : world.rank + 2]
+        own = int(((first <= ids) & (ids < end)).sum())
+        assert read == {"local": own, "remote": len(ids) - own, "cached": 0}
+        assert sent["ids"] == 8 * (len(ids) - own)
+        # Rows travel as they are at rest: what all ranks sent is what all ranks lacked.
+        lacked, gone = world.comm.allreduce(len(ids) - own), world.comm.allreduce(sent["features"])
+        assert gone == lacked * WIDTH * np.dtype(at_rest).itemsize
+
+
+@pytest.mark.parametrize("kind", ["host", "device"])
+def test_own_rows_need_nobody_and_may_repeat(world, kind):
+    total = int(offsets_of(world.size)[-1])
+    rows = np.arange(total * WIDTH, dtype=np.float32).reshape(total, WIDTH)
+    fetch = fetcher(world, rows, kind, torch.float64)
+    first = int(offsets_of(world.size)[world.rank])
+    ids = np.array([first, first, first])
+    fetch.warm_up()
+    np.testing.assert_array_equal(fetch.own(ids).numpy(), rows[ids])
+    assert not any(fetch.wire.ledger.take()[0].values())
