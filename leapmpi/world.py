@@ -250,6 +250,8 @@ def meet_before_the_end() -> None:
     A launcher ends all ranks when the first one leaves with an error.
     """
     everyone = load_mpi().COMM_WORLD
+    if launcher_size() is None:
+        return
     if job_rank() == 0:
         time.sleep(_OUTPUT_DELAY)
     elif everyone.size == 1:

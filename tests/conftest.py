@@ -4,8 +4,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
+
+from leapmpi import Config, train
+from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.run import Run
+from tests.dataset.graphs import random_graph
 
 PROJECT = Path(__file__).parents[1]
 
@@ -34,3 +40,21 @@ def real_graph(test_data: Path) -> Callable[[str], Path]:
         return folder
 
     return find
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of four uneven parts that trains in a moment: 240 vertices, 5 features, 3 classes. Read only."""
+    folder = tmp_path_factory.mktemp("small") / "data"
+    graph = random_graph(n=240, degree=6)
+    assignment = np.minimum(np.arange(graph.vertices) * 7 % 6, 3)
+    write_dataset(folder, graph, assignment, 4, method="test", figures={}, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished_run(small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three epochs on `small_data`, trained by one rank in this process. Read only."""
+    settings = {"data": str(small_data), "model.hidden": 16, "train": {"epochs": 3, "batch_size": 32, "lr": 0.05}}
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return train(Config.from_values({**settings, "run": {"folder": str(folder), "threads": 1, "log_level": "error"}}))

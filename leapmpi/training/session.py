@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,12 +47,13 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     device = choose_device(config.run.device)
     session = Session(start(config.run.threads, comm), device)
     try:
-        with ends_the_job(session.world, session.phases, session.folder):
-            _log_to_screen(config.run.log_level, session.world)
+        with (
+            _log_to_screen(config.run.log_level, session.world),
+            ends_the_job(session.world, session.phases, session.folder),
+        ):
             together(session.world, lambda: check_device(config.run.device, device))
             return action(session)
     finally:
-        _close_log()
         finish(session.world)
 
 
@@ -63,8 +65,14 @@ def check_settings(config: Config, world: World) -> None:
     strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
 
 
-def _log_to_screen(level: str, world: World) -> None:
-    """Rank 0 tells its story from `level` on; the others speak up from warnings on, with their names."""
+@contextmanager
+def _log_to_screen(level: str, world: World) -> Iterator[None]:
+    """Log from `level` on while the body runs: rank 0 tells its story, the others speak up from warnings on, by name.
+
+    Afterwards the logger is as it was; handlers that the body added are closed.
+    """
+    severity, propagates, raises = log.level, log.propagate, logging.raiseExceptions
+    others = list(log.handlers)
     log.setLevel(level.upper())
     log.propagate = False
     # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
@@ -74,10 +82,12 @@ def _log_to_screen(level: str, world: World) -> None:
     if world.rank != 0:
         handler.setLevel(max(logging.WARNING, log.level))
     log.addHandler(handler)
-
-
-def _close_log() -> None:
-    for handler in list(log.handlers):
-        log.removeHandler(handler)
-        if isinstance(handler, logging.FileHandler):
-            handler.close()
+    try:
+        yield
+    finally:
+        for each in [each for each in log.handlers if each not in others]:
+            log.removeHandler(each)
+            with suppress(OSError):
+                each.close()
+        log.propagate, logging.raiseExceptions = propagates, raises
+        log.setLevel(severity)

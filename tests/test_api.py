@@ -1,0 +1,81 @@
+"""The Python API: train, open_dataset, load_run, and the errors they raise."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import leapmpi
+from leapmpi.errors import ConfigError, DataError, RunFolderError
+
+
+def config(data, folder, **more):
+    return leapmpi.Config.from_values(
+        {"data": str(data), "run": {"folder": str(folder), "log_level": "error", "threads": 1}, "train.epochs": 2}
+        | more
+    )
+
+
+def test_train_returns_the_run_that_load_run_reads(small_data, tmp_path):
+    asked = config(small_data, tmp_path / "run")
+    run = leapmpi.train(asked)
+    again = leapmpi.load_run(tmp_path / "run")
+    assert run.path == again.path == tmp_path / "run"
+    assert again.config == run.config == asked
+    assert again.summary == run.summary
+    assert len(again.summary["epochs"]) == 2
+    assert [record["event"] for record in again.metrics()] == ["start", "banner", "epoch", "epoch", "end"]
+    for which in ("best", "final"):
+        weights = again.weights(which)
+        assert weights
+        assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in weights.values())
+
+
+def test_train_twice_gives_the_same_and_leaves_logging_as_it_was(small_data, tmp_path):
+    logger, mine = logging.getLogger("leapmpi"), logging.NullHandler()
+    logger.addHandler(mine)
+    before = [*logger.handlers], logger.level, logger.propagate, logging.raiseExceptions
+    runs = [leapmpi.train(config(small_data, tmp_path / name)) for name in ("a", "b")]
+    digests = {run.summary["parameters_digest"] for run in runs}
+    assert len(digests) == 1
+    assert ([*logger.handlers], logger.level, logger.propagate, logging.raiseExceptions) == before
+    logger.removeHandler(mine)
+
+
+def test_train_on_a_communicator_of_the_caller(small_data, tmp_path, finished_run):
+    from mpi4py import MPI
+
+    run = leapmpi.train(config(small_data, tmp_path / "run"), comm=MPI.COMM_SELF)
+    assert run.summary["ranks"] == 1
+    assert MPI.COMM_SELF.rank == 0  # still in use: a run frees only what it made
+
+
+def test_open_dataset(small_data):
+    dataset = leapmpi.open_dataset(small_data)
+    assert (dataset.vertices, dataset.parts, dataset.feature_dim, dataset.classes) == (240, 4, 5, 3)
+    assert leapmpi.open_dataset(str(small_data)).uuid == dataset.uuid
+
+
+def test_errors_have_one_base(small_data, finished_run, tmp_path):
+    for error, action in (
+        (ConfigError, lambda: leapmpi.Config.from_values({"train.lrr": 1})),
+        (ConfigError, lambda: leapmpi.train(leapmpi.Config())),
+        (DataError, lambda: leapmpi.open_dataset(tmp_path)),
+        (DataError, lambda: leapmpi.train(config(tmp_path / "none", tmp_path / "run"))),
+        (RunFolderError, lambda: leapmpi.load_run(tmp_path)),
+        (RunFolderError, lambda: leapmpi.train(config(small_data, finished_run.path))),
+    ):
+        with pytest.raises(error) as caught:
+            action()
+        assert isinstance(caught.value, leapmpi.LeapmpiError)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_last_record_cut_short_by_a_crash_is_left_out(finished_run, tmp_path):
+    (tmp_path / "config.toml").touch()
+    lines = (finished_run.path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(lines[:-20])
+    assert leapmpi.load_run(tmp_path).metrics() == finished_run.metrics()[:-1]
+    (tmp_path / "metrics.jsonl").write_text("{cut\n" + lines)
+    with pytest.raises(RunFolderError, match="line 1 is damaged"):
+        leapmpi.load_run(tmp_path).metrics()

@@ -1,0 +1,65 @@
+"""Light starts: help, version and imports load no heavy package and start no MPI."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch import child_environment
+
+HEAVY = ("mpi4py", "torch", "numba", "h5py", "scipy", "pymetis", "numpy")
+
+CODE = """
+import sys
+try:
+    {action}
+except SystemExit as end:
+    assert not end.code, end.code
+print("loaded:", *(name for name in {heavy} if name in sys.modules))
+"""
+
+
+def loaded_by(action: str, heavy=HEAVY) -> tuple[set[str], str]:
+    """Which of `heavy` a fresh interpreter has loaded after `action`, and what was printed."""
+    child = subprocess.run(
+        [sys.executable, "-c", CODE.format(action=action, heavy=heavy)],
+        env=child_environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr
+    printed, _, names = child.stdout.rpartition("loaded:")
+    return set(names.split()), printed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("leapmpi --help", "leapmpi --version", "leapmpi train --help", "leapmpi evaluate --help"),
+        *("leapmpi compare --help", "leapmpi doctor --help"),
+        *("data_prep --help", "data_prep --version", "data_prep import --help", "data_prep partition --help"),
+    ],
+)
+def test_help_loads_nothing_heavy(command):
+    package, *arguments = command.split()
+    loaded, printed = loaded_by(f"from {package}.cli import main; main({arguments})")
+    assert loaded == set()
+    assert "leapmpi" in printed
+
+
+def test_a_refused_flag_loads_nothing_heavy():
+    loaded, _ = loaded_by("from leapmpi.cli import main; assert main(['train', 'data', '--fanout', '0']) == 2")
+    assert loaded == set()
+
+
+@pytest.mark.parametrize("package", ["leapmpi", "data_prep", "leapmpi.config", "leapmpi.world"])
+def test_importing_the_packages_loads_nothing_heavy(package):
+    assert loaded_by(f"import {package}")[0] == set()
+
+
+def test_data_layers_need_neither_mpi_nor_torch():
+    modules = (
+        "leapmpi.dataset.partitioned", "leapmpi.dataset.topology", "leapmpi.dataset.verify", "leapmpi.dataset.graph",
+        "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.plan.order", "leapmpi.plan.schedule",
+        "leapmpi.plan.homes", "leapmpi.run", "leapmpi.report.compare",
+        "data_prep.import_graph", "data_prep.synth", "data_prep.partition", "data_prep.info", "data_prep.check",
+    )  # fmt: skip
+    assert loaded_by(f"import {', '.join(modules)}", ("mpi4py", "torch"))[0] == set()
