@@ -57,6 +57,11 @@ class StrategyConfig:
 
     name: str = setting("leap", "strategy", flag="strategy", registry="leapmpi.strategies")
     time_steps: str = setting("auto", "steps an iteration is cut into: auto, 1, or the number of ranks (N)")
+    remote: str = setting(
+        "raw",
+        "what crosses ranks for the first layer: raw rows, projected rows, partial sums",
+        choices=("raw", "projected", "partial", "auto"),
+    )
     migrate: str = setting("ring", "at N time steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 

@@ -73,6 +73,18 @@ class RowFetcher:
             return self._fetch_on_device(request, wanted, wanted_counts)
         return self._fetch_on_host(request, wanted, wanted_counts)
 
+    def own(self, ids: np.ndarray) -> Any:
+        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
+
+        The tensor is valid until the next call.
+        """
+        with self.phases("gather"):
+            if isinstance(self.shard, DeviceShard):
+                return self.shard.rows(ids).to(self.dtype)
+            rows = self._host_rows(len(ids), self.shard.width)
+            self.shard.rows(ids, rows.numpy())
+            return rows.to(self.device)
+
     def warm_up(self) -> None:
         """Compile what `fetch` will run, by moving one own row about. Local."""
         if isinstance(self.shard, DeviceShard):

@@ -55,6 +55,11 @@ class HostShard:
         return self.parts[0].dtype
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.width * self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return sum(part.nbytes for part in self.parts)
@@ -101,6 +106,11 @@ class DeviceShard:
                 staging.numpy()[: len(piece)] = piece
                 self.values[begin : begin + len(piece)].copy_(staging[: len(piece)])
                 begin += len(piece)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.width * self.values.element_size()
 
     @property
     def nbytes(self) -> int:

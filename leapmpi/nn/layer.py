@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, Piece
 
 # Time of an element added up along an edge, and of one streamed through a product, in units of one
 # multiply-add inside a product. Measured with one thread on blocks of 10,000 x 10 edges, 16 to 300 columns.
@@ -85,7 +85,27 @@ class Layer(nn.Module):
             h = self.activation(h)
         return h if self.residual is None else h + self.residual(x_dst)
 
-    def projects_first(self, block: BlockTensors, x: Tensor) -> bool:
+    @property
+    def projected_width(self) -> int:
+        """Columns of `projected` rows."""
+        return self.out_dim
+
+    def projected(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+        """All that a row contributes, to itself and to others, by which it can travel: float[rows, width]."""
+        return self.project(self.prefix(x, vertices, key))
+
+    def from_projected(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """What `finish` wants as `neighbours`, from `projected` rows of all sources: float[n_dst, out]."""
+        return self.aggregate(block, z, key)
+
+    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+        """The share of `x` (float[n_src, in]) in what `finish` wants: float[n_dst, out].
+
+        The shares of all ranks add up to the whole, self part included. Linear layers only.
+        """
+        raise NotImplementedError
+
+    def projects_first(self, block: BlockTensors | Piece, x: Tensor) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
 
         Always so where aggregation is not linear. Estimated from sizes alone, so equal blocks are treated equally.

@@ -27,10 +27,14 @@ class Model(nn.Module):
         """
         if len(blocks) != len(self.layers):
             raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")
-        x = x.to(self.layers[0].bias.dtype)
-        for layer, block in zip(self.layers, reversed(blocks), strict=True):
-            x = layer(block, x, dropout)
-        return x
+        first = self.layers[0](blocks[-1], x.to(self.layers[0].bias.dtype), dropout)
+        return self.after_first(blocks, first, dropout)
+
+    def after_first(self, blocks: Sequence[BlockTensors], h: Tensor, dropout: DropoutKey | None = None) -> Tensor:
+        """Logits of the roots from the first layer's output `h`, float[n_dst of blocks[-1], hidden]."""
+        for layer, block in zip(self.layers[1:], reversed(blocks[:-1]), strict=True):
+            h = layer(block, h, dropout)
+        return h
 
 
 def stack(layer: type[Layer], config, layers: int, in_dim: int, out_dim: int) -> Model:

@@ -89,3 +89,34 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
     edges = Edges(tensor(block.indptr), indices if device.type == "cpu" else indices.long(), block.n_src)
     weight = None if block.weight is None else tensor(block.weight)
     return BlockTensors(block.hop, block.n_dst, edges, tensor(block.src_original), tensor(block.src_degree), weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What the rows of one rank contribute to the first layer of some destinations, its own or other ranks'.
+
+    Unlike those of a block, destinations need not be sources: `at_home` pairs those that are.
+    """
+
+    edges: Edges
+    """From source rows of this rank to destinations: the sampled edges that start here."""
+    sampled: Tensor
+    """int64[n_dst]: sampled in-neighbours of each destination on all ranks together."""
+    dst_degree: Tensor
+    """int64[n_dst]: in-degrees in the whole graph."""
+    src_original: Tensor
+    """int64[n_src]: original ids of the rows."""
+    src_degree: Tensor
+    """int64[n_src]: in-degrees of the rows in the whole graph."""
+    at_home: tuple[Tensor, Tensor]
+    """int64[k] each: destinations whose own row is here, and the number of that row."""
+
+    @property
+    def n_src(self) -> int:
+        """Number of source rows."""
+        return self.edges.sources
+
+    @property
+    def n_dst(self) -> int:
+        """Number of destinations."""
+        return len(self.sampled)

@@ -203,6 +203,18 @@ class NodeWiseSampler:
             for hop, n_dst, n_src, indptr, indices in drafts
         ]
 
+    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever.
+
+        Returns indptr int64[n + 1] and the drawn in-neighbours' global ids int64, by destination.
+        """
+        n, topology = len(vertices), self.topology
+        self._src, self._original, self._degree = (_grown(a, n, 0) for a in (self._src, self._original, self._degree))
+        self._src[:n] = vertices
+        _describe(topology.indptr, topology.original_id, self._src, 0, n, self._original, self._degree)
+        indptr, drawn = self._draw_hop(np.uint64(fold(key_hash(key), hop)), self.fanouts[hop], n)
+        return indptr, drawn.astype(np.int64)
+
     def _add(self, vertices: np.ndarray, indices: np.ndarray, known: int) -> int:
         """Append the new ones of `vertices` to the sources, positions of all to `indices`; the new count."""
         capacity = min(known + len(vertices), self.topology.vertices)

@@ -8,17 +8,18 @@ order of collectives - is the same for all and stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from leapmpi.config import StrategyConfig
+from leapmpi.errors import ConfigError
 from leapmpi.fetch import RowFetcher
-from leapmpi.nn.loss import weighted_loss
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.phases import Phases
 from leapmpi.plan.schedule import Schedule
+from leapmpi.registry import Registry
+from leapmpi.remote._mode import RemoteMode
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.training.parameters import ParameterLayout
@@ -60,14 +61,22 @@ class Cell:
 
 @dataclass
 class Iteration:
-    """One iteration on this rank. `rows` are the distinct vertices whose features its cells read."""
+    """One iteration on this rank; `features` or `asked` is what its remote mode fetched for the cells."""
 
     schedule: Schedule
     key: DrawKey
     cells: list[Cell]
-    rows: np.ndarray
     features: Any = None
     labels: Any = None
+    asked: list[Any] = field(default_factory=list)
+
+
+def remote_mode(name: str, at: Surroundings) -> RemoteMode:
+    """The remote mode called `name`. Raises ConfigError for one that cannot serve the model."""
+    mode = Registry("remote mode", "leapmpi.remote").load(name).MODE
+    if reason := mode.refusal(at.model):
+        raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
+    return mode(at)
 
 
 class Strategy(ABC):
@@ -77,6 +86,7 @@ class Strategy(ABC):
         self.at = surroundings
         self.config = config
         self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
+        self.remote = remote_mode("raw" if config.remote == "auto" else config.remote, surroundings)
 
     @staticmethod
     @abstractmethod
@@ -100,13 +110,12 @@ class Strategy(ABC):
         key = DrawKey(TRAIN, at.seed, epoch, iteration)
         with at.phases("sample"):
             cells = [self._cell(key, schedule.cell(at.wire.rank, t)) for t in range(schedule.time_steps)]
-            rows = _union(cells)
-        return Iteration(schedule, key, cells, rows)
+        return Iteration(schedule, key, cells)
 
     def fetch(self, work: Iteration) -> None:
-        """Bring the input rows and root labels of the whole iteration here, each row once. Collective."""
+        """Bring here what the iteration needs and does not depend on the weights. Collective."""
         with self.at.phases("exchange"):
-            work.features = self.at.features.fetch(work.rows)
+            self.remote.ask(work)
             work.labels = self.at.root_labels(np.concatenate([cell.roots for cell in work.cells]))
 
     def step(self, work: Iteration) -> float:
@@ -119,8 +128,7 @@ class Strategy(ABC):
         for number, cell in enumerate(work.cells):
             labels = work.labels[begin : begin + len(cell.roots)]
             begin += len(cell.roots)
-            with at.phases("compute"):
-                loss += self._train(cell, work, labels)
+            loss += self.remote.train(work, number, labels)
             if number + 1 < len(work.cells):
                 self.after_step(number)
         with at.phases("reduce"):
@@ -129,25 +137,3 @@ class Strategy(ABC):
 
     def _cell(self, key: DrawKey, roots: np.ndarray) -> Cell:
         return Cell(roots, self.at.sampler.sample(key, roots), None)
-
-    def _train(self, cell: Cell, work: Iteration, labels: Any) -> float:
-        at = self.at
-        blocks = [to_tensors(block, at.device) for block in cell.blocks]
-        features = work.features if cell.positions is None else work.features[cell.positions]
-        logits = at.model(blocks, features, work.key)
-        loss = weighted_loss(logits, labels, 1.0 / work.schedule.batch_size)
-        loss.backward()
-        return float(loss.detach())
-
-
-def _union(cells: list[Cell]) -> np.ndarray:
-    """Distinct input vertices of all cells; sets each cell's positions in them (pre-gathering, LeapGNN section 3)."""
-    if len(cells) == 1:
-        return cells[0].blocks[-1].src
-    inputs = [cell.blocks[-1].src for cell in cells]
-    rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
-    begin = 0
-    for cell, ids in zip(cells, inputs, strict=True):
-        cell.positions = inverse[begin : begin + len(ids)]
-        begin += len(ids)
-    return rows

@@ -35,6 +35,11 @@ class GATLayer(Layer):
         self.attend_target = nn.Parameter(torch.empty(self.heads, width))
         self.fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
 
+    @property
+    def projected_width(self) -> int:
+        """All heads side by side, in the last layer too."""
+        return self.attend_source.numel()
+
     def project(self, x: Tensor) -> Tensor:
         """float[rows, in] -> float[rows, heads x width]."""
         return self.neighbour(x)

@@ -14,7 +14,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, Piece
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
@@ -45,6 +45,21 @@ class GCNLayer(Layer):
     def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
         """Normalised sum over in-neighbours and the destination itself."""
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
+
+    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+        """This rank's terms of the normalised sums, the destination's own included where it is at home here."""
+        rows = self.prefix(x, piece.src_original, key)
+        root = (piece.src_degree + 1).to(rows.dtype).rsqrt()
+        degree = piece.dst_degree.to(rows.dtype)
+        target = degree / piece.sampled * (degree + 1).rsqrt()
+        weight = target.repeat_interleave(piece.edges.counts) * root[piece.edges.indices]
+        destinations, own_rows = piece.at_home
+        own_weight = root[own_rows].square().unsqueeze(1)
+        if self.projects_first(piece, rows):
+            rows = self.project(rows)
+            return weighted_sum(piece.edges, rows, weight).index_add(0, destinations, rows[own_rows] * own_weight)
+        sums = weighted_sum(piece.edges, rows, weight)
+        return self.project(sums.index_add(0, destinations, rows[own_rows] * own_weight))
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

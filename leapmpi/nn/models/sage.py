@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from leapmpi.nn.aggregate import mean
+from leapmpi.nn.aggregate import mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, Piece
 
 
 class SAGELayer(Layer):
@@ -31,6 +32,31 @@ class SAGELayer(Layer):
     def self_part(self, x_dst: Tensor) -> Tensor:
         """float[n_dst, in] -> float[n_dst, out]."""
         return self.own(x_dst)
+
+    @property
+    def projected_width(self) -> int:
+        """Both contributions of a row."""
+        return 2 * self.out_dim
+
+    def projected(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+        """float[rows, in] -> float[rows, 2 out]: what the row gives to others, and to itself."""
+        rows = self.prefix(x, vertices, key)
+        return torch.cat([self.neighbour(rows), self.own(rows)], dim=1)
+
+    def from_projected(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """Mean of the first halves over in-neighbours, plus the destination's second half."""
+        return mean(block, z[:, : self.out_dim].contiguous()) + z[: block.n_dst, self.out_dim :]
+
+    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+        """This rank's terms of the means, and the own part of destinations at home here."""
+        rows = self.prefix(x, piece.src_original, key)
+        weight = piece.sampled.to(rows.dtype).reciprocal().repeat_interleave(piece.edges.counts)
+        if self.projects_first(piece, rows):
+            sums = weighted_sum(piece.edges, self.project(rows), weight)
+        else:
+            sums = self.project(weighted_sum(piece.edges, rows, weight))
+        destinations, own_rows = piece.at_home
+        return sums.index_add(0, destinations, self.own(rows[own_rows]))
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

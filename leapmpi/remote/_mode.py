@@ -1,0 +1,127 @@
+"""What crosses ranks so that the first layer can be computed: one class per answer, one module each.
+
+The input of a cell lies partly on other ranks. Raw rows can be fetched before the weights are known; what is smaller,
+rows or sums already multiplied by the first layer's weights, travels within the step, and gradients travel back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.nn.loss import weighted_loss
+from leapmpi.nn.tensors import BlockTensors, to_tensors
+
+if TYPE_CHECKING:
+    from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
+
+
+class RemoteMode(ABC):
+    """One way to get the first layer computed. Methods are collective unless they say otherwise."""
+
+    def __init__(self, at: Surroundings) -> None:
+        self.at = at
+
+    @staticmethod
+    @abstractmethod
+    def refusal(model: Any) -> str | None:
+        """Why this mode cannot serve `model`, None if it can. Local."""
+
+    @abstractmethod
+    def predicted_bytes(self, work: Iteration) -> int:
+        """Payload bytes that reach this rank for the first layer of `work`, counted before anything moves. Local."""
+
+    @abstractmethod
+    def ask(self, work: Iteration) -> None:
+        """What can be done before the weights are known."""
+
+    @abstractmethod
+    def train(self, work: Iteration, number: int, labels: Any) -> float:
+        """Forward and backward of cell `number`; adds to the gradients and returns this rank's share of the loss."""
+
+    def tensors(self, cell: Cell) -> list[BlockTensors]:
+        """The blocks of `cell` on the device. Local."""
+        return [to_tensors(block, self.at.device) for block in cell.blocks]
+
+    def loss(self, work: Iteration, logits: Any, labels: Any) -> Any:
+        """This rank's share of the batch's loss: the sum over its roots of loss / batch size. Local."""
+        return weighted_loss(logits, labels, 1.0 / work.schedule.batch_size)
+
+
+@dataclass
+class Asked:
+    """One cell's exchange. The first layer is fed by a matrix of `total` rows, put together from own and asked ones.
+
+    own_positions: where own rows are added; asked_positions: where the rows of others are, in order of their ranks;
+    asked_counts, answer_counts: int64[ranks], rows asked of and answered to each rank; source: what answers and own
+    rows are computed from, own rows first.
+    """
+
+    total: int
+    own_positions: np.ndarray
+    asked_positions: np.ndarray
+    asked_counts: np.ndarray
+    answer_counts: np.ndarray
+    source: Any
+
+
+class ExchangedMode(RemoteMode):
+    """Base of the modes in which computed rows travel, and their gradients travel back to where they were computed."""
+
+    @abstractmethod
+    def ask_for(self, work: Iteration, cell: Cell) -> Asked:
+        """Tell the others what this cell needs of them, and learn what they need."""
+
+    @abstractmethod
+    def compute(self, work: Iteration, asked: Asked) -> Any:
+        """Own rows, then answers, computed from rows at home here; differentiable. Local."""
+
+    @abstractmethod
+    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+        """What the first layer's `finish` wants, from the matrix of all rows. Local."""
+
+    def ask(self, work: Iteration) -> None:
+        """Exchange the ids. Collective."""
+        work.asked = [self.ask_for(work, cell) for cell in work.cells]
+
+    def train(self, work: Iteration, number: int, labels: Any) -> float:
+        """Forward, exchange, forward, backward, exchange of gradients, backward. Collective."""
+        at, asked, phases = self.at, work.asked[number], self.at.phases
+        own = len(asked.own_positions)
+        with phases("compute"):
+            blocks = self.tensors(work.cells[number])
+            computed = self.compute(work, asked)
+            positions = self._index(asked.own_positions), self._index(asked.asked_positions)
+        with phases("exchange"):
+            answers = computed.detach()[own:].contiguous()
+            arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
+            at.wire.exchange(answers, asked.answer_counts, arrived, asked.asked_counts, "activations")
+        with phases("compute"):
+            rows = computed.new_zeros((asked.total, computed.shape[1]))
+            rows.index_add_(0, positions[0], computed.detach()[:own]).index_add_(0, positions[1], arrived)
+            rows.requires_grad_()
+            first = at.model.layers[0].finish(None, self.first_sums(work, blocks[-1], rows), None)
+            loss = self.loss(work, at.model.after_first(blocks, first, work.key), labels)
+            loss.backward()
+            gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
+        with phases("exchange"):
+            returned = answers.new_empty(answers.shape)
+            sent = gradient[positions[1]].contiguous()
+            at.wire.exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
+        with phases("compute"):
+            computed.backward(torch.cat([gradient[positions[0]], returned]))
+        return float(loss.detach())
+
+    def _index(self, positions: np.ndarray) -> Any:
+        return torch.from_numpy(positions).to(self.at.device)
+
+
+def no_residual(model: Any) -> str | None:
+    """The refusal of a model whose first layer adds its raw input to its output."""
+    if model.layers[0].residual is not None:
+        return "a residual first layer needs the raw rows of its destinations"
+    return None

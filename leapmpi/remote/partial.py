@@ -1,0 +1,174 @@
+"""`partial`: no feature row travels. The owner of remote neighbours returns their sum, already projected.
+
+The requester names destinations only. Sampling is pure and the topology is on every node, so the owner draws the
+same neighbours again, adds up those at home with it, multiplies by the first layer's weights and returns H numbers
+per destination; the destination's own part comes from its home in the same way. Linear aggregation only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.compiled import compiled
+from leapmpi.nn.tensors import Edges, Piece
+from leapmpi.plan.homes import home_of
+from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
+
+if TYPE_CHECKING:
+    from leapmpi.nn.tensors import BlockTensors
+    from leapmpi.sampling.block import Block
+    from leapmpi.strategies._iteration import Cell, Iteration
+
+
+@compiled
+def _owners(indptr, indices, home, rank, ranks):
+    """Which ranks each destination depends on: counts int64[ranks] and destinations int64, in order of rank.
+
+    `home` is int64[n_src]; the first n_dst sources are the destinations. The own rank is left out.
+    """
+    n_dst = len(indptr) - 1
+    last = np.full(ranks, -1, np.int64)
+    counts = np.zeros(ranks, np.int64)
+    total = 0
+    pairs = np.empty((len(indices) + n_dst, 2), np.int64)
+    for i in range(n_dst):
+        for e in range(indptr[i] - 1, indptr[i + 1]):
+            owner = home[i] if e < indptr[i] else home[indices[e]]
+            if owner != rank and last[owner] != i:
+                last[owner] = i
+                counts[owner] += 1
+                pairs[total, 0], pairs[total, 1] = owner, i
+                total += 1
+    place = np.cumsum(counts) - counts
+    destinations = np.empty(total, np.int64)
+    for k in range(total):
+        owner = pairs[k, 0]
+        destinations[place[owner]] = pairs[k, 1]
+        place[owner] += 1
+    return counts, destinations
+
+
+@compiled
+def _keep_home(indptr, neighbours, first, end, place, kept, rows):
+    """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
+
+    `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
+    """
+    n = len(indptr) - 1
+    kept_indptr = np.zeros(n + 1, np.int64)
+    edges = known = 0
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            vertex = neighbours[e]
+            if first <= vertex < end:
+                if place[vertex - first] < 0:
+                    place[vertex - first] = known
+                    rows[known] = vertex
+                    known += 1
+                kept[edges] = place[vertex - first]
+                edges += 1
+        kept_indptr[i + 1] = edges
+    return kept_indptr, edges, known
+
+
+@compiled
+def _number_own(vertices, first, place, known, rows, numbers):
+    """Number `vertices` at home as `_keep_home` does, after its `known` rows; clears `place`. The new count."""
+    for i in range(len(vertices)):
+        if place[vertices[i] - first] < 0:
+            place[vertices[i] - first] = known
+            rows[known] = vertices[i]
+            known += 1
+        numbers[i] = place[vertices[i] - first]
+    for k in range(known):
+        place[rows[k] - first] = -1
+    return known
+
+
+class Partial(ExchangedMode):
+    """The matrix of the first layer holds one row per destination, to which every rank adds its share."""
+
+    def __init__(self, at: Any) -> None:
+        super().__init__(at)
+        self.first, self.end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
+        self._place = np.full(self.end - self.first, -1, np.int32)
+
+    @staticmethod
+    def refusal(model: Any) -> str | None:
+        """Refuses attention, whose sums are not linear in the rows, and first layers with a residual."""
+        if not model.layers[0].linear:
+            return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
+        return no_residual(model)
+
+    def predicted_bytes(self, work: Iteration) -> int:
+        """Pairs of destination and owner: an id, a sum and its gradient."""
+        layer = self.at.model.layers[0]
+        pairs = sum(int(self._depends(cell.blocks[-1])[0].sum()) for cell in work.cells)
+        return pairs * (8 + 2 * layer.out_dim * layer.bias.element_size())
+
+    def ask_for(self, work: Iteration, cell: Cell) -> Asked:
+        """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
+        at, block = self.at, cell.blocks[-1]
+        counts, destinations = self._depends(block)
+        foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts)
+        with at.phases("sample"):
+            source = self._piece(work, block, foreign)
+        at.wire.ledger.add_rows("local", len(source[1]))
+        at.wire.ledger.add_rows("remote", len(destinations))
+        return Asked(
+            total=block.n_dst,
+            own_positions=np.arange(block.n_dst),
+            asked_positions=destinations,
+            asked_counts=counts,
+            answer_counts=foreign_counts,
+            source=source,
+        )
+
+    def compute(self, work: Iteration, asked: Asked) -> Any:
+        """This rank's shares: of its own destinations, then of those it was asked for."""
+        piece, rows = asked.source
+        return self.at.model.layers[0].partial(piece, self.at.features.own(rows), work.key)
+
+    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+        """The shares add up to what is wanted."""
+        return rows
+
+    def _depends(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        wire = self.at.wire
+        home = home_of(block.src, self.at.rank_offsets)
+        return _owners(block.indptr, block.indices, home, wire.rank, wire.size)
+
+    def _piece(self, work: Iteration, block: Block, foreign: np.ndarray) -> tuple[Piece, np.ndarray]:
+        """What own rows contribute to the block's destinations and to `foreign` ones; int64 ids of those rows."""
+        topology = self.at.sampler.topology
+        drawn_indptr, drawn = self.at.sampler.neighbours(work.key, block.hop, foreign)
+        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
+        neighbours = np.concatenate((block.src[block.indices], drawn))
+        destinations = np.concatenate((block.dst, foreign))
+        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
+        own_rows = np.empty(len(at_home), np.int64)
+        bounds = self.first, self.end
+        kept_indptr, edges, known = _keep_home(indptr, neighbours, *bounds, self._place, kept, rows)
+        known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
+        rows = rows[:known].copy()
+        piece = Piece(
+            edges=self._edges(kept_indptr, kept[:edges].copy(), known),
+            sampled=self._index(np.diff(indptr)),
+            dst_degree=self._index(topology.degree(destinations)),
+            src_original=self._index(topology.original_id[rows]),
+            src_degree=self._index(topology.degree(rows)),
+            at_home=(self._index(at_home), self._index(own_rows)),
+        )
+        return piece, rows
+
+    def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
+        numbers = torch.from_numpy(indices)
+        on_host = self.at.device.type == "cpu"
+        return Edges(self._index(indptr), numbers if on_host else numbers.long().to(self.at.device), rows)
+
+
+MODE = Partial

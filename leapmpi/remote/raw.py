@@ -1,0 +1,57 @@
+"""`raw`: feature rows travel as they are, each once per iteration (LeapGNN's pre-gathering)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.plan.homes import home_of
+from leapmpi.remote._mode import RemoteMode
+
+if TYPE_CHECKING:
+    from leapmpi.strategies._iteration import Cell, Iteration
+
+
+class Raw(RemoteMode):
+    """Fetches the union of all cells' input rows before the weights are needed."""
+
+    @staticmethod
+    def refusal(model: Any) -> str | None:
+        """None: raw rows serve every model."""
+        return None
+
+    def predicted_bytes(self, work: Iteration) -> int:
+        """Distinct remote rows of the iteration, each once as id and as features."""
+        at = self.at
+        remote = int((home_of(union(work.cells), at.rank_offsets) != at.wire.rank).sum())
+        return remote * (8 + at.features.shard.row_bytes)
+
+    def ask(self, work: Iteration) -> None:
+        """Fetch the rows. Collective."""
+        work.features = self.at.features.fetch(union(work.cells))
+
+    def train(self, work: Iteration, number: int, labels: Any) -> float:
+        """Forward and backward on the rows at hand."""
+        cell = work.cells[number]
+        with self.at.phases("compute"):
+            features = work.features if cell.positions is None else work.features[cell.positions]
+            loss = self.loss(work, self.at.model(self.tensors(cell), features, work.key), labels)
+            loss.backward()
+        return float(loss.detach())
+
+
+def union(cells: list[Cell]) -> np.ndarray:
+    """Distinct input vertices of all cells; sets each cell's positions in them (pre-gathering, LeapGNN section 3)."""
+    if len(cells) == 1:
+        return cells[0].blocks[-1].src
+    inputs = [cell.blocks[-1].src for cell in cells]
+    rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
+    begin = 0
+    for cell, ids in zip(cells, inputs, strict=True):
+        cell.positions = inverse[begin : begin + len(ids)]
+        begin += len(ids)
+    return rows
+
+
+MODE = Raw
