@@ -29,10 +29,7 @@ class Optimizer:
         self.config = config
         self.parameters = parameters
         self.iterations_per_epoch = iterations_per_epoch
-        # All three rules work element by element, so one flat parameter serves for all tensors.
-        self._flat = torch.nn.Parameter(parameters.values, requires_grad=False)
-        self._flat.grad = parameters.gradients
-        self._rule = _rule(config, self._flat)
+        self._rule = (_Descent if config.optimizer == "sgd" else _Adam)(config, parameters)
         self.last_rate = 0.0
 
     def step(self, iteration: int) -> float:
@@ -42,14 +39,58 @@ class Optimizer:
         if self.config.clip_norm and norm > self.config.clip_norm:
             gradients.mul_(self.config.clip_norm / norm)
         self.last_rate = learning_rate(self.config, iteration, self.iterations_per_epoch)
-        for group in self._rule.param_groups:
-            group["lr"] = self.last_rate
-        self._rule.step()
+        self._rule.step(self.last_rate)
         return norm
 
 
-def _rule(config: TrainConfig, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
-    if config.optimizer == "sgd":
-        return torch.optim.SGD([flat], lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind([flat], lr=config.lr, weight_decay=config.weight_decay)
+# The rules work element by element, so each treats all tensors as one flat array. They are those of torch.optim, whose
+# own classes load torch's compiler, seconds and a temporary folder on every rank, when the first one is made.
+
+
+class _Descent:
+    """Stochastic gradient descent with momentum, as torch.optim.SGD."""
+
+    def __init__(self, config: TrainConfig, parameters: ParameterLayout) -> None:
+        self.values, self.gradients = parameters.values, parameters.gradients
+        self.momentum, self.weight_decay = config.momentum, config.weight_decay
+        self.velocity: torch.Tensor | None = None
+
+    def step(self, rate: float) -> None:
+        """One update; the gradients are overwritten."""
+        direction = self.gradients
+        if self.weight_decay:
+            direction.add_(self.values, alpha=self.weight_decay)
+        if self.momentum:
+            if self.velocity is None:
+                self.velocity = direction.clone()
+            else:
+                self.velocity.mul_(self.momentum).add_(direction)
+            direction = self.velocity
+        self.values.add_(direction, alpha=-rate)
+
+
+class _Adam:
+    """Adam (Kingma and Ba 2015, algorithm 1), and AdamW with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    MEMORY = (0.9, 0.999)
+    EPSILON = 1e-8
+
+    def __init__(self, config: TrainConfig, parameters: ParameterLayout) -> None:
+        self.values, self.gradients = parameters.values, parameters.gradients
+        self.weight_decay, self.decoupled = config.weight_decay, config.optimizer == "adamw"
+        self.first, self.second, self._root = (torch.zeros_like(self.values) for _ in range(3))
+        self.steps = 0
+
+    def step(self, rate: float) -> None:
+        """One update; the gradients may be overwritten."""
+        if self.weight_decay and self.decoupled:
+            self.values.mul_(1 - rate * self.weight_decay)
+        elif self.weight_decay:
+            self.gradients.add_(self.values, alpha=self.weight_decay)
+        self.steps += 1
+        fast, slow = self.MEMORY
+        self.first.lerp_(self.gradients, 1 - fast)
+        self.second.mul_(slow).addcmul_(self.gradients, self.gradients, value=1 - slow)
+        torch.sqrt(self.second, out=self._root)
+        self._root.div_((1 - slow**self.steps) ** 0.5).add_(self.EPSILON)
+        self.values.addcdiv_(self.first, self._root, value=-rate / (1 - fast**self.steps))
