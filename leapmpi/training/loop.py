@@ -146,7 +146,7 @@ class Trainer:
         epoch = self.at.phases.epoch + 1
         error = LeapmpiError(
             f"the loss became infinite or undefined in epoch {epoch}, iteration {iteration + 1}; "
-            "lower --lr, or limit the gradient with --clip-norm"
+            "lower --lr, limit the gradient with --clip-norm, or look for odd features with leapmpi-prep check"
         )
         error.agreed = True
         return error
