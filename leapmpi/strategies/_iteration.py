@@ -71,9 +71,14 @@ class Iteration:
     asked: list[Any] = field(default_factory=list)
 
 
+def mode_class(name: str) -> type[RemoteMode]:
+    """The class of the remote mode called `name`. Raises ConfigError for an unknown one."""
+    return Registry("remote mode", "leapmpi.remote").load(name).MODE
+
+
 def remote_mode(name: str, at: Surroundings) -> RemoteMode:
     """The remote mode called `name`. Raises ConfigError for one that cannot serve the model."""
-    mode = Registry("remote mode", "leapmpi.remote").load(name).MODE
+    mode = mode_class(name)
     if reason := mode.refusal(at.model):
         raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
     return mode(at)
@@ -86,7 +91,8 @@ class Strategy(ABC):
         self.at = surroundings
         self.config = config
         self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
-        self.remote = remote_mode("raw" if config.remote == "auto" else config.remote, surroundings)
+        self.remote_name = "raw" if config.remote == "auto" else config.remote
+        self.remote = remote_mode(self.remote_name, surroundings)
 
     @staticmethod
     @abstractmethod
@@ -100,6 +106,22 @@ class Strategy(ABC):
     def after_step(self, step: int) -> None:
         """What travels when time step `step` is done. Collective."""
         del step
+
+    def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
+        """With `remote = auto`, take the mode that moves the fewest bytes for the first batch. Collective.
+
+        Counted from the first iteration's blocks, not from clocks, so that a repeated run chooses the same. Returns
+        the bytes of that iteration over all ranks by mode; empty when the mode was given.
+        """
+        if self.config.remote != "auto":
+            return {}
+        work = self.plan(batch, 0, 0)
+        modes = [name for name in ("raw", "partial", "projected") if not mode_class(name).refusal(self.at.model)]
+        mine = [remote_mode(name, self.at).predicted_bytes(work) for name in modes]
+        total = self.at.wire.gather_rows(np.array(mine, np.int64)).sum(axis=0)
+        self.remote_name = modes[int(total.argmin())]
+        self.remote = remote_mode(self.remote_name, self.at)
+        return dict(zip(modes, total.tolist(), strict=True))
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Iteration:
         """Rank 0 schedules `batch` (others pass None), all ranks learn it and sample their cells. Collective."""

@@ -57,7 +57,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
         for label, config in configs.items()
     }
     for trainer in trainers.values():
-        trainer.warm_up()
+        trainer.prepare()
     for epoch in range(first.train.epochs):
         for label, trainer in trainers.items():
             record = trainer.epoch(epoch)
@@ -83,6 +83,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "strategy": label,
         "ranks": trainer.world.size,
         "time_steps": trainer.strategy.time_steps,
+        "remote": trainer.strategy.remote_name,
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
         "seconds": [epoch["seconds"] for epoch in epochs],
         "rows": medians("rows"),

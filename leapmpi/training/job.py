@@ -15,7 +15,7 @@ from leapmpi.run import Run
 from leapmpi.training import banner
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
-from leapmpi.training.loop import Trainer
+from leapmpi.training.loop import Trainer, size_text
 from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim
@@ -53,12 +53,14 @@ def _train(config: Config, session: Session) -> Run:
     together(world, lambda: check_settings(config, world))
     together(world, lambda: check(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     loaded = session.load(config)
+    trainer = together(world, lambda: Trainer(config, world, loaded))
+    trainer.prepare()
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = world.comm.bcast(claimed.path if claimed else None)
     folder = claimed or RunFolder(path)
     session.folder.append(folder.path)
     together(world, lambda: _open_records(config, folder) if world.rank == 0 else None)
-    trainer = together(world, lambda: Trainer(config, world, loaded, folder))
+    trainer.folder = folder
     _announce(config, world, loaded, trainer, folder.path)
     trainer.run()
     summary = _summary(config, world, loaded, trainer, time.perf_counter() - begin)
@@ -107,10 +109,14 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
         return
     for line in banner.lines(config, world, loaded, trainer.strategy, facts):
         log.info(line)
+    if trainer.predicted:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
+        log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
     log.info("run folder %s", path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
-    trainer.folder.record("banner", ranks=facts)
+    remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
+    trainer.folder.record("banner", ranks=facts, remote=remote)
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:

@@ -55,11 +55,11 @@ class Trainer:
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
         self.best = Best()
+        self.predicted: dict[str, int] = {}
         self.epochs: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Train all epochs. Collective."""
-        self.warm_up()
+        """Train all epochs, after `prepare`. Collective."""
         for epoch in range(self.config.train.epochs):
             record = self.epoch(epoch)
             if self.world.rank == 0 and self.folder:
@@ -68,10 +68,12 @@ class Trainer:
         self.at.phases.epoch = None
         together(self.world, lambda: self._save() if self.world.rank == 0 and self.folder else None)
 
-    def warm_up(self) -> None:
-        """Compile all kernels before the clock runs. Collective."""
+    def prepare(self) -> None:
+        """Compile all kernels and settle what crosses ranks, before the clock runs. Collective."""
         with self.at.phases("load"):
             warm_up(self.world, self.at, self.config)
+            epoch = self._batches(0)
+            self.predicted = self.strategy.settle_remote(epoch[0] if epoch else None)
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
@@ -105,6 +107,7 @@ class Trainer:
             "bytes": {kind: counts[kind] for kind in by_kind},
             "rows": {place: counts[place] for place in by_place},
             "time_steps": self.strategy.time_steps,
+            "remote": self.strategy.remote_name,
             "lr": self.optimizer.last_rate,
         }
 
