@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,23 @@ from data_prep.pickles import load_pickle, sparse_from_parts
 from data_prep.raw_graph import SparseRows
 from leapmpi.errors import DataError
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
+
+
+@contextmanager
+def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFile]:
+    """The archive at `path`; DataError "`what` (reason)`hint`" for whatever zipfile raises when it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # zipfile would set aside as many bytes as a damaged entry claims to have.
+            if any(entry.compress_size > path.stat().st_size for entry in archive.infolist()):
+                raise zipfile.BadZipFile("an entry is longer than the archive")
+            yield archive
+    except (*_DAMAGE, OSError) as error:
+        # A damaged offset makes it seek where no file has a place; other OSErrors name the file they concern.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        raise DataError(f"{what} ({error}){hint}") from error
 
 
 def npz_names(path: Path) -> frozenset[str]:
@@ -32,11 +51,8 @@ class NpzFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with zipfile.ZipFile(path) as archive:
-                self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
-        except _DAMAGE as error:
-            raise DataError(f"{path} is truncated or not an .npz archive ({error})") from error
+        with opened_zip(path, f"{path} is truncated or not an .npz archive") as archive:
+            self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
 
     def label(self, name: str) -> str:
         """How messages call the array `name`."""
@@ -49,11 +65,8 @@ class NpzFile:
         """
         if name not in self.names:
             raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                return self._read_member(archive, f"{name}.npy", self.label(name))
-        except (*_DAMAGE, KeyError) as error:
-            raise DataError(f"{self.label(name)} is truncated or damaged ({error})") from error
+        with opened_zip(self.path, f"{self.label(name)} is truncated or damaged") as archive:
+            return self._read_member(archive, f"{name}.npy", self.label(name))
 
     def array(self, name: str) -> np.ndarray:
         """Like `read`, for arrays that must be dense numbers."""

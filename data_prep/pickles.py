@@ -76,11 +76,32 @@ def _admitted() -> dict[tuple[str, str], Callable]:
     return table
 
 
-# The compiled unpickler allocates a table as long as a damaged index says; Python's own keeps a dict.
-class _Unpickler(pickle._Unpickler):
+class _WholeLines:
+    """A file whose last line may not be cut off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.read = file, file.read
+
+    def readline(self) -> bytes:
+        line = self.file.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("Ran out of input")
+        return line
+
+
+class CarefulUnpickler(pickle._Unpickler):
+    """Python's own unpickler: the compiled one allocates a table as long as a damaged index says.
+
+    Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(_WholeLines(file), encoding="latin1")
+
+
+class _Unpickler(CarefulUnpickler):
     def __init__(self, file: BinaryIO, name: str) -> None:
-        # Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
-        super().__init__(file, encoding="latin1")
+        super().__init__(file)
         self.name = name
 
     def find_class(self, module: str, name: str) -> Callable:

@@ -110,6 +110,16 @@ def far_too_many(vertices: int, edges: int) -> bool:
     return vertices > _SPARSEST * edges + _SPARSEST
 
 
+def believable(vertices: int, edges: int, name: str) -> int:
+    """`vertices`, as found in the edges or stated beside them. Raises DataError when so few edges make it unlikely."""
+    if far_too_many(vertices, edges):
+        raise DataError(
+            f"{name}: there are only {edges:,} edges, but {vertices:,} vertices by the largest id or a stated number; "
+            "state their number by --vertices if that is meant"
+        )
+    return vertices
+
+
 def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
     """`array` as int64. Raises DataError when its type is not an integer one."""
     if array.dtype.kind not in "iu":

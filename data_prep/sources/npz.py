@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.array_files import read_features, read_labels, read_sparse
 from data_prep.npz_file import NpzFile, npz_names
-from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, edges_of_rows, whole_numbers
+from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, believable, edges_of_rows, whole_numbers
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"
@@ -50,10 +50,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         rows,
         None if features is None else features.shape[0],
         None if labels is None else len(labels),
-        int(edges.max(initial=-1)) + 1,
     )
+    vertices = next((count for count in counted if count is not None), None)
+    if vertices is None:
+        vertices = believable(int(edges.max(initial=-1)) + 1, edges.shape[1], name)
     return RawGraph(
-        vertices=next(count for count in counted if count is not None),
+        vertices=vertices,
         edges=edges,
         features=features,
         labels=labels,
