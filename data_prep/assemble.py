@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
 
 from data_prep import adjacency as adjacencies
 from data_prep.adjacency import Adjacency
-from data_prep.raw_graph import SPLIT_NAMES, RawGraph
+from data_prep.made_features import FeatureRule, make
+from data_prep.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
 from data_prep.splits import SplitRule, codes_of, draw, read_folder
 from data_prep.summary import Summary
 from data_prep.vertex_data import Labels, make_features, make_labels
 from leapmpi.dataset.graph import Graph
-from leapmpi.errors import DataError
+from leapmpi.errors import ConfigError, DataError
+
+# Attributes are cut beyond this; a cut list would be no JSON any more.
+_LONGEST_CLASS_NAMES = 4000 // 4
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class AssemblyOptions:
     normalise: str = "none"
     feature_dtype: str = "float32"
     classes: int | None = None
+    features: FeatureRule | None = None
 
 
 def make_graph(raw: RawGraph, options: AssemblyOptions, where: str) -> tuple[Graph, Summary]:
@@ -42,9 +48,10 @@ def make_graph(raw: RawGraph, options: AssemblyOptions, where: str) -> tuple[Gra
     labels = None
     if raw.labels is not None:
         labels = make_labels(raw.labels, raw.vertices, options.classes or raw.classes, where)
+    found = raw.features if options.features is None else _made(raw, options, adjacency, where)
     features = None
-    if raw.features is not None:
-        features = make_features(raw.features, raw.vertices, options.feature_dtype, options.normalise, where)
+    if found is not None:
+        features = make_features(found, raw.vertices, options.feature_dtype, options.normalise, where)
     notes = raw.notes + (labels.notes if labels else [])
     codes = _given_codes(raw, options.splits, labels, where)
     keep = root == size.argmax() if options.largest_component else np.ones(raw.vertices, bool)
@@ -58,6 +65,14 @@ def make_graph(raw: RawGraph, options: AssemblyOptions, where: str) -> tuple[Gra
         codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
     summary = Summary(counts, raw.vertices, int((size > 0).sum()), int(size.max()), int((size == 1).sum()), notes)
     return _graph(adjacency, features, labels, codes, np.flatnonzero(keep), raw, options), summary
+
+
+def _made(raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, where: str) -> np.ndarray | SparseRows:
+    if raw.features is not None:
+        raise ConfigError(
+            f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
+        )
+    return make(options.features, np.diff(adjacency.indptr), options.seed)
 
 
 def _given_codes(raw: RawGraph, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
@@ -96,10 +111,15 @@ def _graph(
         "directed": options.directed,
         "feature_normalisation": options.normalise if features is not None else "none",
         "largest_component": options.largest_component,
+        "feature_origin": "none" if features is None else options.features.text if options.features else "source",
         "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
     }
     if drawn:
         attributes["split_seed"] = options.seed
+    if options.features and options.features.kind == "random":
+        attributes["feature_seed"] = options.seed
+    if raw.class_names and len(text := json.dumps(raw.class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
+        attributes["class_names"] = text
     return Graph(
         indptr=adjacency.indptr,
         indices=adjacency.indices,

@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Verify; one line when all is well, DataError with the first fault otherwise."""
     from data_prep.open_any import open_any
+    from data_prep.vertex_names import read_names
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.verify import verify, verify_graph
 
@@ -25,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         what, uuid = f"dataset of {found.parts} parts", found.graph_uuid
     else:
         found = verify_graph(arguments.path)
-        what, uuid = "graph file", found.uuid
+        names = read_names(arguments.path, found)
+        what, uuid = "graph file" if names is None else "graph file with names of its vertices", found.uuid
     print(f"{arguments.path}: sound {what}, {found.vertices:,} vertices, {found.edges:,} edges, graph {uuid}")
     return 0

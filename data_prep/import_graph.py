@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `import`."""
     positive, count = number_between(1), number_between(0)
     formats = ", ".join(SOURCES.names())
+    features = "features for a source without: .npy, .npz (scipy), .csv; or made: random:F, degree, identity-hash:F"
     rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
@@ -28,13 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help=f"format of SOURCE, detected unless given: {formats}")
     add("--splits", metavar="RULE", default="source", help=rules)
     add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
-    add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits")
+    add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
     add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
-    add("--features", type=Path, metavar="FILE", help="features for an edge list: .npy, .npz (scipy), .csv")
-    add("--labels", type=Path, metavar="FILE", help="labels for an edge list: .npy, .csv; -1 is unlabelled")
+    add("--features", metavar="FILE|RULE", help=features)
+    add("--labels", type=Path, metavar="FILE", help="labels for a source without: .npy, .csv; -1 is unlabelled")
+    add("--label-column", metavar="NAME", help="column of the classes, for tables and MUSAE, where it is not found")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
@@ -43,10 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assemble import AssemblyOptions, make_graph
+    from data_prep.made_features import parse_features
     from data_prep.output import check_output, write
     from data_prep.splits import parse_rule
 
     check_output(arguments.graph, arguments.overwrite)
+    made = parse_features(arguments.features) if arguments.features else None
+    features = Path(arguments.features) if arguments.features and not made else None
     options = AssemblyOptions(
         splits=parse_rule(arguments.splits),
         seed=arguments.seed,
@@ -55,17 +60,21 @@ def run(arguments: argparse.Namespace) -> int:
         normalise=arguments.normalize_features,
         feature_dtype=arguments.feature_dtype,
         classes=arguments.classes,
+        features=made,
     )
-    name, path, raw = _read(arguments)
+    name, path, raw = _read(arguments, features)
     graph, summary = make_graph(raw, options, str(path))
+    names = raw.names
     del raw  # the largest thing in memory besides the graph itself
+    if features:
+        graph.attributes["feature_origin"] = str(features)
     graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-    write(arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite)
+    write(arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite, names=names)
     return 0
 
 
-def _read(arguments: argparse.Namespace) -> tuple[str, Path, RawGraph]:
-    """The name of the format, the path it was found at, and the RawGraph."""
+def _read(arguments: argparse.Namespace, features: Path | None) -> tuple[str, Path, RawGraph]:
+    """The name of the format, the path it was found at, and the RawGraph, with features from a file if given."""
     from data_prep.raw_graph import ReadOptions
 
     if arguments.format:
@@ -74,10 +83,11 @@ def _read(arguments: argparse.Namespace) -> tuple[str, Path, RawGraph]:
     else:
         name, path = locate(arguments.source)
         source = SOURCES.load(name)
-    for option in ("split_index", "features", "labels", "vertices"):
-        if getattr(arguments, option) is not None and option not in source.OPTIONS:
+    options = ("split_index", "labels", "vertices", "label_column")
+    given = {option: getattr(arguments, option) for option in options} | {"features": features}
+    for option, value in given.items():
+        if value is not None and option not in source.OPTIONS:
             raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
-    given = {option: getattr(arguments, option) for option in source.OPTIONS}
     return name, path, source.read(path, ReadOptions(**given))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from data_prep.summary import Summary, table
+from data_prep.vertex_names import names_path, names_written
 from leapmpi.dataset.graph import Graph, write_graph
 from leapmpi.errors import DataError
 
@@ -19,11 +23,24 @@ def check_output(path: Path, overwrite: bool) -> None:
         raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
 
 
-def write(path: Path, graph: Graph, summary: Summary, source: str, *, overwrite: bool) -> None:
-    """Write `graph` to `path` and print the table under a line that names `source`.
+def write(
+    path: Path,
+    graph: Graph,
+    summary: Summary,
+    source: str,
+    *,
+    overwrite: bool,
+    names: Sequence[str] | np.ndarray | None = None,
+) -> None:
+    """Write `graph` to `path`, `names` of its vertices beside it, and print the table under a line naming `source`.
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
-    write_graph(path, graph, overwrite=overwrite)
+    if names is None:
+        write_graph(path, graph, overwrite=overwrite)
+    else:
+        with names_written(path, names, graph, overwrite=overwrite):
+            write_graph(path, graph, overwrite=overwrite)
+        summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
     print(source)
     print(table(graph, summary, path))

@@ -55,6 +55,8 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
     rows = [("features", graph.feature_dim, "none in the source")]
     if graph.features is not None:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
+        if (origin := graph.attributes["feature_origin"]) != "source":
+            how += f", from {origin}"
         rows = [("features", graph.feature_dim, how)]
     if graph.labels is None:
         rows.append(("classes", 0, "no labels in the source"))

@@ -77,7 +77,7 @@ def _whole(properties: dict[str, str], key: str, name: str, default: int | None 
 def _format(properties: dict[str, str], name: str) -> BVFormat:
     kind = properties.get("graphclass", "").rpartition(".")[2]
     if kind != "BVGraph":
-        raise DataError(f"{name}: the graph is a {kind or 'graph of no stated class'}; only BVGraph is read")
+        raise DataError(f"{name}: the graph's class is {kind[:40] or 'not stated'}; only BVGraph is read")
     if properties.get("endianness", "big") != "big":
         raise DataError(f"{name}: the bit stream is {properties['endianness']}-endian; only big-endian ones are read")
     if _whole(properties, "version", name, 0) != 0:

@@ -1,0 +1,120 @@
+"""MATLAB files of graphs as DeepWalk's are distributed: a sparse `network`, and the vertices' groups in `group`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.array_files import read_companions
+from data_prep.mat_file import SparseColumns, Variable, read_mat
+from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows
+from leapmpi.errors import DataError
+
+SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
+OPTIONS = frozenset({"features", "labels"})
+
+_NETWORKS = ("network", "a", "adj", "adjacency")
+_GROUPS = ("group", "groups", "label", "labels", "gnd", "y")
+_FEATURES = ("attrb", "attributes", "features", "feature", "x")
+
+# Many classes are only believed where many vertices are in them: labels are stored densely.
+_FEW_CLASSES = 1000
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a file with MATLAB's suffix."""
+    return path.suffix.lower() == ".mat" and path.is_file()
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled.
+
+    Raises DataError when there is no such network, or the file is damaged, with the byte offset.
+    """
+    variables = read_mat(path)
+    network, name = _network(variables, path)
+    vertices = network.shape[0]
+    features, labels = read_companions(options)
+    notes: list[str] = []
+    if labels is None and (found := _first(variables, _GROUPS)):
+        labels, notes = _labels(variables[found], vertices, f"{path}: variable {found!r}")
+    if features is None and (found := _first(variables, _FEATURES)):
+        features = _by_rows(variables[found], f"{path}: variable {found!r}")
+    return RawGraph(
+        vertices=vertices,
+        edges=np.stack([network.row, network.column]),
+        features=features,
+        labels=labels,
+        edges_name=f"{path}: variable {name!r}",
+        notes=notes,
+    )
+
+
+def _first(variables: dict[str, Variable], known: tuple[str, ...]) -> str | None:
+    lower = {name.lower(): name for name, content in variables.items() if not isinstance(content, str)}
+    return next((lower[name] for name in known if name in lower), None)
+
+
+def _network(variables: dict[str, Variable], path: Path) -> tuple[SparseColumns, str]:
+    """The adjacency matrix and its name: by a usual name, else the only square sparse matrix."""
+    sparse = {name: content for name, content in variables.items() if isinstance(content, SparseColumns)}
+    square = [name for name, content in sparse.items() if content.shape[0] == content.shape[1]]
+    named = _first(sparse, _NETWORKS)
+    if named is None and len(square) == 1:
+        named = square[0]
+    if named is None:
+        listed = ", ".join(f"{name} ({_described(content)})" for name, content in variables.items())
+        raise DataError(f"{path} has no sparse matrix called network; it holds {listed or 'nothing'}")
+    if named not in square:
+        raise DataError(f"{path}: {named} is of shape {sparse[named].shape}; an adjacency matrix must be square")
+    return sparse[named], named
+
+
+def _described(content: Variable) -> str:
+    if isinstance(content, str):
+        return content
+    return f"{'sparse ' if isinstance(content, SparseColumns) else ''}{' x '.join(map(str, content.shape))}"
+
+
+def _by_rows(content: Variable, name: str) -> np.ndarray | SparseRows:
+    if isinstance(content, SparseColumns):
+        # The columns are in the file, one number each, but not the rows.
+        return content.by_rows() if content.shape[0] <= 100 * content.shape[1] + 10**7 else _refuse(content, name)
+    return content
+
+
+def _refuse(content: SparseColumns, name: str) -> SparseRows:
+    raise DataError(f"{name} has {content.shape[0]:,} rows and {content.shape[1]:,} columns; these are no features")
+
+
+def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, list[str]]:
+    """Classes int64[n] where no vertex is in several groups, else float32[n, C] with NaN for vertices in none."""
+    if isinstance(content, np.ndarray):
+        return _classes(content)
+    if content.shape[0] != vertices:
+        raise DataError(f"{name} has {content.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+    member = content.data != 0
+    vertex, group = content.row[member], content.column[member]
+    groups = np.bincount(vertex, minlength=vertices)
+    if groups.max(initial=0) <= 1:
+        labels = np.full(vertices, -1, np.int64)
+        labels[vertex] = group
+        return labels, [f"{name}: no vertex is in several groups, so they were read as classes (not multi-label)"]
+    if content.shape[1] > _FEW_CLASSES and vertices * content.shape[1] > _FEW_CLASSES * len(vertex):
+        raise DataError(f"{name} has {content.shape[1]:,} groups, but only {len(vertex):,} memberships")
+    labels = np.zeros((vertices, content.shape[1]), np.float32)
+    labels[vertex, group] = 1
+    labels[groups == 0] = np.nan
+    lost = int((groups == 0).sum())
+    return labels, [f"{name}: {lost:,} vertices are in no group and count as unlabelled"] if lost else []
+
+
+def _classes(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """A full matrix of labels; a row or column of classes that MATLAB counted from 1 is counted from 0 instead."""
+    if values.ndim != 2 or 1 not in values.shape:
+        return values, []
+    column = values.reshape(-1).astype(np.float64)
+    if len(column) and column.min() == 1:
+        return column - 1, ["the classes of the source are counted from 1; here from 0"]
+    return column, []

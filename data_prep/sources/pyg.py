@@ -1,0 +1,92 @@
+"""A torch_geometric Data, or a dict of the same tensors, saved by torch.save: one homogeneous graph in a .pt file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
+from data_prep.torch_files import load_torch
+from leapmpi.errors import ConfigError, DataError
+
+SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
+OPTIONS = frozenset({"split_index", "vertices"})
+
+
+def can_read(path: Path) -> bool:
+    """Whether `path` is a file with the suffix of torch.save."""
+    return path.suffix in (".pt", ".pth") and path.is_file()
+
+
+def read(path: Path, options: ReadOptions) -> RawGraph:
+    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given).
+
+    Raises DataError when the file is damaged, holds something else, or its tensors do not fit; ConfigError when there
+    is no such split.
+    """
+    data = _single(load_torch(path), path)
+    edges = _tensor(data, "edge_index", path)
+    if edges is None:
+        names = ", ".join(str(name) for name in data) or "nothing"
+        raise DataError(f"{path} has no edge_index; it holds {names[:200]}")
+    edges = whole_numbers(edges, f"{path}: edge_index")
+    if edges.ndim != 2 or len(edges) != 2:
+        raise DataError(f"{path}: edge_index must have shape [2, edges], but it is {edges.shape}")
+    features, labels = _tensor(data, "x", path), _tensor(data, "y", path)
+    stated = data.get("num_nodes")
+    found = stated if type(stated) is int else int(edges.max(initial=-1)) + 1
+    rows = (len(array) for array in (features, labels) if array is not None)
+    vertices = options.vertices or next(rows, None) or believable(found, edges.shape[1], f"{path}: edge_index")
+    splits, index, count = _splits(data, options.split_index, path)
+    notes = []
+    if count > 1 and options.split_index is None:
+        notes = [f"split 0 of {count} was taken; --split-index takes another"]
+    return RawGraph(
+        vertices=vertices,
+        edges=edges,
+        features=features[:, None] if features is not None and features.ndim == 1 else features,
+        labels=labels,
+        splits=splits,
+        edges_name=f"{path}: edge_index",
+        split_origin=path.name if count < 2 else f"{path.name}, split {index} of {count}",
+        notes=notes,
+    )
+
+
+def _single(found: object, path: Path) -> dict:
+    """The tensors by name. A data set of PyG is saved as (data, slices, ...): it must hold one graph."""
+    slices = None
+    if isinstance(found, tuple) and found:
+        slices = found[1] if len(found) > 1 else None
+        found = found[0]
+    if isinstance(slices, dict) and any(np.ndim(cut) == 1 and len(cut) > 2 for cut in slices.values()):
+        raise DataError(
+            f"{path} holds several graphs; save the one to train on alone: torch.save(dataset[0], 'one.pt')"
+        )
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise DataError(f"{path} holds a {kind}; expected a Data of torch_geometric or a dict with edge_index")
+    return found
+
+
+def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
+    found = data.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, np.ndarray) or found.ndim == 0:
+        raise DataError(f"{path}: {name} must be a dense tensor with a row per vertex or edge")
+    return found
+
+
+def _splits(data: dict, wanted: int | None, path: Path) -> tuple[dict[str, np.ndarray] | None, int, int]:
+    """The masks of one split, its number, and how many splits there are."""
+    masks = {name: mask for name in SPLIT_NAMES if (mask := _tensor(data, f"{name}_mask", path)) is not None}
+    count = max((mask.shape[1] for mask in masks.values() if mask.ndim == 2), default=1)
+    index = wanted or 0
+    if wanted is not None and (not masks or index >= count):
+        raise ConfigError(f"--split-index {index}: {path} has {count if masks else 'no'} splits, counted from 0")
+    chosen = {name: mask[:, min(index, mask.shape[1] - 1)] if mask.ndim == 2 else mask for name, mask in masks.items()}
+    # A mask without members says that the split does not exist.
+    kept = {name: mask.astype(bool) for name, mask in chosen.items() if name == "train" or mask.any()}
+    return kept or None, index, count if masks else 0
