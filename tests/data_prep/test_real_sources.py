@@ -1,5 +1,6 @@
 """Import of real graphs: the counts that were published or taken from the files by other means."""
 
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +79,49 @@ def test_ten_splits(prep, real_graph, tmp_path):
         assert prep("import", real_graph("heterophilous-actor"), tmp_path / "g.h5", *arguments).code == 0
         codes.append(np.array(open_graph(tmp_path / "g.h5").split))
     assert len({code.tobytes() for code in codes}) == 10
+
+
+def test_musae(prep, real_graph, tmp_path):
+    source = real_graph("musae-facebook")
+    outcome = prep("import", source, tmp_path / "g.h5", "--splits", source / "split", "--feature-dtype", "float16")
+    assert outcome.code == 0, outcome.error
+    graph = open_graph(tmp_path / "g.h5")
+    assert (graph.vertices, graph.edges, graph.classes) == (22470, 2 * 170823, 4)
+    assert graph.features.shape == (22470, 4714)
+    assert int(np.count_nonzero(graph.features)) == 314_583
+    assert json.loads(graph.attributes["class_names"]) == ["company", "government", "politician", "tvshow"]
+    assert np.bincount(graph.split).tolist() == [0, 13482, 4494, 4494]
+    # Edge homophily as published beside the data.
+    other = np.repeat(graph.labels, np.diff(graph.indptr))
+    assert round(float((graph.labels[graph.indices] == other).mean()), 3) == 0.885
+
+
+def test_blogcatalog(prep, real_graph, tmp_path):
+    outcome = prep("import", real_graph("deepwalk-blogcatalog"), tmp_path / "g.h5", "--features", "identity-hash:16")
+    assert outcome.code == 0, outcome.error
+    graph = open_graph(tmp_path / "g.h5")
+    assert (graph.vertices, graph.edges, graph.classes) == (10312, 667966, 39)
+    assert int(np.diff(graph.indptr).max()) == 3992
+    assert graph.multilabel
+    assert round(float(graph.labels.sum() / graph.vertices), 1) == 1.4
+
+
+STRUCTURES = [
+    ("webgraph-cnr-2000", 325557, 2738969, 1, 325557, 18236, 0),
+    ("metis-4elt", 15606, 45878, 1, 15606, 10, 0),
+    ("metis-rgg15", 32768, 160240, 6, 32759, 24, 2),
+]
+
+
+@pytest.mark.parametrize("known", STRUCTURES, ids=lambda known: known[0])
+def test_structures(prep, real_graph, tmp_path, known):
+    folder, vertices, edges, components, largest, degree, isolated = known
+    outcome = prep("import", real_graph(folder), tmp_path / "g.h5", "--features", "degree")
+    assert outcome.code == 0, outcome.error
+    graph = open_graph(tmp_path / "g.h5")
+    assert (graph.vertices, graph.edges) == (vertices, 2 * edges)
+    assert int(graph.features.max()) == int(np.diff(graph.indptr).max()) == degree
+    assert f"components          {components:>15,}  largest {largest:,} vertices; {isolated} isolated" in outcome.out
 
 
 def test_edge_list_with_header(prep, real_graph, tmp_path):

@@ -148,7 +148,7 @@ def test_refused(refused, tmp_path):
     assert f"{arcs} arcs were decoded, but 1,000,000,000,000 are stated" in said(arcs=10**12)
     assert "g.properties: arcs is '-3'" in said(arcs=-3)
     assert "does not state 'nodes'" in said(nodes="")
-    assert "the graph is a EFGraph" in said(graphclass="it.unimi.dsi.webgraph.EFGraph")
+    assert "the graph's class is EFGraph" in said(graphclass="it.unimi.dsi.webgraph.EFGraph")
     assert "little-endian" in said(endianness="little")
     assert "unknown compression flag 'BLOCKS_ZETA'" in said(compressionflags="BLOCKS_ZETA")
     assert "zetak is 40" in said(zetak=40)
