@@ -1,0 +1,128 @@
+"""jobs/bench/accuracy: known scores are reached on real graphs, on one rank and on four, by the same losses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leapmpi import Config, load_run
+from leapmpi.config import read_toml
+from tests.launch import PROJECT, child_environment, run
+
+ACCURACY = PROJECT / "jobs/bench/accuracy"
+EXACT = ("--set", "train.dtype=float64")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def accuracy(*arguments: object, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+    """Run the script and return what came of it; nothing outlives it."""
+    command = [sys.executable, str(ACCURACY), *map(str, arguments)]
+    return run(command, timeout, child_environment(), PROJECT)
+
+
+def rows_of(job: subprocess.CompletedProcess[str]) -> dict[int, dict]:
+    """The rows of a job that was asked for JSON, by number of ranks."""
+    assert job.returncode == 0, job.stderr
+    return {row["ranks"]: row for row in json.loads(job.stdout)}
+
+
+def losses(work: Path, graph: str, run_folder: str) -> np.ndarray:
+    """The loss of every epoch of a run, float64[epochs]."""
+    summary = load_run(work / "runs" / graph / run_folder).summary
+    return np.array([epoch["loss"] for epoch in summary["epochs"]])
+
+
+# The least score is the known one less 1.5 points, a margin for one seed; the epochs are as few as reach it.
+@pytest.mark.parametrize(
+    ("graph", "variant", "epochs", "least"),
+    [("planetoid-cora", "gcn", 60, 80.0), ("paperscape-1991-1996", "sage", 8, 69.5)],
+)
+def test_one_rank_and_four_reach_the_known_score_by_the_same_losses(
+    real_graph, tmp_path, graph, variant, epochs, least
+):
+    choice = ("--variants", variant, "--seeds", 0, "--ranks", "1,4")
+    settings = (*EXACT, "--set", f"train.epochs={epochs}", "--json")
+    job = accuracy(graph, "--data", real_graph(graph).parent, "--work", tmp_path, *choice, *settings)
+    rows = rows_of(job)
+    assert rows[1]["mean"] >= least
+    assert rows[4]["mean"] == pytest.approx(rows[1]["mean"], abs=0.1)
+    one, four = (losses(tmp_path, graph, f"{variant}-{ranks}-ranks-seed-0") for ranks in (1, 4))
+    assert len(one) == epochs
+    np.testing.assert_allclose(four, one, rtol=1e-9)
+    assert not list((tmp_path / "data").iterdir()), "prepared graphs are removed"
+
+
+def test_finished_runs_are_kept_and_those_with_other_settings_refused(real_graph, tmp_path):
+    graph = "planetoid-cora"
+    arguments = (graph, "--data", real_graph(graph).parent, "--work", tmp_path)
+    choice = ("--variants", "gcn", "--seeds", 0, "--ranks", 1)
+    first = accuracy(*arguments, *choice, "--set", "train.epochs=2")
+    assert first.returncode == 0, first.stderr
+    summary = tmp_path / "runs" / graph / "gcn-1-ranks-seed-0" / "summary.json"
+    written = summary.stat().st_mtime_ns
+    again = accuracy(*arguments, *choice, "--set", "train.epochs=2")
+    assert again.stdout == first.stdout
+    assert again.stdout.startswith("| graph | config | ranks | test |")
+    assert summary.stat().st_mtime_ns == written
+    other = accuracy(*arguments, *choice, "--set", "train.epochs=3")
+    assert other.returncode == 3
+    assert "was made with other settings" in other.stderr
+    assert summary.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["planetoid-core"], "unknown graph 'planetoid-core'; did you mean 'planetoid-cora'?"),
+        (["planetoid-cora"], "no planetoid-cora in"),
+        ([], "holds none of the graphs that are known"),
+        (["--ranks", "1,8"], "--ranks 8 needs as many parts; pass --parts 8"),
+        (["--data", "/nowhere"], "no folder of real graphs at /nowhere"),
+    ],
+)
+def test_wrong_input_gets_a_sentence_and_leaves_nothing(tmp_path, arguments, sentence):
+    (tmp_path / "empty").mkdir()
+    job = accuracy("--data", tmp_path / "empty", "--work", tmp_path / "work", *arguments, timeout=30)
+    assert job.returncode in (2, 3)
+    assert sentence in job.stderr
+    assert job.stderr.startswith("accuracy: error: ")
+    assert job.stderr.count("\n") == 1
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--ranks", "0"], ["--seeds", "a"], ["--parts", "x"], []])
+def test_arguments_that_are_no_numbers_or_missing_are_named(tmp_path, arguments):
+    work = ["--work", tmp_path / "work"] if arguments else []
+    job = accuracy(*work, *arguments, timeout=30)
+    assert job.returncode == 2
+    assert "Traceback" not in job.stderr
+    assert f"error: argument {arguments[0]}" in job.stderr if arguments else "--work" in job.stderr
+
+
+def test_an_unknown_variant_and_a_failing_run_are_told(real_graph, tmp_path):
+    graph = "planetoid-cora"
+    arguments = (graph, "--data", real_graph(graph).parent, "--work", tmp_path, "--seeds", 0, "--ranks", 1)
+    unknown = accuracy(*arguments, "--variants", "gcm", timeout=30)
+    assert (
+        unknown.stderr == "accuracy: error: --variants: none of these graphs has a config 'gcm'; did you mean 'gcn'?\n"
+    )
+    failing = accuracy(*arguments, "--variants", "gcn", "--set", "train.lr=-1")
+    assert failing.returncode != 0
+    assert failing.stderr.startswith("accuracy: error: ")
+    assert "train.lr" in failing.stderr
+    assert "Traceback" not in failing.stderr
+    assert failing.stderr.count("\n") == 1
+
+
+def test_every_config_is_valid_and_has_known_figures_of_its_graph():
+    folder = PROJECT / "jobs/configs/accuracy"
+    graphs = read_toml(folder / "graphs.toml")
+    known = {f"{graph}-{variant}" for graph, recipe in graphs.items() for variant in recipe["known"]}
+    files = {path.stem: path for path in folder.glob("*.toml") if path.stem != "graphs"}
+    assert set(files) == known
+    for path in files.values():
+        Config.from_values(read_toml(path), str(path))
