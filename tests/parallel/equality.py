@@ -23,6 +23,7 @@ from leapmpi.training.loop import strategy_class
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.world import World, start
 from tests.parallel import datasets
+from tests.parallel.pairs import pair
 from tests.parallel.traffic import expected_traffic
 
 SEED = 3
@@ -70,6 +71,12 @@ OPTIONS = {
     "shape": tuple(SHAPE),
     "labels": datasets.LABELS,
     "threads": (1, 2),
+    "remote": ("raw", "projected", "partial"),
+}
+# What does not go together: modes that need a linear first layer, or one without a residual.
+EXCLUDED = {
+    pair("remote", "partial", "model", "gat"),
+    *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
 
 
@@ -87,6 +94,7 @@ class Case:
     shape: str
     labels: str
     threads: int
+    remote: str
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -95,7 +103,7 @@ class Case:
 
     def alone(self) -> "Case":
         """The same training in one process on the whole graph: what this case must agree with."""
-        return dataclasses.replace(self, strategy="pull", partition=datasets.WHOLE, parts=1, threads=1)
+        return dataclasses.replace(self, strategy="pull", partition=datasets.WHOLE, parts=1, threads=1, remote="raw")
 
     def config(self, base: Path) -> Config:
         """The config, in float64."""
@@ -105,6 +113,7 @@ class Case:
             "model.hidden": 8,
             "model.heads": 2,
             "sampling.fanout": self.fanout,
+            "strategy.remote": self.remote,
             "train.batch_size": BATCHES[self.batch][0],
             # Not Adam, whose first steps blow rounding errors up where the true gradient is zero.
             "train.optimizer": "sgd",
@@ -172,7 +181,7 @@ class Runner:
         return outcomes
 
     def _load(self, case: Case) -> Loaded:
-        key = dataclasses.replace(case, strategy="pull", batch="even")
+        key = dataclasses.replace(case, strategy="pull", batch="even", remote="raw")
         if key != self._key:
             world = dataclasses.replace(self.world, threads=case.threads)
             self._loaded = load(case.config(self.base), world, torch.device("cpu"), Phases())

@@ -1,5 +1,7 @@
 """What an iteration must read and send, counted by hand from its schedule and blocks."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from leapmpi.ledger import KINDS, ROWS
@@ -8,37 +10,19 @@ from leapmpi.ledger import KINDS, ROWS
 def expected_traffic(work, loaded, strategy) -> dict[str, int]:
     """Bytes by kind that this rank sends and rows by place that it reads in one iteration. Collective."""
     at, wire = loaded.at, loaded.at.wire
-    rank, size = wire.rank, wire.size
-    home = home_ranks(loaded.dataset, size)
+    home = home_ranks(loaded.dataset, wire.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-
-    read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
-    roots = [int(vertex) for cell in work.cells for vertex in cell.roots]
-    away = [vertex for vertex in read if home[vertex] != rank]
-    roots_away = [vertex for vertex in roots if home[vertex] != rank]
-    counts["local"], counts["remote"] = len(read) - len(away), len(away)
-
-    # Ids are asked for by this rank; rows and labels go out from here to whoever asked.
-    counts["ids"] = 8 * (len(away) + len(roots_away))
-    asked = [count_at(rank, each, home) for each in wire.comm.allgather(away)]
-    asked_labels = [count_at(rank, each, home) for each in wire.comm.allgather(roots_away)]
-    part = loaded.dataset.part(0)
-    counts["features"] = sum(asked) * part.features.shape[1] * part.features.itemsize
-    label_bytes = part.labels.itemsize * (part.labels.shape[1] if part.labels.ndim == 2 else 1)
-    counts["labels"] = sum(asked_labels) * label_bytes
-
-    # Two requests, each preceded by how many rows are wanted of every other rank.
-    counts["control"] = 2 * 8 * (size - 1)
-    if rank == 0:
-        cells = size * strategy.time_steps
-        header = 7
-        counts["schedule"] = 8 * (size - 1) * (header + (cells + 1) + cells + sum_of_roots(work))
-
-    numbers, width = at.parameters.count, at.parameters.gradients.element_size()
-    if size > 1:
-        bounds = [numbers * each // size for each in range(size + 1)]
-        own = bounds[rank + 1] - bounds[rank]
-        counts["gradients"] = width * ((numbers - own) + own * (size - 1))
+    for count_kind in (INPUT[strategy.remote_name], _labels):
+        for kind, count in count_kind(work, loaded, home).items():
+            counts[kind] += count
+    if wire.rank == 0:
+        cells, header = wire.size * strategy.time_steps, 7
+        counts["schedule"] = 8 * (wire.size - 1) * (header + (cells + 1) + cells + sum_of_roots(work))
+    if wire.size > 1:
+        numbers, width = at.parameters.count, at.parameters.gradients.element_size()
+        bounds = [numbers * each // wire.size for each in range(wire.size + 1)]
+        own = bounds[wire.rank + 1] - bounds[wire.rank]
+        counts["gradients"] = width * ((numbers - own) + own * (wire.size - 1))
         if strategy.config.name == "leap" and strategy.config.migrate == "ring":
             hops = strategy.time_steps - 1
             counts["parameters"] += hops * width * numbers
@@ -46,14 +30,84 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
     return counts
 
 
+def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Labels of roots at home elsewhere: their ids are sent, and labels that others lack."""
+    labels = loaded.dataset.part(0).labels
+    width = labels.itemsize * (labels.shape[1] if labels.ndim == 2 else 1)
+    roots = {int(root) for cell in work.cells for root in cell.roots}
+    asked, answered = _request(roots, loaded.at.wire, home)
+    return {"ids": 8 * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
+
+
+def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Every distinct row of the iteration that is at home elsewhere, as it is at rest."""
+    wire, features = loaded.at.wire, loaded.dataset.part(0).features
+    read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
+    asked, answered = _request(read, wire, home)
+    width = features.shape[1] * features.itemsize
+    return {
+        "ids": 8 * asked, "features": answered * width, "control": _header(wire),
+        "remote": asked, "local": len(read) - asked,
+    }  # fmt: skip
+
+
+def _projected(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Each cell asks for rows of projected numbers and sends as many gradients back."""
+    counts: dict[str, int] = defaultdict(int)
+    wire, layer = loaded.at.wire, loaded.at.model.layers[0]
+    width = layer.projected_width * layer.bias.element_size()
+    for cell in work.cells:
+        read = {int(vertex) for vertex in cell.blocks[-1].src}
+        asked, answered = _request(read, wire, home)
+        counts["ids"] += 8 * asked
+        counts["activations"] += (answered + asked) * width
+        counts["control"] += _header(wire)
+        counts["remote"] += asked
+        counts["local"] += len(read) - asked
+    return counts
+
+
+def _partial(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Each cell asks every rank for the sums of destinations that need a row from there."""
+    counts: dict[str, int] = defaultdict(int)
+    wire, layer = loaded.at.wire, loaded.at.model.layers[0]
+    width = layer.out_dim * layer.bias.element_size()
+    for cell in work.cells:
+        block = cell.blocks[-1]
+        needs = {
+            (int(home[vertex]), i)
+            for i in range(block.n_dst)
+            for vertex in [block.src[i], *block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]]
+        }
+        asked = [owner for owner, _ in needs if owner != wire.rank]
+        answered = sum(owners.count(wire.rank) for owners in wire.comm.allgather(asked))
+        counts["ids"] += 8 * len(asked)
+        counts["activations"] += (answered + len(asked)) * width
+        counts["control"] += _header(wire)
+        counts["remote"] += len(asked)
+        # Rows at home are read for the destinations of all ranks.
+        everyone = {int(vertex) for src in wire.comm.allgather(block.src) for vertex in src}
+        counts["local"] += sum(home[vertex] == wire.rank for vertex in everyone)
+    return counts
+
+
+INPUT = {"raw": _raw, "projected": _projected, "partial": _partial}
+
+
+def _header(wire) -> int:
+    """A request is preceded by how many rows are wanted of every other rank."""
+    return 8 * (wire.size - 1)
+
+
+def _request(wanted: set[int], wire, home: np.ndarray) -> tuple[int, int]:
+    """How many of `wanted` vertices this rank must ask others for, and how many others ask of it. Collective."""
+    away = [vertex for vertex in wanted if home[vertex] != wire.rank]
+    return len(away), sum(int(home[vertex]) == wire.rank for each in wire.comm.allgather(away) for vertex in each)
+
+
 def home_ranks(dataset, size: int) -> np.ndarray:
     """The rank that is home to each vertex: part p of P is on rank p * size // P."""
     return np.repeat([part * size // dataset.parts for part in range(dataset.parts)], np.diff(dataset.offsets))
-
-
-def count_at(rank: int, vertices: list[int], home: np.ndarray) -> int:
-    """How many of `vertices` are at home on `rank`."""
-    return sum(int(home[vertex]) == rank for vertex in vertices)
 
 
 def sum_of_roots(work) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from leapmpi.world import World, start
 from tests.parallel import datasets
-from tests.parallel.equality import OPTIONS, Case, Runner, check, references
+from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.parallel.pairs import full_product
 
-# Strategy and batch vary fastest: a dataset is loaded once for all of them.
+# Batch, strategy and remote mode vary fastest: a dataset is loaded once for all of them.
 PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
@@ -23,13 +23,15 @@ PRODUCT = {
     "shape": ("plain", "both"),
     "batch": ("even", "one root in the last batch", "three roots"),
     "strategy": OPTIONS["strategy"],
+    "remote": OPTIONS["remote"],
 }
 
 
 def cases() -> list[Case]:
     """All combinations, on 4 and 7 parts in turn."""
     return [
-        Case(**values, parts=(4, 7)[number // 12 % 2], threads=1) for number, values in enumerate(full_product(PRODUCT))
+        Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED))
     ]
 
 
