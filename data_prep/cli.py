@@ -6,17 +6,15 @@ anything heavy.
 
 from __future__ import annotations
 
-import importlib
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 
-from data_prep.arguments import CommandParser
-from leapmpi import __version__
-from leapmpi.errors import ConfigError, LeapmpiError, nearest
+from leapmpi.arguments import dispatch
+from leapmpi.errors import LeapmpiError
 
 PROGRAM = "leapmpi-prep"
+ABOUT = "Prepares graphs for leapmpi."
 
 COMMANDS = {
     "import": "data_prep.import_graph",
@@ -27,35 +25,10 @@ COMMANDS = {
 }
 
 
-def usage() -> str:
-    """The text of `leapmpi-prep --help`."""
-    lines = [f"usage: {PROGRAM} COMMAND ...", "", "Prepares graphs for leapmpi.", "", "commands:"]
-    lines += [f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in COMMANDS.items()]
-    return "\n".join([*lines, "", f"'{PROGRAM} COMMAND --help' tells more about one command."])
-
-
-def dispatch(argv: Sequence[str]) -> int:
-    """Run the command that `argv` names and return its exit code. Raises LeapmpiError for the user's errors."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
-        return 0 if argv else ConfigError.exit_code
-    if argv[0] == "--version":
-        print(f"{PROGRAM} {__version__}")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise ConfigError(f"unknown command {argv[0]!r}; {nearest(argv[0], COMMANDS)}")
-    module = importlib.import_module(COMMANDS[argv[0]])
-    parser = CommandParser(prog=f"{PROGRAM} {argv[0]}", description=module.HELP)
-    module.add_arguments(parser)
-    arguments = parser.parse_strictly(argv[1:])
-    arguments.command_line = shlex.join([PROGRAM, *argv])
-    return module.run(arguments)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the console script; returns the exit code."""
     try:
-        code = dispatch(sys.argv[1:] if argv is None else argv)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from data_prep.arguments import number_between
 from data_prep.sources import SOURCES, locate
+from leapmpi.arguments import number_between
 from leapmpi.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

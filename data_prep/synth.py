@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from data_prep.arguments import number_between
+from leapmpi.arguments import number_between
 from leapmpi.errors import ConfigError
 
 HELP = "make a random graph with communities, heavy-tailed degrees and learnable features"

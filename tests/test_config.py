@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leapmpi.cli import build_parser, config_from
+from leapmpi.arguments import parser_of
+from leapmpi.commands import train
 from leapmpi.config import ALL_NEIGHBOURS, Config, fields, read_toml, to_toml
 from leapmpi.errors import ConfigError
+from leapmpi.flags import config_from
 
 CHANGED = {
     "data": 'a "quoted" \\ folder\twith \N{SNOWMAN} and \U000e0001',
@@ -26,7 +28,7 @@ fanouts = st.lists(st.sampled_from([1, 25, 2**31 - 1, "all"]), min_size=1, max_s
 
 
 def parsed(*arguments):
-    return config_from(build_parser().parse_known(["train", *arguments]))
+    return config_from(parser_of("leapmpi", "train", train).parse_strictly(arguments))
 
 
 @pytest.mark.parametrize("config", [Config(), Config.from_values(CHANGED)])

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from leapmpi.errors import RunFolderError
+from leapmpi.report.columns import aligned
 from leapmpi.run import Run, load_run
 
 
@@ -75,10 +76,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 _score(each["test"]),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return aligned(lines)
 
 
 def _score(score: float | None) -> str:

@@ -1,0 +1,100 @@
+"""Command-line arguments of both programs: a table of commands, errors as one sentence with the nearest known name.
+
+A command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`; only the one that is asked for
+is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from leapmpi import __version__
+from leapmpi.errors import ConfigError, nearest
+
+
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, but not those that only say that a flag was left out."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises ConfigError where argparse would print usage and exit."""
+
+    def __init__(self, **settings) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with argparse's message."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+    def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse `argv`. Raises ConfigError, suggesting the nearest flag for one that does not exist."""
+        for word in argv:
+            if word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in self._option_string_actions:
+                raise ConfigError(f"unknown flag {word}; {self._hint(word)}")
+        arguments, rest = self.parse_known_args(argv)
+        if rest:
+            raise ConfigError(f"unexpected argument {rest[0]!r}; {self._hint(rest[0])}")
+        return arguments
+
+    def _hint(self, odd: str) -> str:
+        flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
+        close = difflib.get_close_matches(odd.split("=")[0].lstrip("-"), flags, n=1) if odd.startswith("-") else []
+        return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"
+
+
+def usage(program: str, about: str, commands: Mapping[str, str]) -> str:
+    """The text of `PROGRAM --help`; `commands` maps names to modules."""
+    lines = [f"usage: {program} COMMAND ...", "", about, "", "commands:"]
+    lines += [f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in commands.items()]
+    return "\n".join([*lines, "", f"'{program} COMMAND --help' tells more about one command."])
+
+
+def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
+    """The parser of command `name`."""
+    parser = CommandParser(prog=f"{program} {name}", description=module.HELP)
+    module.add_arguments(parser)
+    return parser
+
+
+def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
+    """Run the command that `argv` names and return its exit code. Raises LeapmpiError for the user's errors."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage(program, about, commands))
+        return 0 if argv else ConfigError.exit_code
+    if argv[0] == "--version":
+        print(f"{program} {__version__}")
+        return 0
+    if argv[0] not in commands:
+        if argv[0].startswith("-"):
+            raise ConfigError(f"unknown flag {argv[0]}; see {program} --help")
+        raise ConfigError(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
+    module = importlib.import_module(commands[argv[0]])
+    arguments = parser_of(program, argv[0], module).parse_strictly(argv[1:])
+    arguments.command_line = shlex.join([program, *argv])
+    return module.run(arguments)
+
+
+def number_between(low: float, high: float | None = None, kind: type = int) -> Callable[[str], int | float]:
+    """An argparse type: a number of `kind` from `low` to `high` (no upper bound if None)."""
+
+    def convert(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not value >= low or (high is not None and not value <= high):
+            bounds = f"from {low} on" if high is None else f"from {low} to {high}"
+            wanted = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted} {bounds}")
+        return value
+
+    return convert

@@ -1,0 +1,55 @@
+"""Config fields as command-line flags: each field of `leapmpi.config` has one, made from its declaration."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from leapmpi.config import Config, Setting, fields, parse_assignment, read_toml
+
+
+def add_dataset(parser: argparse.ArgumentParser) -> None:
+    """The dataset folder as first argument; a TOML file may name it instead."""
+    parser.add_argument("data", nargs="?", metavar="DATA", help="dataset folder made by leapmpi-prep partition")
+
+
+def add_settings(parser: argparse.ArgumentParser, without: Iterable[str] = ()) -> None:
+    """--config, --set and one flag per field, but for the keys in `without`."""
+    parser.add_argument("--config", metavar="FILE.toml", help="read settings from a TOML file")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set any key, such as train.lr=0.01"
+    )
+    add_flags(parser, [setting for key, setting in fields() if key not in {"data", *without}])
+
+
+def add_flags(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> None:
+    """One flag per setting; flags that are not given leave None."""
+    for setting in settings:
+        keywords: dict[str, Any] = {"dest": setting.key, "default": None, "metavar": "VALUE"}
+        if setting.type is bool:
+            keywords = {"dest": setting.key, "default": None, "action": argparse.BooleanOptionalAction}
+        default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
+        shown = f" (default {default})" if default not in ("", None, False) else ""
+        choices = f": {', '.join(setting.choices())}" if setting.choices() else ""
+        parser.add_argument(f"--{setting.flag}", help=f"{setting.limits['help']}{choices}{shown}", **keywords)
+
+
+def config_from(arguments: argparse.Namespace) -> Config:
+    """Defaults, then the TOML file, then --set, then flags. Raises ConfigError."""
+    config, known = Config(), dict(fields())
+    if arguments.config is not None:
+        config = config.assigned(read_toml(arguments.config), arguments.config)
+    if arguments.set:
+        config = config.assigned(dict(parse_assignment(text) for text in arguments.set), "--set")
+    for key, value in given(arguments).items():
+        config = config.assigned({key: value}, f"--{known[key].flag}")
+    if arguments.data is not None:
+        config = config.assigned({"data": arguments.data}, "dataset folder")
+    config.check()
+    return config
+
+
+def given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The values of flags made by `add_flags` that were given, by key."""
+    return {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
