@@ -7,6 +7,7 @@ gave; `check` compares with the single process, and with a count by hand of what
 import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -107,22 +108,28 @@ class Case:
 
     def config(self, base: Path) -> Config:
         """The config, in float64."""
-        values = {
-            "data": str(self.dataset.folder(base)),
-            "model.name": self.model,
-            "model.hidden": 8,
-            "model.heads": 2,
-            "sampling.fanout": self.fanout,
-            "strategy.remote": self.remote,
-            "train.batch_size": BATCHES[self.batch][0],
-            # Not Adam, whose first steps blow rounding errors up where the true gradient is zero.
-            "train.optimizer": "sgd",
-            "train.momentum": 0.9,
-            "train.lr": 0.05,
-            "train.seed": SEED,
-            "train.dtype": "float64",
-        }
-        return Config.from_values(values | STRATEGIES[self.strategy] | DROPOUT[self.dropout] | SHAPE[self.shape])
+        common = dataclasses.replace(self, strategy="pull", remote="raw")
+        return _common_config(common, base).replaced(STRATEGIES[self.strategy] | {"strategy.remote": self.remote})
+
+
+@lru_cache(maxsize=32)
+def _common_config(case: Case, base: Path) -> Config:
+    """The config but for strategy and remote mode; kept, since thousands of cases need a few."""
+    values = {
+        "data": str(case.dataset.folder(base)),
+        "model.name": case.model,
+        "model.hidden": 8,
+        "model.heads": 2,
+        "sampling.fanout": case.fanout,
+        "train.batch_size": BATCHES[case.batch][0],
+        # Not Adam, whose first steps blow rounding errors up where the true gradient is zero.
+        "train.optimizer": "sgd",
+        "train.momentum": 0.9,
+        "train.lr": 0.05,
+        "train.seed": SEED,
+        "train.dtype": "float64",
+    }
+    return Config.from_values(values | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 
 @dataclass

@@ -1,7 +1,10 @@
 """What an iteration must read and send, counted by hand from its schedule and blocks."""
 
 from collections import defaultdict
+from functools import cache
+from pathlib import Path
 
+import h5py
 import numpy as np
 
 from leapmpi.ledger import KINDS, ROWS
@@ -32,8 +35,7 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
 
 def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
     """Labels of roots at home elsewhere: their ids are sent, and labels that others lack."""
-    labels = loaded.dataset.part(0).labels
-    width = labels.itemsize * (labels.shape[1] if labels.ndim == 2 else 1)
+    width = row_bytes(loaded.dataset.part_path(0))[1]
     roots = {int(root) for cell in work.cells for root in cell.roots}
     asked, answered = _request(roots, loaded.at.wire, home)
     return {"ids": 8 * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
@@ -41,10 +43,9 @@ def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
 
 def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
     """Every distinct row of the iteration that is at home elsewhere, as it is at rest."""
-    wire, features = loaded.at.wire, loaded.dataset.part(0).features
+    wire, width = loaded.at.wire, row_bytes(loaded.dataset.part_path(0))[0]
     read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
     asked, answered = _request(read, wire, home)
-    width = features.shape[1] * features.itemsize
     return {
         "ids": 8 * asked, "features": answered * width, "control": _header(wire),
         "remote": asked, "local": len(read) - asked,
@@ -92,6 +93,14 @@ def _partial(work, loaded, home: np.ndarray) -> dict[str, int]:
 
 
 INPUT = {"raw": _raw, "projected": _projected, "partial": _partial}
+
+
+@cache
+def row_bytes(part: Path) -> tuple[int, int]:
+    """Bytes of a row of features and of a label, as they stand in the file of a part."""
+    with h5py.File(part, "r", locking=False) as file:
+        features, labels = file["features"], file["labels"]
+        return features.id.get_storage_size() // len(features), labels.id.get_storage_size() // len(labels)
 
 
 def _header(wire) -> int:
