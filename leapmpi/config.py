@@ -7,25 +7,12 @@ An unknown section or key is an error that names the nearest known one.
 from __future__ import annotations
 
 import dataclasses
-import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from leapmpi.errors import ConfigError, nearest
-
-ALL_NEIGHBOURS = -1
-"""The fan-out that takes every neighbour."""
-
-_LARGEST = 2**63
-"""Whole numbers are below it, as they are in TOML and in 64-bit arrays."""
-
-
-def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag)."""
-    return field(default=default, metadata={"help": help, **limits})
+from leapmpi.setting import Setting, parse_value, setting
 
 
 @dataclass(frozen=True)
@@ -179,29 +166,6 @@ class Config:
             )
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One field of the config: its dotted key, type, default and declared limits."""
-
-    key: str
-    type: type
-    default: Any
-    limits: Mapping[str, Any]
-
-    @property
-    def flag(self) -> str:
-        """The command-line flag, without dashes."""
-        return self.limits.get("flag", self.key.rpartition(".")[2].replace("_", "-"))
-
-    def choices(self) -> tuple[str, ...]:
-        """The accepted values of a choice, empty for free values."""
-        if package := self.limits.get("registry"):
-            from leapmpi.registry import Registry
-
-            return tuple(Registry(self.limits["help"], package).names())
-        return self.limits.get("choices", ())
-
-
 def fields() -> Iterator[tuple[str, Setting]]:
     """All settings by dotted key, in order of declaration."""
     sections = get_type_hints(Config)
@@ -214,96 +178,6 @@ def fields() -> Iterator[tuple[str, Setting]]:
         for each in dataclasses.fields(section):
             key = f"{top.name}.{each.name}"
             yield key, Setting(key, types[each.name], each.default, each.metadata)
-
-
-def parse_value(setting: Setting, value: Any, where: str) -> Any:
-    """`value`, given as text or a TOML value, as the type of `setting`. Raises ConfigError."""
-    if setting.type is bool:
-        checked = _as_bool(value, where)
-    elif setting.type in (int, float):
-        checked = _as_number(setting.type, value, where)
-    elif setting.type is str:
-        checked = _as_text(value, where)
-    else:
-        checked = parse_fanout(value, where)
-        if not checked and setting.default:
-            raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
-    if (choices := setting.choices()) and checked not in choices:
-        raise ConfigError(
-            f"{where}: unknown {setting.key.replace('.name', '')} {checked!r}; {nearest(checked, choices)}"
-        )
-    if setting.type in (int, float):
-        _check_limits(setting.limits, checked, where)
-    if setting.key == "strategy.time_steps":
-        _check_time_steps(checked, where)
-    return checked
-
-
-def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
-    """'10,10', 'all', [10, "all"] or 10 as a tuple with -1 for 'all'. Raises ConfigError."""
-    items = value.split(",") if isinstance(value, str) else value
-    items = list(items) if isinstance(items, (list, tuple)) else [items]
-    return tuple(_one_fanout(item, where) for item in items if item != "" or len(items) > 1)
-
-
-def _one_fanout(item: Any, where: str) -> int:
-    if isinstance(item, str):
-        item = item.strip()
-    if item in ("all", ALL_NEIGHBOURS) and not isinstance(item, bool):
-        return ALL_NEIGHBOURS
-    text = str(item)
-    if isinstance(item, bool) or not text.isascii() or not text.isdigit() or int(text) < 1 or int(text) >= 2**31:
-        raise ConfigError(
-            f"{where}: {text!r} is no fan-out; give whole numbers from 1 to 2**31 - 1 or 'all', such as 10,10"
-        )
-    return int(text)
-
-
-def _as_bool(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "yes", "1", "false", "no", "0"):
-        return str(value).lower() in ("true", "yes", "1")
-    raise ConfigError(f"{where}: {value!r} is neither true nor false")
-
-
-def _as_number(kind: type, value: Any, where: str) -> int | float:
-    noun = "a whole number" if kind is int else "a number"
-    try:
-        if isinstance(value, bool) or (kind is int and isinstance(value, float)):
-            raise ValueError
-        number = kind(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{where}: {value!r} is not {noun}") from None
-    except OverflowError:
-        number = math.inf
-    if isinstance(number, float) and not math.isfinite(number):
-        raise ConfigError(f"{where}: {value!r} is not a finite number")
-    return number
-
-
-def _as_text(value: Any, where: str) -> str:
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise ConfigError(f"{where}: {value!r} is not text")
-    text = str(value)
-    if "\0" in text or text != text.encode("utf-8", "replace").decode():
-        raise ConfigError(f"{where}: {text!r} holds characters that are no text; use UTF-8 without zero bytes")
-    return text
-
-
-def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
-    if "least" in limits and value < limits["least"]:
-        raise ConfigError(f"{where}: {value} is too small; the least is {limits['least']}")
-    if "above" in limits and value <= limits["above"]:
-        raise ConfigError(f"{where}: {value} is too small; it must be greater than {limits['above']}")
-    below = limits.get("below", _LARGEST if isinstance(value, int) else math.inf)
-    if value >= below:
-        raise ConfigError(f"{where}: {value} is too large; it must be less than {below}")
-
-
-def _check_time_steps(value: str, where: str) -> None:
-    if value not in ("auto", "N") and not (value.isascii() and value.isdigit() and int(value) >= 1):
-        raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, 1 or the number of ranks")
 
 
 def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
@@ -323,46 +197,3 @@ def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The values in a TOML file. Raises ConfigError when it is missing or broken."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return tomllib.loads(file.read())
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a valid TOML file: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: not a valid TOML file: its values are nested too deeply") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: the config file cannot be read ({error.strerror})") from None
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    """The key and value of `--set key=value`. Raises ConfigError."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--set {text}: write it as key=value, such as train.lr=0.01")
-    return key.strip(), value.strip()
-
-
-def to_toml(config: Config) -> str:
-    """The config as TOML that `read_toml` reads back to the same Config."""
-    values = config.to_values()
-    lines = [f"data = {_toml_value(values.pop('data'))}"]
-    for section, entries in values.items():
-        lines += ["", f"[{section}]", *(f"{name} = {_toml_value(value)}" for name, value in entries.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else str(item) for item in value) + "]"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
-    return repr(value)

@@ -6,7 +6,10 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from leapmpi.config import Config, Setting, fields, parse_assignment, read_toml
+from leapmpi.config import Config, fields
+from leapmpi.errors import ConfigError
+from leapmpi.setting import Setting
+from leapmpi.toml import read_toml
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +51,14 @@ def config_from(arguments: argparse.Namespace) -> Config:
         config = config.assigned({"data": arguments.data}, "dataset folder")
     config.check()
     return config
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """The key and value of `--set key=value`. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {text}: write it as key=value, such as train.lr=0.01")
+    return key.strip(), value.strip()
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -33,12 +33,13 @@ class Message:
 
 
 class Flow:
-    """The messages of one direction, in order. MPI matches the n-th message of a peer with its n-th receive."""
+    """The messages of one direction, in order. MPI matches the n-th message of a peer with its n-th receive.
 
-    def __init__(self, messages: Iterable[Message], window: int = WINDOW) -> None:
-        from mpi4py import MPI
+    `mpi` is mpi4py's MPI module.
+    """
 
-        self._mpi = MPI
+    def __init__(self, mpi: Any, messages: Iterable[Message], window: int = WINDOW) -> None:
+        self._mpi = mpi
         self._waiting = deque(messages)
         self._active: list[Message] = []
         self._requests: list[Any] = []

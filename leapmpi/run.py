@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leapmpi.config import Config, read_toml
+from leapmpi.config import Config
 from leapmpi.errors import RunFolderError
+from leapmpi.toml import read_toml
 
 if TYPE_CHECKING:
     import numpy as np

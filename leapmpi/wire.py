@@ -218,7 +218,7 @@ class Wire:
     def _finish(self, receives: list[Message], sends: list[Message]) -> None:
         """Bring all messages to an end."""
         try:
-            complete(Flow(receives), Flow(sends))
+            complete(Flow(self._mpi, receives), Flow(self._mpi, sends))
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise

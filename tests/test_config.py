@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from leapmpi.arguments import parser_of
 from leapmpi.commands import train
-from leapmpi.config import ALL_NEIGHBOURS, Config, fields, read_toml, to_toml
+from leapmpi.config import Config, fields
 from leapmpi.errors import ConfigError
 from leapmpi.flags import config_from
+from leapmpi.setting import ALL_NEIGHBOURS
+from leapmpi.toml import read_toml, to_toml
 
 CHANGED = {
     "data": 'a "quoted" \\ folder\twith \N{SNOWMAN} and \U000e0001',

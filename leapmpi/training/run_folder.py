@@ -11,10 +11,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from leapmpi.config import Config, to_toml
+from leapmpi.config import Config
 from leapmpi.errors import RunFolderError
 from leapmpi.files import explain, written_aside
 from leapmpi.run import SUMMARY_SCHEMA
+from leapmpi.toml import to_toml
 
 METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leapmpi import Config, load_run
-from leapmpi.config import read_toml
+from leapmpi.toml import read_toml
 from tests.launch import PROJECT, child_environment, run
 
 ACCURACY = PROJECT / "jobs/bench/accuracy"

@@ -1,0 +1,134 @@
+"""One setting of a run: how it is declared, and how a value for it is read from text or TOML and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leapmpi.errors import ConfigError, nearest
+
+ALL_NEIGHBOURS = -1
+"""The fan-out that takes every neighbour."""
+
+_LARGEST = 2**63
+"""Whole numbers are below it, as they are in TOML and in 64-bit arrays."""
+
+
+def setting(default: Any, help: str, **limits: Any) -> Any:
+    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag)."""
+    return field(default=default, metadata={"help": help, **limits})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of the config: its dotted key, type, default and declared limits."""
+
+    key: str
+    type: type
+    default: Any
+    limits: Mapping[str, Any]
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag, without dashes."""
+        return self.limits.get("flag", self.key.rpartition(".")[2].replace("_", "-"))
+
+    def choices(self) -> tuple[str, ...]:
+        """The accepted values of a choice, empty for free values."""
+        if package := self.limits.get("registry"):
+            from leapmpi.registry import Registry
+
+            return tuple(Registry(self.limits["help"], package).names())
+        return self.limits.get("choices", ())
+
+
+def parse_value(setting: Setting, value: Any, where: str) -> Any:
+    """`value`, given as text or a TOML value, as the type of `setting`. Raises ConfigError."""
+    if setting.type is bool:
+        checked = _as_bool(value, where)
+    elif setting.type in (int, float):
+        checked = _as_number(setting.type, value, where)
+    elif setting.type is str:
+        checked = _as_text(value, where)
+    else:
+        checked = parse_fanout(value, where)
+        if not checked and setting.default:
+            raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
+    if (choices := setting.choices()) and checked not in choices:
+        raise ConfigError(
+            f"{where}: unknown {setting.key.replace('.name', '')} {checked!r}; {nearest(checked, choices)}"
+        )
+    if setting.type in (int, float):
+        _check_limits(setting.limits, checked, where)
+    if setting.key == "strategy.time_steps":
+        _check_time_steps(checked, where)
+    return checked
+
+
+def parse_fanout(value: Any, where: str) -> tuple[int, ...]:
+    """'10,10', 'all', [10, "all"] or 10 as a tuple with -1 for 'all'. Raises ConfigError."""
+    items = value.split(",") if isinstance(value, str) else value
+    items = list(items) if isinstance(items, (list, tuple)) else [items]
+    return tuple(_one_fanout(item, where) for item in items if item != "" or len(items) > 1)
+
+
+def _one_fanout(item: Any, where: str) -> int:
+    if isinstance(item, str):
+        item = item.strip()
+    if item in ("all", ALL_NEIGHBOURS) and not isinstance(item, bool):
+        return ALL_NEIGHBOURS
+    text = str(item)
+    if isinstance(item, bool) or not text.isascii() or not text.isdigit() or int(text) < 1 or int(text) >= 2**31:
+        raise ConfigError(
+            f"{where}: {text!r} is no fan-out; give whole numbers from 1 to 2**31 - 1 or 'all', such as 10,10"
+        )
+    return int(text)
+
+
+def _as_bool(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "yes", "1", "false", "no", "0"):
+        return str(value).lower() in ("true", "yes", "1")
+    raise ConfigError(f"{where}: {value!r} is neither true nor false")
+
+
+def _as_number(kind: type, value: Any, where: str) -> int | float:
+    noun = "a whole number" if kind is int else "a number"
+    try:
+        if isinstance(value, bool) or (kind is int and isinstance(value, float)):
+            raise ValueError
+        number = kind(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{where}: {value!r} is not {noun}") from None
+    except OverflowError:
+        number = math.inf
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ConfigError(f"{where}: {value!r} is not a finite number")
+    return number
+
+
+def _as_text(value: Any, where: str) -> str:
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ConfigError(f"{where}: {value!r} is not text")
+    text = str(value)
+    if "\0" in text or text != text.encode("utf-8", "replace").decode():
+        raise ConfigError(f"{where}: {text!r} holds characters that are no text; use UTF-8 without zero bytes")
+    return text
+
+
+def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
+    if "least" in limits and value < limits["least"]:
+        raise ConfigError(f"{where}: {value} is too small; the least is {limits['least']}")
+    if "above" in limits and value <= limits["above"]:
+        raise ConfigError(f"{where}: {value} is too small; it must be greater than {limits['above']}")
+    below = limits.get("below", _LARGEST if isinstance(value, int) else math.inf)
+    if value >= below:
+        raise ConfigError(f"{where}: {value} is too large; it must be less than {below}")
+
+
+def _check_time_steps(value: str, where: str) -> None:
+    if value not in ("auto", "N") and not (value.isascii() and value.isdigit() and int(value) >= 1):
+        raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, 1 or the number of ranks")
