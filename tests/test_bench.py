@@ -1,0 +1,70 @@
+"""`leapmpi bench`: strategies side by side in one job, on the same batches."""
+
+import json
+import sys
+
+import pytest
+
+from leapmpi.cli import main
+from leapmpi.config import Config
+from leapmpi.errors import ConfigError
+from leapmpi.training.bench import parse_strategies
+from tests.launch import mpirun
+
+STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial"
+
+
+def test_strategies_are_configs_by_label():
+    configs = parse_strategies(f" {STRATEGIES} ", Config())
+    assert list(configs) == STRATEGIES.split(",")
+    assert configs["pull"].strategy.name == "pull"
+    assert configs["leap:time-steps=N"].strategy.time_steps == "N"
+    assert configs["leap:remote=partial"].strategy.remote == "partial"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no strategy"),
+        ("lep", "did you mean 'leap'?"),
+        ("leap:ring", "write settings as NAME:KEY=VALUE"),
+        ("leap:steps=2", "unknown key 'strategy.steps'"),
+    ],
+)
+def test_strategies_that_are_none(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_strategies(text, Config())
+    assert message in str(caught.value)
+
+
+def test_all_strategies_learn_the_same_on_two_ranks(small_data):
+    command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", STRATEGIES, "--json"]
+    settings = ["--epochs", "3", "--dtype", "float64", "--hidden", "8", "--batch-size", "32", "--fanout", "5,5"]
+    job = mpirun(2, [*command, *settings])
+    assert job.returncode == 0, job.stderr
+    rows = json.loads(job.stdout)
+    assert [row["strategy"] for row in rows] == STRATEGIES.split(",")
+    assert [row["time_steps"] for row in rows] == [1, 1, 2, 1]
+    assert [row["remote"] for row in rows] == ["raw", "raw", "raw", "partial"]
+    for row in rows:
+        assert row["loss"] == pytest.approx(rows[0]["loss"], rel=1e-9)
+        assert row["accuracy"] == rows[0]["accuracy"]
+        assert len(row["seconds"]) == 3
+    assert rows[3]["bytes"]["features"] == 0 < rows[3]["bytes"]["activations"]
+    assert rows[2]["bytes"]["parameters"] > 0 == rows[1]["bytes"]["parameters"]
+    assert rows[1]["rows"] == rows[2]["rows"]
+
+
+def test_the_table_for_people(small_data, capsys):
+    assert main(["bench", str(small_data), "--strategies", "leap,pull", "--epochs", "2", "--hidden", "8"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    lines = [line.split() for line in output.splitlines()]
+    assert [line[0] for line in lines if line and line[0] in ("leap", "pull")] == ["leap", "pull"] * 3
+
+
+def test_no_run_folder_is_made(small_data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", str(small_data), "--strategies", "leap", "--epochs", "1", "--hidden", "8"]) == 0
+    capsys.readouterr()
+    assert list(tmp_path.iterdir()) == []
