@@ -1,4 +1,4 @@
-"""Rule R2 for the full product of options on 1, 2, 3 and 4 ranks (tests/soak/product.py); takes hours.
+"""Rule R2 for the full product of options on 1, 2, 3 and 4 ranks (tests/soak/product.py): an hour or more.
 
 The number of cases and the largest relative difference of a gradient are printed: see them with pytest -s or -rP.
 """
