@@ -7,6 +7,7 @@ An unknown section or key is an error that names the nearest known one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
@@ -166,8 +167,13 @@ class Config:
             )
 
 
-def fields() -> Iterator[tuple[str, Setting]]:
+@functools.cache
+def fields() -> tuple[tuple[str, Setting], ...]:
     """All settings by dotted key, in order of declaration."""
+    return tuple(_declared())
+
+
+def _declared() -> Iterator[tuple[str, Setting]]:
     sections = get_type_hints(Config)
     for top in dataclasses.fields(Config):
         section = sections[top.name]

@@ -130,7 +130,7 @@ class Wire:
         if staged:
             outbound.copy_(state)
         message.synchronise(state)
-        inbound = self._pinned("receive", state) if staged else self._scratch("ring", state)
+        inbound = self._pinned("receive", state) if staged else self._scratch("ring", state, *state.shape)
         to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         into = message.as_bytes(inbound, "ring state")
         code = message.type_code(state)
@@ -154,13 +154,13 @@ class Wire:
         bounds = np.arange(self.size + 1, dtype=np.int64) * length // self.size
         widths = np.diff(bounds)
         mine = np.full(self.size, widths[self.rank])
-        slices = message.empty_like(flat, int(mine.sum()))
+        slices = self._scratch("slices", flat, int(mine.sum()))
         self.exchange(flat, widths, slices, mine, kind)
         slices = slices.reshape(self.size, int(widths[self.rank]))
         total = slices[0]
         for part in slices[1:]:
             total += part
-        repeated = message.empty_like(flat, self.size, total.shape[0])
+        repeated = self._scratch("sums", flat, self.size, total.shape[0])
         repeated[:] = total
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
@@ -234,11 +234,11 @@ class Wire:
         if got != size:
             raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
 
-    def _scratch(self, use: str, like: Any) -> Any:
-        """A buffer like `like`, kept between calls."""
+    def _scratch(self, use: str, like: Any, *shape: int) -> Any:
+        """A buffer of the kind and type of `like`, kept between calls of the same shape."""
         kept = self._staging.get(use)
-        if kept is None or kept.shape != like.shape or kept.dtype != like.dtype:
-            kept = self._staging[use] = message.empty_like(like, *like.shape)
+        if kept is None or tuple(kept.shape) != shape or kept.dtype != like.dtype:
+            kept = self._staging[use] = message.empty_like(like, *shape)
         return kept
 
     def _pinned(self, use: str, like: Any) -> Any:

@@ -213,7 +213,7 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
             raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
         with open(path, "rb") as handle:
             if handle.read(8) != b"\x89HDF\r\n\x1a\n":
-                raise DataError(f"{path} is not an HDF5 file; make it with leapmpi-prep")
+                raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")
         try:
             file = h5py.File(path, "r", locking=False)
         except OSError as error:
