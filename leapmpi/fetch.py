@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.dataset.shard import DeviceShard, HostShard, place_rows
+from leapmpi.id_ranges import IdRanges
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import home_of
 from leapmpi.scratch import Scratch
@@ -57,6 +58,7 @@ class RowFetcher:
         self.wire, self.shard, self.rank_offsets = wire, shard, rank_offsets
         self.device, self.dtype, self.kind = device, dtype, kind
         self.phases = phases or Phases()
+        self.ranges = IdRanges.at_home(rank_offsets)
         self._scratch = Scratch()
 
     def fetch(self, ids: np.ndarray) -> Any:
@@ -68,7 +70,7 @@ class RowFetcher:
         if self.kind == "features":
             self.wire.ledger.add_rows("local", len(request.own_ids))
             self.wire.ledger.add_rows("remote", len(request.remote_ids))
-        wanted, wanted_counts = self.wire.exchange_ids(request.remote_ids, request.remote_counts)
+        wanted, wanted_counts = self.wire.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
         if isinstance(self.shard, DeviceShard):
             return self._fetch_on_device(request, wanted, wanted_counts)
         return self._fetch_on_host(request, wanted, wanted_counts)

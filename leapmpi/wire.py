@@ -14,6 +14,7 @@ import numpy as np
 
 from leapmpi import message
 from leapmpi.flow import FRAGMENT, Flow, Message, complete
+from leapmpi.id_ranges import IdRanges
 from leapmpi.ledger import Ledger
 from leapmpi.waiting import wait_all
 
@@ -108,14 +109,17 @@ class Wire:
         message.synchronise(receive)
         self._swap(send, send_counts, receive, receive_counts, kind)
 
-    def exchange_ids(self, ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective."""
+    def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdRanges) -> tuple[np.ndarray, np.ndarray]:
+        """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective.
+
+        Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
+        """
         theirs = np.empty_like(counts)
         wait_all([self.comm.Ialltoall(message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts"))])
         self.ledger.add_bytes("control", (self.size - 1) * counts.itemsize)
-        received = np.empty(int(theirs.sum()), np.int64)
-        self.exchange(ids, counts, received, theirs, "ids")
-        return received, theirs
+        received = ranges.empty(int(theirs.sum()))
+        self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
+        return ranges.decode(received, self.rank), theirs
 
     def ring_hop(self, state: Any, kinds: Sequence[tuple[str, int]]) -> None:
         """Pass flat `state` to rank - 1 and replace it by the one of rank + 1. Collective.

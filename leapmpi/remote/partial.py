@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from leapmpi.compiled import compiled
+from leapmpi.id_ranges import IdRanges
 from leapmpi.nn.tensors import Edges, Piece
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
@@ -94,6 +95,8 @@ class Partial(ExchangedMode):
     def __init__(self, at: Any) -> None:
         super().__init__(at)
         self.first, self.end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
+        # A rank is asked about destinations that are at home anywhere.
+        self.ranges = IdRanges.anywhere(at.rank_offsets)
         self._place = np.full(self.end - self.first, -1, np.int32)
 
     @staticmethod
@@ -107,13 +110,13 @@ class Partial(ExchangedMode):
         """Pairs of destination and owner: an id, a sum and its gradient."""
         layer = self.at.model.layers[0]
         pairs = sum(int(self._depends(cell.blocks[-1])[0].sum()) for cell in work.cells)
-        return pairs * (8 + 2 * layer.out_dim * layer.bias.element_size())
+        return pairs * (self.ranges.id_bytes + 2 * layer.out_dim * layer.bias.element_size())
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
         at, block = self.at, cell.blocks[-1]
         counts, destinations = self._depends(block)
-        foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts)
+        foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts, self.ranges)
         with at.phases("sample"):
             source = self._piece(work, block, foreign)
         at.wire.ledger.add_rows("local", len(source[1]))

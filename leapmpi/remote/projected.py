@@ -32,13 +32,13 @@ class Projected(ExchangedMode):
         at, layer = self.at, self.at.model.layers[0]
         homes = (home_of(cell.blocks[-1].src, at.rank_offsets) for cell in work.cells)
         remote = sum(int((home != at.wire.rank).sum()) for home in homes)
-        return remote * (8 + 2 * layer.projected_width * layer.bias.element_size())
+        return remote * (at.features.ranges.id_bytes + 2 * layer.projected_width * layer.bias.element_size())
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Ask the owners of remote sources for their projected rows. Collective."""
         at, ids = self.at, cell.blocks[-1].src
         request = Request(ids, at.rank_offsets, at.wire.rank)
-        wanted, wanted_counts = at.wire.exchange_ids(request.remote_ids, request.remote_counts)
+        wanted, wanted_counts = at.wire.exchange_ids(request.remote_ids, request.remote_counts, at.features.ranges)
         at.wire.ledger.add_rows("local", len(request.own_ids))
         at.wire.ledger.add_rows("remote", len(request.remote_ids))
         return Asked(

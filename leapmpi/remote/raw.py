@@ -25,7 +25,7 @@ class Raw(RemoteMode):
         """Distinct remote rows of the iteration, each once as id and as features."""
         at = self.at
         remote = int((home_of(union(work.cells), at.rank_offsets) != at.wire.rank).sum())
-        return remote * (8 + at.features.shard.row_bytes)
+        return remote * (at.features.ranges.id_bytes + at.features.shard.row_bytes)
 
     def ask(self, work: Iteration) -> None:
         """Fetch the rows. Collective."""

@@ -53,7 +53,7 @@ def test_every_row_comes_from_its_home(world, kind, at_rest, wanted):
         first, end = offsets_of(world.size)[world.rank : world.rank + 2]
         own = int(((first <= ids) & (ids < end)).sum())
         assert read == {"local": own, "remote": len(ids) - own, "cached": 0}
-        assert sent["ids"] == 8 * (len(ids) - own)
+        assert sent["ids"] == 4 * (len(ids) - own)
         # Rows travel as they are at rest: what all ranks sent is what all ranks lacked.
         lacked, gone = world.comm.allreduce(len(ids) - own), world.comm.allreduce(sent["features"])
         assert gone == lacked * WIDTH * np.dtype(at_rest).itemsize

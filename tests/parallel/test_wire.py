@@ -7,6 +7,7 @@ from mpi4py import MPI
 
 from leapmpi import message
 from leapmpi.flow import WINDOW
+from leapmpi.id_ranges import IdRanges
 from leapmpi.wire import Wire, WireError
 from tests.parallel.fake_device import FakeDevice, SpyComm, launch
 
@@ -137,16 +138,24 @@ def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(wire):
     np.testing.assert_array_equal(received, np.concatenate(wanted))
 
 
-def test_exchange_ids_tells_who_asks_for_what(wire):
-    counts = np.array([rows_for(wire.rank, to, wire.size, "uneven") for to in range(wire.size)], np.int64)
-    ids = np.concatenate([content(wire.rank, to, counts[to], 1, np.int64)[:, 0] for to in range(wire.size)])
-    received, theirs = wire.exchange_ids(ids, counts)
-    wanted = [rows_for(origin, wire.rank, wire.size, "uneven") for origin in range(wire.size)]
-    assert theirs.tolist() == wanted
-    parts = [content(origin, wire.rank, wanted[origin], 1, np.int64)[:, 0] for origin in range(wire.size)]
-    np.testing.assert_array_equal(received, np.concatenate(parts))
+@pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
+def test_exchange_ids_tells_who_asks_for_what(wire, span):
+    bounds = np.arange(wire.size + 1, dtype=np.int64) * span
+    width = 4 if span <= 1 << 32 else 8
+
+    def asked(origin, to):
+        """Ids at home with `to`, the last of them among them."""
+        count = rows_for(origin, to, wire.size, "uneven")
+        return np.maximum(bounds[to + 1] - 1 - content(origin, to, count, 1, np.int64)[:, 0] % span, bounds[to])
+
+    parts = [asked(wire.rank, to) for to in range(wire.size)]
+    counts = np.array([len(part) for part in parts], np.int64)
+    received, theirs = wire.exchange_ids(np.concatenate(parts), counts, IdRanges.at_home(bounds))
+    wanted = [asked(origin, wire.rank) for origin in range(wire.size)]
+    assert theirs.tolist() == [len(part) for part in wanted]
+    np.testing.assert_array_equal(received, np.concatenate(wanted))
     sent = int(counts.sum() - counts[wire.rank])
-    assert counted(wire) == expected_bytes(wire, ids=8 * sent, control=8 * (wire.size - 1))
+    assert counted(wire) == expected_bytes(wire, ids=width * sent, control=8 * (wire.size - 1))
 
 
 @pytest.mark.parametrize("length", [0, 1, 1022, 1023, 1024, 1025, 10**6])

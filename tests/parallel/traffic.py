@@ -9,6 +9,9 @@ import numpy as np
 
 from leapmpi.ledger import KINDS, ROWS
 
+ID = 4
+"""Bytes of an id: an offset in a range shorter than 2**32."""
+
 
 def expected_traffic(work, loaded, strategy) -> dict[str, int]:
     """Bytes by kind that this rank sends and rows by place that it reads in one iteration. Collective."""
@@ -38,7 +41,7 @@ def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
     width = row_bytes(loaded.dataset.part_path(0))[1]
     roots = {int(root) for cell in work.cells for root in cell.roots}
     asked, answered = _request(roots, loaded.at.wire, home)
-    return {"ids": 8 * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
+    return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
 
 
 def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
@@ -47,7 +50,7 @@ def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
     read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
     asked, answered = _request(read, wire, home)
     return {
-        "ids": 8 * asked, "features": answered * width, "control": _header(wire),
+        "ids": ID * asked, "features": answered * width, "control": _header(wire),
         "remote": asked, "local": len(read) - asked,
     }  # fmt: skip
 
@@ -60,7 +63,7 @@ def _projected(work, loaded, home: np.ndarray) -> dict[str, int]:
     for cell in work.cells:
         read = {int(vertex) for vertex in cell.blocks[-1].src}
         asked, answered = _request(read, wire, home)
-        counts["ids"] += 8 * asked
+        counts["ids"] += ID * asked
         counts["activations"] += (answered + asked) * width
         counts["control"] += _header(wire)
         counts["remote"] += asked
@@ -82,7 +85,7 @@ def _partial(work, loaded, home: np.ndarray) -> dict[str, int]:
         }
         asked = [owner for owner, _ in needs if owner != wire.rank]
         answered = sum(owners.count(wire.rank) for owners in wire.comm.allgather(asked))
-        counts["ids"] += 8 * len(asked)
+        counts["ids"] += ID * len(asked)
         counts["activations"] += (answered + len(asked)) * width
         counts["control"] += _header(wire)
         counts["remote"] += len(asked)
