@@ -10,6 +10,8 @@ from pathlib import Path
 
 from leapmpi.errors import LeapmpiError, ResourceError, one_line
 from leapmpi.phases import Phases
+from leapmpi.run import Run
+from leapmpi.training.run_folder import record_failure
 from leapmpi.world import World, abort
 
 DEFECT_CODE = 70
@@ -27,27 +29,43 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
     """Run the body on all ranks; a failure of one ends all of them.
 
     An error that all ranks agreed on (`world.together`) is passed on for an orderly end. Any other one is reported
-    here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. A traceback goes to
-    failure-rank-R.txt in the run folder (`folder`, empty while there is none).
+    here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. summary.json in the run
+    folder (`folder`, empty while there is none) then says that the run failed and why, and a traceback goes to
+    failure-rank-R.txt beside it.
     """
     try:
         yield
     except LeapmpiError as error:
         if error.agreed or world.size == 1:
+            if world.rank == 0:
+                _record(str(error), world, phases, folder)
             raise
-        _report(f"{error} ({world.name}, {phases.where()})")
+        _tell(f"{error} ({world.name}, {phases.where()})", world, phases, folder)
         abort(world, error.exit_code)
     except KeyboardInterrupt:
         if world.size == 1:
+            _record("interrupted", world, phases, folder)
             raise
-        _report(f"interrupted ({world.name}, {phases.where()})")
+        _tell(f"interrupted ({world.name}, {phases.where()})", world, phases, folder)
         abort(world, INTERRUPTED_CODE)
     except Exception as error:
         found = _explain(error, world, phases, folder)
         if world.size == 1:
+            _record(str(found), world, phases, folder)
             raise found from error
-        _report(str(found))
+        _tell(str(found), world, phases, folder)
         abort(world, found.exit_code)
+
+
+def _tell(why: str, world: World, phases: Phases, folder: list[Path]) -> None:
+    """Report a failure, in the run folder too, unless another rank has done so: one line for one failure."""
+    if _record(why, world, phases, folder) or not folder or Run(folder[0]).failure is None:
+        _report(why)
+
+
+def _record(why: str, world: World, phases: Phases, folder: list[Path]) -> bool:
+    place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
+    return bool(folder) and record_failure(folder[0], why, rank=world.rank, host=world.host, **place)
 
 
 def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:

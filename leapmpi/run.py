@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 SUMMARY_SCHEMA = 1
 """Version of what summary.json holds."""
 
+SUMMARY = "summary.json"
+FINISHED, FAILED = "finished", "failed"
+"""What summary.json calls `status`."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -34,7 +38,28 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """summary.json. Raises RunFolderError when the run is not finished or the file is damaged."""
-        path = self.path / "summary.json"
+        found = self._read_summary()
+        if found.get("status") == FAILED:
+            raise RunFolderError(f"{self.path} holds no finished run: it failed: {found.get('why')}")
+        return found
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """What summary.json says of a run that failed: `why`, and `rank`, `host`, `phase`, `epoch` and `iteration`
+        where known; None for any other run."""
+        try:
+            found = self._read_summary()
+        except RunFolderError:
+            return None
+        return found if found.get("status") == FAILED else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end. A summary that cannot be read counts as one: it is never overwritten."""
+        return (self.path / SUMMARY).exists() and self.failure is None
+
+    def _read_summary(self) -> dict[str, Any]:
+        path = self.path / SUMMARY
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:

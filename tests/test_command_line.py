@@ -12,6 +12,7 @@ import pytest
 
 from leapmpi.cli import main
 from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.run import load_run
 from tests.crafted import change_array, change_attributes, damage
 from tests.dataset.graphs import random_graph
 from tests.launch import child_environment
@@ -274,7 +275,7 @@ def test_a_loss_that_diverges(small_data, tmp_path, capsys):
     assert main(["train", str(small_data), *arguments]) == 1
     errors = capsys.readouterr().err
     assert re.fullmatch(r"leapmpi: error: the loss became infinite or undefined in epoch \d+, .*\n", errors)
-    assert not (tmp_path / "run" / "summary.json").exists()
+    assert load_run(tmp_path / "run").failure["why"] in errors
 
 
 def test_without_a_command_help_is_shown(capsys):

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset.writing import write_dataset
+from leapmpi.errors import one_line
+from leapmpi.run import load_run
 from tests.launch import mpirun
 from tests.parallel.datasets import assign, make_graph
 
@@ -45,6 +47,14 @@ def error_line(job):
     return lines[0]
 
 
+def check_recorded(run, line, rank):
+    """The run folder says what the screen said: that the run failed, why, and where."""
+    failure = load_run(run).failure
+    assert one_line(failure["why"]) in line
+    assert (failure["rank"], failure["host"], failure["phase"]) == (rank, socket.gethostname(), "compute")
+    assert (failure["epoch"], failure["iteration"]) == (1, 2)
+
+
 @pytest.mark.parametrize(("size", "rank"), [(2, 0), (4, 3)])
 def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, data, tmp_path):
     job, run, seconds = failing_job("raise", str(rank), size, data, tmp_path)
@@ -58,16 +68,24 @@ def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, da
     assert str(trace) in line
     assert "failing_job.py" in trace.read_text()
     assert "Traceback" not in job.stderr
-    assert not (run / "summary.json").exists()
+    check_recorded(run, line, rank)
 
 
 def test_one_rank_alone_fails_with_a_message_too(data, tmp_path):
-    job, _, _ = failing_job("raise", "0", 1, data, tmp_path)
+    job, run, _ = failing_job("raise", "0", 1, data, tmp_path)
     assert job.returncode not in (0, 1)
     line = error_line(job)
+    check_recorded(run, line, 0)
     assert "phase compute" in line
     assert "RuntimeError" in line
     assert "Traceback" not in job.stderr
+
+
+def test_when_all_ranks_fail_one_of_them_tells(data, tmp_path):
+    job, run, seconds = failing_job("raise", "0,1,2", 3, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    assert seconds < SOON
+    check_recorded(run, error_line(job), load_run(run).failure["rank"])
 
 
 def test_a_users_error_on_one_rank_keeps_its_code_and_sentence(data, tmp_path):

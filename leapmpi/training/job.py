@@ -18,7 +18,7 @@ from leapmpi.training.loading import Loaded
 from leapmpi.training.loop import Trainer, size_text
 from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
-from leapmpi.training.run_folder import RunFolder, check, claim
+from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.session import Session, check_settings, in_session
 from leapmpi.world import World, together
 
@@ -93,6 +93,7 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
 
 
 def _open_records(config: Config, folder: RunFolder) -> None:
+    forget_failure(folder.path)
     folder.start(config)
     try:
         handler = logging.FileHandler(folder.log, encoding="utf-8")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,12 @@ from typing import Any
 from leapmpi.config import Config
 from leapmpi.errors import RunFolderError
 from leapmpi.files import explain, written_aside
-from leapmpi.run import SUMMARY_SCHEMA
+from leapmpi.run import FAILED, FINISHED, SUMMARY, SUMMARY_SCHEMA, Run
 from leapmpi.toml import to_toml
 
 METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
-_OURS = ("config.toml", "metrics.jsonl", "summary.json", "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt")
+_OURS = ("config.toml", "metrics.jsonl", SUMMARY, "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt")
 
 
 class RunFolder:
@@ -57,8 +59,37 @@ class RunFolder:
         """Write summary.json, which marks the run as finished."""
         self.record("end")
         self._metrics.close()
-        with written_aside(self.path / "summary.json", overwrite=True) as aside:
-            aside.write_text(json.dumps({"schema": SUMMARY_SCHEMA, **summary}, indent=1) + "\n", encoding="utf-8")
+        with written_aside(self.path / SUMMARY, overwrite=True) as aside:
+            aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
+
+
+def record_failure(path: Path, why: str, **where: Any) -> bool:
+    """Write to summary.json of the run folder `path` that the run failed, and `why`; any rank may.
+
+    `where` holds rank, host, phase, epoch and iteration as far as known. The first word stands: returns False, and
+    changes nothing, when there is a summary already or nothing can be written.
+    """
+    aside = path / f".{SUMMARY}.partial-{socket.gethostname()}-{os.getpid()}"
+    try:
+        aside.write_text(_summary_text(FAILED, {"why": why, **where}), encoding="utf-8")
+        # Unlike a rename, a link fails where another rank was first.
+        os.link(aside, path / SUMMARY)
+    except OSError:
+        return False
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+    return True
+
+
+def forget_failure(path: Path) -> None:
+    """Remove the summary of a start that failed, if there is one, so that the next start can write its own."""
+    if Run(path).failure is not None:
+        (path / SUMMARY).unlink(missing_ok=True)
+
+
+def _summary_text(status: str, values: dict[str, Any]) -> str:
+    return json.dumps({"schema": SUMMARY_SCHEMA, "status": status, **values}, indent=1) + "\n"
 
 
 def check(folder: str, overwrite: bool) -> None:
@@ -105,7 +136,7 @@ def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
 
 
 def _check_reusable(path: Path, overwrite: bool) -> None:
-    if (path / "summary.json").exists():
+    if Run(path).finished:
         raise RunFolderError(f"{path} holds a finished run, which is never overwritten; choose another --run folder")
     if not (path / "config.toml").exists():
         raise RunFolderError(f"{path} is not empty and holds no run; choose another --run folder")

@@ -9,7 +9,7 @@ import pytest
 from leapmpi.config import Config
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.run import Run, load_run
-from leapmpi.training.run_folder import check, claim
+from leapmpi.training.run_folder import check, claim, forget_failure, record_failure
 
 TODAY = date(2031, 2, 3)
 
@@ -69,7 +69,7 @@ def test_a_finished_run_is_never_overwritten(overwrite):
     for function in (check, claim):
         with pytest.raises(RunFolderError, match="finished run"):
             function("runs/a", overwrite)
-    assert load_run("runs/a").summary == {"schema": 1}
+    assert load_run("runs/a").summary == {"schema": 1, "status": "finished"}
 
 
 def test_an_unfinished_run_is_overwritten_only_when_asked():
@@ -83,6 +83,35 @@ def test_an_unfinished_run_is_overwritten_only_when_asked():
     assert (folder.path / "config.toml").exists()
     claim("runs/a", True)
     assert os.listdir(folder.path) == ["notes.txt"]
+
+
+def test_a_failed_run_says_why_and_may_be_run_again():
+    folder = unfinished()
+    assert record_failure(folder.path, "rank 1/2 on n7 was killed", rank=1, phase="gather", epoch=0)
+    assert not record_failure(folder.path, "rank 0/2 on n7 was killed", rank=0), "the first word stands"
+    run = load_run(folder.path)
+    assert run.failure["why"] == "rank 1/2 on n7 was killed"
+    assert (run.failure["rank"], run.failure["phase"], run.failure["epoch"]) == (1, "gather", 0)
+    assert not run.finished
+    with pytest.raises(RunFolderError, match="no finished run: it failed: rank 1/2 on n7 was killed"):
+        _ = load_run(folder.path).summary
+    assert sorted(os.listdir(folder.path)) == ["config.toml", "metrics.jsonl", "summary.json"]
+    check("runs/a", True)
+    forget_failure(folder.path)
+    assert load_run(folder.path).failure is None
+    assert not (folder.path / "summary.json").exists()
+
+
+def test_a_failure_never_replaces_the_summary_of_a_finished_run():
+    folder = unfinished()
+    folder.finish({"seconds": 1.5})
+    assert not record_failure(folder.path, "late")
+    forget_failure(folder.path)
+    assert load_run(folder.path).summary["seconds"] == 1.5
+
+
+def test_a_run_folder_that_went_away_is_no_second_failure(here):
+    assert not record_failure(here / "gone", "why")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
