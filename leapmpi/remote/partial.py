@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from leapmpi.compiled import compiled
 from leapmpi.id_ranges import IdRanges
-from leapmpi.nn.tensors import Edges, Piece
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
+from leapmpi.remote._piece import Pieces
 
 if TYPE_CHECKING:
-    from leapmpi.nn.tensors import BlockTensors
+    from leapmpi.nn.tensors import BlockTensors, Piece
     from leapmpi.sampling.block import Block
     from leapmpi.strategies._iteration import Cell, Iteration
 
@@ -52,52 +51,15 @@ def _owners(indptr, indices, home, rank, ranks):
     return counts, destinations
 
 
-@compiled
-def _keep_home(indptr, neighbours, first, end, place, kept, rows):
-    """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
-
-    `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
-    """
-    n = len(indptr) - 1
-    kept_indptr = np.zeros(n + 1, np.int64)
-    edges = known = 0
-    for i in range(n):
-        for e in range(indptr[i], indptr[i + 1]):
-            vertex = neighbours[e]
-            if first <= vertex < end:
-                if place[vertex - first] < 0:
-                    place[vertex - first] = known
-                    rows[known] = vertex
-                    known += 1
-                kept[edges] = place[vertex - first]
-                edges += 1
-        kept_indptr[i + 1] = edges
-    return kept_indptr, edges, known
-
-
-@compiled
-def _number_own(vertices, first, place, known, rows, numbers):
-    """Number `vertices` at home as `_keep_home` does, after its `known` rows; clears `place`. The new count."""
-    for i in range(len(vertices)):
-        if place[vertices[i] - first] < 0:
-            place[vertices[i] - first] = known
-            rows[known] = vertices[i]
-            known += 1
-        numbers[i] = place[vertices[i] - first]
-    for k in range(known):
-        place[rows[k] - first] = -1
-    return known
-
-
 class Partial(ExchangedMode):
     """The matrix of the first layer holds one row per destination, to which every rank adds its share."""
 
     def __init__(self, at: Any) -> None:
         super().__init__(at)
-        self.first, self.end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
+        first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
         # A rank is asked about destinations that are at home anywhere.
         self.ranges = IdRanges.anywhere(at.rank_offsets)
-        self._place = np.full(self.end - self.first, -1, np.int32)
+        self._pieces = Pieces(at.sampler.topology, first, end, at.device)
 
     @staticmethod
     def refusal(model: Any) -> str | None:
@@ -146,32 +108,11 @@ class Partial(ExchangedMode):
 
     def _piece(self, work: Iteration, block: Block, foreign: np.ndarray) -> tuple[Piece, np.ndarray]:
         """What own rows contribute to the block's destinations and to `foreign` ones; int64 ids of those rows."""
-        topology = self.at.sampler.topology
         drawn_indptr, drawn = self.at.sampler.neighbours(work.key, block.hop, foreign)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn))
         destinations = np.concatenate((block.dst, foreign))
-        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
-        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
-        own_rows = np.empty(len(at_home), np.int64)
-        bounds = self.first, self.end
-        kept_indptr, edges, known = _keep_home(indptr, neighbours, *bounds, self._place, kept, rows)
-        known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
-        rows = rows[:known].copy()
-        piece = Piece(
-            edges=self._edges(kept_indptr, kept[:edges].copy(), known),
-            sampled=self._index(np.diff(indptr)),
-            dst_degree=self._index(topology.degree(destinations)),
-            src_original=self._index(topology.original_id[rows]),
-            src_degree=self._index(topology.degree(rows)),
-            at_home=(self._index(at_home), self._index(own_rows)),
-        )
-        return piece, rows
-
-    def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
-        numbers = torch.from_numpy(indices)
-        on_host = self.at.device.type == "cpu"
-        return Edges(self._index(indptr), numbers if on_host else numbers.long().to(self.at.device), rows)
+        return self._pieces.cut(indptr, neighbours, destinations)
 
 
 MODE = Partial

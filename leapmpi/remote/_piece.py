@@ -1,0 +1,91 @@
+"""The Piece of the first layer that some rows can contribute: edges cut to those that start at one of them.
+
+Which neighbours a destination sampled comes from a block, or is drawn anew; the rows may be a rank's own, or all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.compiled import compiled
+from leapmpi.nn.tensors import Edges, Piece
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.topology import Topology
+
+
+@compiled
+def _keep_home(indptr, neighbours, first, end, place, kept, rows):
+    """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
+
+    `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
+    """
+    n = len(indptr) - 1
+    kept_indptr = np.zeros(n + 1, np.int64)
+    edges = known = 0
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            vertex = neighbours[e]
+            if first <= vertex < end:
+                if place[vertex - first] < 0:
+                    place[vertex - first] = known
+                    rows[known] = vertex
+                    known += 1
+                kept[edges] = place[vertex - first]
+                edges += 1
+        kept_indptr[i + 1] = edges
+    return kept_indptr, edges, known
+
+
+@compiled
+def _number_own(vertices, first, place, known, rows, numbers):
+    """Number `vertices` at home as `_keep_home` does, after its `known` rows; clears `place`. The new count."""
+    for i in range(len(vertices)):
+        if place[vertices[i] - first] < 0:
+            place[vertices[i] - first] = known
+            rows[known] = vertices[i]
+            known += 1
+        numbers[i] = place[vertices[i] - first]
+    for k in range(known):
+        place[rows[k] - first] = -1
+    return known
+
+
+class Pieces:
+    """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
+
+    def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
+        self.topology, self.first, self.end, self.device = topology, first, end, device
+        self._place = np.full(end - first, -1, np.int32)
+
+    def cut(self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray) -> tuple[Piece, np.ndarray]:
+        """What the rows contribute to `destinations`, and the int64 ids of those that contribute.
+
+        indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
+        """
+        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
+        own_rows = np.empty(len(at_home), np.int64)
+        kept_indptr, edges, known = _keep_home(indptr, neighbours, self.first, self.end, self._place, kept, rows)
+        known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
+        rows = rows[:known].copy()
+        piece = Piece(
+            edges=self._edges(kept_indptr, kept[:edges].copy(), known),
+            sampled=self._index(np.diff(indptr)),
+            dst_degree=self._index(self.topology.degree(destinations)),
+            src_original=self._index(self.topology.original_id[rows]),
+            src_degree=self._index(self.topology.degree(rows)),
+            at_home=(self._index(at_home), self._index(own_rows)),
+        )
+        return piece, rows
+
+    def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
+        numbers = torch.from_numpy(indices)
+        on_host = self.device.type == "cpu"
+        return Edges(self._index(indptr), numbers if on_host else numbers.long().to(self.device), rows)
+
+    def _index(self, positions: np.ndarray) -> Any:
+        return torch.from_numpy(positions).to(self.device)
