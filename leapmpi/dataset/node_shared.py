@@ -16,6 +16,7 @@ import numpy as np
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.errors import ResourceError
+from leapmpi.gathering import gather_values
 from leapmpi.world import World, together
 
 _ALIGNMENT = 64
@@ -68,10 +69,10 @@ def _map_shared(world: World, size: int) -> mmap.mmap | None:
     """Memory that all ranks of the node see, or None on all of them where one cannot. Collective."""
     node = world.node_comm
     handle, memory = _create_shared(size) if node.rank == 0 else (-1, None)
-    place = node.bcast((os.getpid(), handle, os.fstat(handle).st_ino) if memory else None)
+    place = gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
     if node.rank != 0 and place:
         memory = _open_shared(*place, size)
-    everywhere = all(node.allgather(memory is not None))
+    everywhere = all(gather_values(node, memory is not None))
     if node.rank == 0 and memory:
         os.close(handle)
     return memory if everywhere else None

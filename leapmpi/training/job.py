@@ -11,6 +11,7 @@ from leapmpi import __version__
 from leapmpi.config import Config
 from leapmpi.errors import DataError
 from leapmpi.files import explain
+from leapmpi.gathering import gather_values
 from leapmpi.run import Run
 from leapmpi.training import banner
 from leapmpi.training.evaluation import Evaluator
@@ -56,8 +57,8 @@ def _train(config: Config, session: Session) -> Run:
     trainer = together(world, lambda: Trainer(config, world, loaded))
     trainer.prepare()
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
-    path = world.comm.bcast(claimed.path if claimed else None)
-    folder = claimed or RunFolder(path)
+    path = gather_values(world.comm, str(claimed.path) if claimed else None)[0]
+    folder = claimed or RunFolder(Path(path))
     session.folder.append(folder.path)
     together(world, lambda: _open_records(config, folder) if world.rank == 0 else None)
     trainer.folder = folder

@@ -103,6 +103,14 @@ def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
     given = np.arange(1200, dtype=np.int64) * 3
     np.testing.assert_array_equal(wire.broadcast(given if wire.rank == 0 else None, "schedule"), given)
 
+    rows = wire.gather_rows(given[:40] + wire.rank)
+    np.testing.assert_array_equal(rows, given[:40] + np.arange(wire.size)[:, None])
+    assert wire.gather_objects("n" * 300 + str(wire.rank)) == ["n" * 300 + str(rank) for rank in range(wire.size)]
+
+    total = np.arange(37, dtype=np.float64)
+    wire.reduce(total)
+    np.testing.assert_array_equal(total, np.arange(37) * wire.size)
+
     state = np.full(40, wire.rank, np.float64)
     wire.ring_hop(state, (("parameters", state.nbytes),))
     np.testing.assert_array_equal(state, (wire.rank + 1) % wire.size)

@@ -1,0 +1,47 @@
+"""Small values and rows of all ranks on every rank, waited for asleep, in messages of bounded size.
+
+Values travel as JSON: what arrives is data, and nothing of it is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from leapmpi import message
+from leapmpi.waiting import wait_all
+
+
+def gather_values(comm: Any, value: Any) -> list[Any]:
+    """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
+    return [json.loads(text) for text in gather_texts(comm, to_text(value))]
+
+
+def gather_texts(comm: Any, text: bytes) -> list[bytes]:
+    """The bytes of every rank of `comm`, by rank. Collective."""
+    lengths = np.empty((comm.size, 1), np.int64)
+    gather_rows(comm, np.array([len(text)]), lengths)
+    padded = np.zeros(int(lengths.max()), np.uint8)
+    padded[: len(text)] = np.frombuffer(text, np.uint8)
+    rows = np.empty((comm.size, len(padded)), np.uint8)
+    gather_rows(comm, padded, rows)
+    return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
+
+
+def to_text(value: Any) -> bytes:
+    """`value` as JSON; numpy's numbers count as numbers."""
+    return json.dumps(value, default=lambda number: number.item()).encode()
+
+
+def gather_rows(comm: Any, row: np.ndarray, into: np.ndarray) -> None:
+    """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
+
+    No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31.
+    """
+    mine, rows = message.as_bytes(row, "row"), message.as_bytes(into, "rows").reshape(comm.size, -1)
+    for part in message.pieces(len(mine), max(1, message.PIECE // comm.size)):
+        arrived = np.empty((comm.size, part.stop - part.start), np.uint8)
+        wait_all([comm.Iallgather(mine[part], arrived)])
+        rows[:, part] = arrived
