@@ -44,13 +44,14 @@ class StrategyConfig:
     """Where each root of a batch is trained, and what travels."""
 
     name: str = setting("leap", "strategy", flag="strategy", registry="leapmpi.strategies")
-    time_steps: str = setting("auto", "steps an iteration is cut into: auto, 1, or the number of ranks (N)")
+    time_steps: str = setting("auto", "steps an iteration is cut into: auto, or 1 to the number of ranks (N)")
+    merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     remote: str = setting(
         "raw",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums",
         choices=("raw", "projected", "partial", "auto"),
     )
-    migrate: str = setting("ring", "at N time steps: models travel (ring) or stay (none)", choices=("ring", "none"))
+    migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 
 @dataclass(frozen=True)

@@ -130,5 +130,6 @@ def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
 
 
 def _check_time_steps(value: str, where: str) -> None:
-    if value not in ("auto", "N") and not (value.isascii() and value.isdigit() and int(value) >= 1):
-        raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, 1 or the number of ranks")
+    number = value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 1
+    if value not in ("auto", "N") and not number:
+        raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, N (the number of ranks) or fewer")

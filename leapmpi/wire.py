@@ -120,13 +120,13 @@ class Wire:
         self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
         return ranges.decode(received, self.rank), theirs
 
-    def ring_hop(self, state: Any, kinds: Sequence[tuple[str, int]]) -> None:
-        """Pass flat `state` to rank - 1 and replace it by the one of rank + 1. Collective.
+    def ring_hop(self, state: Any, kinds: Sequence[tuple[str, int]], distance: int = 1) -> None:
+        """Pass flat `state` to rank - `distance` and replace it by the one of rank + `distance`. Collective.
 
         `kinds` lists (kind, bytes) that make up the state for the ledger. Never blocks on buffer sizes: the receive
         is posted before the send.
         """
-        if self.size == 1:
+        if distance % self.size == 0:
             return
         staged = message.on_device(state) and not self.direct
         outbound = self._pinned("send", state) if staged else state
@@ -134,7 +134,7 @@ class Wire:
             outbound.copy_(state)
         message.synchronise(state)
         inbound = self._pinned("receive", state) if staged else self._scratch("ring", state, *state.shape)
-        to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        to, origin = (self.rank - distance) % self.size, (self.rank + distance) % self.size
         into = message.as_bytes(inbound, "ring state")
         code = message.type_code(state)
         outgoing = message.as_bytes(outbound, "ring state")

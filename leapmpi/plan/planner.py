@@ -1,17 +1,31 @@
 """From a batch of roots to a Schedule: who trains which root, when, and as which model.
 
 `plan_pull` deals roots to ranks at random: ordinary data parallelism. `plan_leap` sends each root to its home
-(LeapGNN, arXiv 2409.00657): with as many time steps as ranks, models visit the ranks in a ring; with one,
-each rank trains all its home roots at once.
+(LeapGNN, arXiv 2409.00657): with as many time steps as ranks, models visit the ranks in a ring; with fewer, steps are
+merged; with one, each rank trains all its home roots at once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.merging import paper
+from leapmpi.plan.merging._cells import Cells
 from leapmpi.plan.schedule import Schedule
+from leapmpi.registry import Registry
+from leapmpi.sampling.keys import PLAN, DrawKey
+
+Rule = Callable[[Cells, int, DrawKey], tuple[np.ndarray, np.ndarray]]
+"""How time steps are merged: see leapmpi/plan/merging."""
+
+
+def merge_rule(name: str) -> Rule:
+    """The merging rule called `name`. Raises ConfigError for an unknown one."""
+    return Registry("merge rule", "leapmpi.plan.merging").load(name).merge
 
 
 def plan_pull(batch: np.ndarray, ranks: int, *, epoch: int = 0, iteration: int = 0) -> Schedule:
@@ -19,29 +33,42 @@ def plan_pull(batch: np.ndarray, ranks: int, *, epoch: int = 0, iteration: int =
 
     Slices differ in length by one at most. Rank r trains model r.
     """
-    return _schedule(batch, _slice_of(len(batch), ranks), ranks, 1, epoch, iteration)
+    return _schedule(batch, _slice_of(len(batch), ranks), ranks, np.zeros(1, np.int64), epoch, iteration)
 
 
 def plan_leap(
-    batch: np.ndarray, rank_offsets: np.ndarray, time_steps: int, *, epoch: int = 0, iteration: int = 0
+    batch: np.ndarray,
+    rank_offsets: np.ndarray,
+    time_steps: int,
+    *,
+    merge: Rule = paper.merge,
+    cost: np.ndarray | None = None,
+    seed: int = 0,
+    epoch: int = 0,
+    iteration: int = 0,
 ) -> Schedule:
     """Each root of `batch` (int64[B]) to its home rank, by `rank_offsets` int64[ranks + 1].
 
-    time_steps = 1: all home roots at once. time_steps = ranks: the batch is cut into one slice per model, and rank s
-    trains its home roots of slice (s + t) mod ranks at step t, when model (s + t) mod ranks visits it.
+    time_steps = ranks: the batch is cut into one slice per model, and rank s trains its home roots of slice
+    (s + t) mod ranks at step t, when model (s + t) mod ranks visits it. Fewer: `merge` drops steps and deals their
+    roots to the steps that stay, by `cost` (float64[B], 1 when None); models go on to where the next step wants them.
+    time_steps = 1: all home roots at once.
 
-    Raises ConfigError for other numbers of time steps, ValueError for roots outside the graph.
+    Raises ConfigError for time steps that are not between 1 and ranks, ValueError for roots outside the graph.
     """
     ranks = len(rank_offsets) - 1
-    if time_steps not in (1, ranks):
-        raise ConfigError(f"--time-steps must be 1 or the number of ranks ({ranks}) for now, not {time_steps}")
+    if not 1 <= time_steps <= ranks:
+        raise ConfigError(f"--time-steps must lie between 1 and the number of ranks ({ranks}), not {time_steps}")
     if len(batch) and not rank_offsets[0] <= batch.min() <= batch.max() < rank_offsets[-1]:
         raise ValueError(f"roots must lie in [{rank_offsets[0]}, {rank_offsets[-1]})")
     home = home_of(batch, rank_offsets)
     if time_steps == 1:
-        return _schedule(batch, home, ranks, 1, epoch, iteration)
-    step = (_slice_of(len(batch), ranks) - home) % ranks
-    return _schedule(batch, home * time_steps + step, ranks, time_steps, epoch, iteration)
+        return _schedule(batch, home, ranks, np.zeros(1, np.int64), epoch, iteration)
+    step, kept = (_slice_of(len(batch), ranks) - home) % ranks, np.arange(ranks)
+    if time_steps < ranks:
+        cells = Cells(ranks, ranks, home, step, np.ones(len(batch)) if cost is None else cost)
+        kept, step = merge(cells, time_steps, DrawKey(PLAN, seed, epoch, iteration))
+    return _schedule(batch, home * time_steps + np.searchsorted(kept, step), ranks, kept, epoch, iteration)
 
 
 def _slice_of(size: int, slices: int) -> np.ndarray:
@@ -50,11 +77,13 @@ def _slice_of(size: int, slices: int) -> np.ndarray:
     return np.repeat(np.arange(slices), np.diff(bounds))
 
 
-def _schedule(batch: np.ndarray, cell: np.ndarray, ranks: int, time_steps: int, epoch: int, iteration: int) -> Schedule:
-    """The schedule that puts root i of `batch` into cell `cell[i]`."""
-    cells = ranks * time_steps
+def _schedule(
+    batch: np.ndarray, cell: np.ndarray, ranks: int, steps: np.ndarray, epoch: int, iteration: int
+) -> Schedule:
+    """The schedule that puts root i of `batch` into cell `cell[i]`; `steps` int64[T] are those of the ring it keeps."""
+    cells = ranks * len(steps)
     indptr = np.zeros(cells + 1, np.int64)
     np.cumsum(np.bincount(cell, minlength=cells), out=indptr[1:])
     roots = np.asarray(batch, np.int64)[np.argsort(cell, kind="stable")]
-    rank, step = np.divmod(np.arange(cells, dtype=np.int64), time_steps)
-    return Schedule(epoch, iteration, ranks, time_steps, roots, indptr, (rank + step) % ranks)
+    model = (np.arange(ranks)[:, None] + steps).reshape(-1) % ranks
+    return Schedule(epoch, iteration, ranks, len(steps), roots, indptr, model)

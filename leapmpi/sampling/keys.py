@@ -18,8 +18,9 @@ import numpy as np
 from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
 
-TRAIN, VAL, TEST, PRESAMPLE, ORDER = 1, 2, 3, 4, 5
-"""Stream codes. ORDER shuffles the roots of an epoch; the others draw neighbours and dropout masks."""
+TRAIN, VAL, TEST, PRESAMPLE, ORDER, PLAN = 1, 2, 3, 4, 5, 6
+"""Stream codes. ORDER shuffles the roots of an epoch, PLAN is the planner's; the others draw neighbours and dropout
+masks."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)

@@ -103,9 +103,9 @@ class Strategy(ABC):
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """Deal `batch` (int64 roots in shuffled order) to ranks and time steps. Pure; called on rank 0 only."""
 
-    def after_step(self, step: int) -> None:
-        """What travels when time step `step` is done. Collective."""
-        del step
+    def after_step(self, work: Iteration, step: int) -> None:
+        """What travels when time step `step` of `work` is done and another follows. Collective."""
+        del work, step
 
     def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
         """With `remote = auto`, take the mode that moves the fewest bytes for the first batch. Collective.
@@ -152,7 +152,7 @@ class Strategy(ABC):
             begin += len(cell.roots)
             loss += self.remote.train(work, number, labels)
             if number + 1 < len(work.cells):
-                self.after_step(number)
+                self.after_step(work, number)
         with at.phases("reduce"):
             at.wire.reduce(at.parameters.gradients)
         return loss

@@ -1,48 +1,67 @@
 """`leap`: feature-centric training (LeapGNN, FAST'25): each root is trained where its features are.
 
-At N time steps, N models visit the N ranks in a ring, taking their accumulated gradients along. At one time step each
-rank trains all roots at home there; with synchronous updates the gradient is the same and no model moves.
+At N time steps, N models visit the N ranks in a ring, taking their accumulated gradients along; at fewer, steps are
+merged (`--merge`). At one time step each rank trains all roots at home there; with synchronous updates the gradient is
+the same and no model moves.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import numpy as np
 
 from leapmpi.config import StrategyConfig
 from leapmpi.errors import ConfigError
-from leapmpi.plan.planner import plan_leap
+from leapmpi.plan.micrograph import ExpectedWork
+from leapmpi.plan.planner import Rule, merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._iteration import Iteration, Strategy
 
 
 class Leap(Strategy):
-    """Roots at home, in one time step or in as many as there are ranks."""
+    """Roots at home, in any number of time steps up to that of the ranks."""
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """1 for auto. Raises ConfigError for numbers other than 1 and the number of ranks."""
-        if config.time_steps in ("auto", "1"):
-            return 1
-        if config.time_steps in ("N", str(ranks)):
-            return ranks
-        raise ConfigError(
-            f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, 1 or N (the number of ranks), "
-            f"not {config.time_steps}"
-        )
+        """1 for auto. Raises ConfigError for more time steps than ranks."""
+        if config.time_steps in ("auto", "N"):
+            return 1 if config.time_steps == "auto" else ranks
+        if int(config.time_steps) > ranks:
+            raise ConfigError(
+                f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, N, or 1 to {ranks}, "
+                f"not {config.time_steps}"
+            )
+        return int(config.time_steps)
+
+    @cached_property
+    def rule(self) -> Rule:
+        """How time steps are merged."""
+        return merge_rule(self.config.merge)
+
+    @cached_property
+    def expected(self) -> ExpectedWork:
+        """What micrographs are expected to cost."""
+        topology = self.at.sampler.topology
+        return ExpectedWork(topology.indptr, topology.indices, self.at.sampler.fanouts)
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
-        """All roots at home; at N steps the batch is cut into N models, each visiting every rank once."""
-        return plan_leap(batch, self.at.rank_offsets, self.time_steps, epoch=epoch, iteration=iteration)
+        """All roots at home; at more than one step the batch is cut into N models that visit the ranks."""
+        cost = self.expected.of(batch) if self.config.merge == "balanced" and self.time_steps > 1 else None
+        return plan_leap(
+            batch, self.at.rank_offsets, self.time_steps,
+            merge=self.rule, cost=cost, seed=self.at.seed, epoch=epoch, iteration=iteration,
+        )  # fmt: skip
 
-    def after_step(self, step: int) -> None:
-        """Pass the model trained here, with the gradients gathered so far, on to the rank before. Collective."""
-        del step
+    def after_step(self, work: Iteration, step: int) -> None:
+        """Pass the model trained here, with its gradients so far, on to the rank that trains it next. Collective."""
         if self.config.migrate != "ring":
             return
-        parameters = self.at.parameters
+        parameters, schedule = self.at.parameters, work.schedule
         size = parameters.gradients.nbytes
+        distance = schedule.model_of(0, step + 1) - schedule.model_of(0, step)
         with self.at.phases("migrate"):
-            self.at.wire.ring_hop(parameters.state, (("parameters", size), ("gradients", size)))
+            self.at.wire.ring_hop(parameters.state, (("parameters", size), ("gradients", size)), distance)
 
 
 STRATEGY = Leap

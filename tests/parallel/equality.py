@@ -37,9 +37,14 @@ STRATEGIES = {
     "pull": {"strategy.name": "pull"},
     "leap": {"strategy.name": "leap", "strategy.time_steps": "1"},
     "leap, ring": {"strategy.name": "leap", "strategy.time_steps": "N", "strategy.migrate": "ring"},
-    "leap, N steps, nothing travels": {
+    "leap, ring of all steps but one": {
         "strategy.name": "leap",
-        "strategy.time_steps": "N",
+        "strategy.time_steps": "N-1",
+        "strategy.migrate": "ring",
+    },
+    "leap, two steps, nothing travels": {
+        "strategy.name": "leap",
+        "strategy.time_steps": "2",
         "strategy.migrate": "none",
     },
 }
@@ -73,12 +78,16 @@ OPTIONS = {
     "labels": datasets.LABELS,
     "threads": (1, 2),
     "remote": ("raw", "projected", "partial"),
+    "merge": ("paper", "balanced", "random"),
 }
 # What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
     pair("remote", "partial", "model", "gat"),
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
+
+PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper"}
+"""Options that a loaded dataset does not depend on, at their plainest."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class Case:
     labels: str
     threads: int
     remote: str
+    merge: str
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -104,12 +114,15 @@ class Case:
 
     def alone(self) -> "Case":
         """The same training in one process on the whole graph: what this case must agree with."""
-        return dataclasses.replace(self, strategy="pull", partition=datasets.WHOLE, parts=1, threads=1, remote="raw")
+        return dataclasses.replace(self, **PLAINEST, partition=datasets.WHOLE, parts=1, threads=1)
 
-    def config(self, base: Path) -> Config:
-        """The config, in float64."""
-        common = dataclasses.replace(self, strategy="pull", remote="raw")
-        return _common_config(common, base).replaced(STRATEGIES[self.strategy] | {"strategy.remote": self.remote})
+    def config(self, base: Path, ranks: int) -> Config:
+        """The config, in float64; time steps are cut down to `ranks`."""
+        common = dataclasses.replace(self, **PLAINEST)
+        settings = STRATEGIES[self.strategy] | {"strategy.remote": self.remote, "strategy.merge": self.merge}
+        steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
+        given = settings.get("strategy.time_steps", "auto")
+        return _common_config(common, base).replaced(settings | {"strategy.time_steps": steps.get(given, given)})
 
 
 @lru_cache(maxsize=32)
@@ -172,7 +185,7 @@ class Runner:
 
     def run(self, case: Case) -> list[Outcome]:
         """Train the iterations of `case`. Collective."""
-        config, loaded = case.config(self.base), self._load(case)
+        config, loaded = case.config(self.base, self.world.size), self._load(case)
         at = loaded.at
         strategy = strategy_class(config.strategy.name)(at, config.strategy)
         optimizer = Optimizer(config.train, at.parameters, 1)
@@ -188,10 +201,10 @@ class Runner:
         return outcomes
 
     def _load(self, case: Case) -> Loaded:
-        key = dataclasses.replace(case, strategy="pull", batch="even", remote="raw")
+        key = dataclasses.replace(case, **PLAINEST, batch="even")
         if key != self._key:
             world = dataclasses.replace(self.world, threads=case.threads)
-            self._loaded = load(case.config(self.base), world, torch.device("cpu"), Phases())
+            self._loaded = load(case.config(self.base, world.size), world, torch.device("cpu"), Phases())
             self._values, self._key = self._loaded.at.parameters.values.clone(), key
         self._loaded.at.parameters.values.copy_(self._values)
         return self._loaded

@@ -88,9 +88,9 @@ def test_a_ring_of_two_ranks_by_hand():
     assert schedule.rank_roots(1).tolist() == [9, 8, 7]
 
 
-@pytest.mark.parametrize("time_steps", [0, 2, 3, 5, -1])
-def test_other_time_steps_are_refused(time_steps):
-    with pytest.raises(ConfigError, match="--time-steps must be 1 or the number of ranks"):
+@pytest.mark.parametrize("time_steps", [0, 5, -1])
+def test_impossible_time_steps_are_refused(time_steps):
+    with pytest.raises(ConfigError, match="--time-steps must lie between 1 and the number of ranks"):
         plan_leap(np.arange(3), np.array([0, 1, 2, 3, 4]), time_steps)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from leapmpi.world import World, start
 from tests.parallel import datasets
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
-from tests.parallel.pairs import full_product
+from tests.parallel.pairs import full_product, pair
 
-# Batch, strategy and remote mode vary fastest: a dataset is loaded once for all of them.
+# Batch, strategy, remote mode and merge rule vary fastest: a dataset is loaded once for all of them.
 PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
@@ -24,6 +24,18 @@ PRODUCT = {
     "batch": ("even", "one root in the last batch", "three roots"),
     "strategy": OPTIONS["strategy"],
     "remote": OPTIONS["remote"],
+    "merge": OPTIONS["merge"],
+}
+# Rules matter where steps are merged; those of one strategy are left to the other.
+UNMERGED = {
+    pair("strategy", strategy, "merge", merge)
+    for strategy in OPTIONS["strategy"]
+    for merge in OPTIONS["merge"]
+    if merge
+    not in {
+        "leap, ring of all steps but one": ("paper", "balanced"),
+        "leap, two steps, nothing travels": ("random",),
+    }.get(strategy, ("paper",))
 }
 
 
@@ -31,7 +43,7 @@ def cases() -> list[Case]:
     """All combinations, on 4 and 7 parts in turn."""
     return [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
-        for number, values in enumerate(full_product(PRODUCT, EXCLUDED))
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED))
     ]
 
 

@@ -17,7 +17,7 @@ OFFSETS = np.array([0, 10, 30, 31, 60])
 def strategy(kind, **settings):
     """A strategy on four ranks that can schedule, and nothing more."""
     made = kind.__new__(kind)
-    made.at = SimpleNamespace(wire=SimpleNamespace(size=4), rank_offsets=OFFSETS)
+    made.at = SimpleNamespace(wire=SimpleNamespace(size=4), rank_offsets=OFFSETS, seed=3)
     made.config = StrategyConfig(**settings)
     made.time_steps = kind.choose_time_steps(made.config, 4)
     return made
@@ -27,14 +27,15 @@ def strategy(kind, **settings):
     ("kind", "given", "ranks", "steps"),
     [
         (Pull, "auto", 4, 1), (Pull, "1", 4, 1), (Pull, "N", 1, 1),
-        (Leap, "auto", 4, 1), (Leap, "1", 4, 1), (Leap, "N", 4, 4), (Leap, "4", 4, 4), (Leap, "N", 1, 1),
+        (Leap, "auto", 4, 1), (Leap, "1", 4, 1), (Leap, "N", 4, 4), (Leap, "4", 4, 4), (Leap, "3", 4, 3),
+        (Leap, "N", 1, 1),
     ],
 )  # fmt: skip
 def test_time_steps(kind, given, ranks, steps):
     assert kind.choose_time_steps(StrategyConfig(time_steps=given), ranks) == steps
 
 
-@pytest.mark.parametrize(("kind", "given"), [(Pull, "N"), (Pull, "4"), (Leap, "2"), (Leap, "5")])
+@pytest.mark.parametrize(("kind", "given"), [(Pull, "N"), (Pull, "4"), (Leap, "5"), (Leap, "40")])
 def test_time_steps_that_cannot_be_are_refused(kind, given):
     with pytest.raises(ConfigError, match=r"time_steps.*not " + given):
         kind.choose_time_steps(StrategyConfig(time_steps=given), 4)
@@ -48,12 +49,12 @@ def test_strategies_are_found_by_name():
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 23, 60])
-@pytest.mark.parametrize(("kind", "steps"), [(Pull, "1"), (Leap, "1"), (Leap, "N")])
+@pytest.mark.parametrize(("kind", "steps"), [(Pull, "1"), (Leap, "1"), (Leap, "3"), (Leap, "N")])
 def test_every_root_is_trained_once(kind, steps, size):
     batch = np.random.default_rng(size).permutation(60)[:size]
     schedule = strategy(kind, time_steps=steps).schedule(batch, epoch=2, iteration=5)
     assert (schedule.epoch, schedule.iteration, schedule.ranks) == (2, 5, 4)
-    assert schedule.time_steps == (4 if steps == "N" else 1)
+    assert schedule.time_steps == (4 if steps == "N" else int(steps))
     cells = [schedule.cell(rank, step) for rank in range(4) for step in range(schedule.time_steps)]
     assert sorted(np.concatenate(cells)) == sorted(batch)
     if kind is Leap:

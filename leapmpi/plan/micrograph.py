@@ -1,0 +1,46 @@
+"""What a root is expected to cost before it is sampled: rows and edges of its micrograph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+
+
+@compiled
+def _grow(indptr, indices, fanout, vertices, inner):
+    """The work of each of `vertices` with one hop more, from that of all vertices without it: float64.
+
+    A destination is a destination of the next hop too, with the neighbours it draws: k edges to k of them.
+    """
+    work = np.empty(len(vertices))
+    for i in range(len(vertices)):
+        first, end = indptr[vertices[i]], indptr[vertices[i] + 1]
+        drawn = end - first
+        total = 0.0
+        for e in range(first, end):
+            total += inner[indices[e]]
+        if fanout >= 0 and drawn > fanout:
+            total *= fanout / drawn
+            drawn = fanout
+        work[i] = inner[vertices[i]] + drawn + total
+    return work
+
+
+class ExpectedWork:
+    """Expected rows + edges of micrographs, before rows that roots share are merged; exact in the mean over draws.
+
+    indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. Making one passes over
+    the graph once per hop but the first.
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...]) -> None:
+        self._graph, self._fanout = (indptr, indices), fanouts[0]
+        self._inner = np.ones(len(indptr) - 1)
+        everyone = np.arange(len(self._inner))
+        for fanout in reversed(fanouts[1:]):
+            self._inner = _grow(*self._graph, fanout, everyone, self._inner)
+
+    def of(self, roots: np.ndarray) -> np.ndarray:
+        """The work of each of `roots` (int64[k]): float64[k]."""
+        return _grow(*self._graph, self._fanout, roots, self._inner)
