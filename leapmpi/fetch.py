@@ -75,15 +75,15 @@ class RowFetcher:
             return self._fetch_on_device(request, wanted, wanted_counts)
         return self._fetch_on_host(request, wanted, wanted_counts)
 
-    def own(self, ids: np.ndarray) -> Any:
+    def own(self, ids: np.ndarray, place: str = "rows") -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
 
-        The tensor is valid until the next call.
+        The tensor is valid until the next call with the same name of a `place` to keep it.
         """
         with self.phases("gather"):
             if isinstance(self.shard, DeviceShard):
                 return self.shard.rows(ids).to(self.dtype)
-            rows = self._host_rows(len(ids), self.shard.width)
+            rows = self._host_rows(len(ids), self.shard.width, place)
             self.shard.rows(ids, rows.numpy())
             return rows.to(self.device)
 
@@ -113,12 +113,12 @@ class RowFetcher:
             place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
 
-    def _host_rows(self, count: int, width: int) -> Any:
+    def _host_rows(self, count: int, width: int, place: str = "rows") -> Any:
         import torch
 
         name = str(self.dtype).removeprefix("torch.")
         if self.device.type == "cpu":
-            return torch.from_numpy(self._scratch.array("rows", (count, width), name))
+            return torch.from_numpy(self._scratch.array(place, (count, width), name))
         return torch.empty((count, width), dtype=self.dtype, pin_memory=True)
 
     def _fetch_on_device(self, request: Request, wanted: np.ndarray, wanted_counts: np.ndarray) -> Any:

@@ -28,7 +28,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     sizes = _layout(dataset)
-    together(world, lambda: _check_memory(sizes[-1], world.host))
+    together(world, lambda: check_memory(sizes[-1], "the graph's topology takes", world.host))
     memory = _map_shared(world, sizes[-1])
     if memory is None:
         topology, held, mine = empty_topology(dataset), "a copy per rank", range(dataset.parts)
@@ -54,13 +54,14 @@ def _layout(dataset: Dataset) -> list[int]:
     return starts
 
 
-def _check_memory(wanted: int, host: str) -> None:
+def check_memory(wanted: int, what: str, host: str) -> None:
+    """Raise ResourceError when `wanted` bytes, for `what` ("... takes"), are more than `host`, this one, has free."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
             if wanted > free:
                 raise ResourceError(
-                    f"the graph's topology takes {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of "
+                    f"{what} {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of "
                     "memory available; use nodes with more memory or a smaller graph"
                 )
 

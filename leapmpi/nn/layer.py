@@ -49,6 +49,7 @@ class Layer(nn.Module):
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
         self.number, self.in_dim, self.out_dim, self.last = number, in_dim, out_dim, last
+        self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = Normalise(in_dim) if config.norm == "layer" and number > 1 else None
         self.bias = nn.Parameter(torch.zeros(out_dim))
@@ -60,7 +61,17 @@ class Layer(nn.Module):
         """Normalised and dropped-out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids."""
         if self.norm is not None:
             x = self.norm(x)
-        return drop_features(x, vertices, key, self.number, self.dropout)
+        return drop_features(x, vertices, key, self.number, self.dropout, self.first_column)
+
+    def keep_columns(self, first: int, end: int) -> None:
+        """From now on read columns `first` to `end` (exclusive) of the input alone, with the weights for them.
+
+        What the parts give is then this share of a sum over all columns. For layers without normalised input.
+        """
+        for module in self.modules():
+            if isinstance(module, Projection):
+                module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
+        self.in_dim, self.first_column = end - first, first
 
     def project(self, x: Tensor) -> Tensor:
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""

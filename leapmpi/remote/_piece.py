@@ -61,10 +61,13 @@ class Pieces:
         self.topology, self.first, self.end, self.device = topology, first, end, device
         self._place = np.full(end - first, -1, np.int32)
 
-    def cut(self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray) -> tuple[Piece, np.ndarray]:
+    def cut(
+        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
+    ) -> tuple[Piece, np.ndarray]:
         """What the rows contribute to `destinations`, and the int64 ids of those that contribute.
 
         indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
+        sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
         """
         at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
         kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
@@ -74,13 +77,19 @@ class Pieces:
         rows = rows[:known].copy()
         piece = Piece(
             edges=self._edges(kept_indptr, kept[:edges].copy(), known),
-            sampled=self._index(np.diff(indptr)),
+            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
             dst_degree=self._index(self.topology.degree(destinations)),
             src_original=self._index(self.topology.original_id[rows]),
             src_degree=self._index(self.topology.degree(rows)),
             at_home=(self._index(at_home), self._index(own_rows)),
         )
         return piece, rows
+
+    def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""
+        rows, numbers = np.empty(len(vertices), np.int64), np.empty(len(vertices), np.int64)
+        known = _number_own(vertices, self.first, self._place, 0, rows, numbers)
+        return rows[:known].copy(), numbers
 
     def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
         numbers = torch.from_numpy(indices)

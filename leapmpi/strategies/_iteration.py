@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.training.parameters import ParameterLayout
 from leapmpi.wire import Wire
+
+if TYPE_CHECKING:
+    from leapmpi.config import Config
+    from leapmpi.training.loading import Loaded
+    from leapmpi.world import World
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Surroundings:
     rank_offsets: np.ndarray
     device: Any
     seed: int
+    columns: RowFetcher | None = None
+    """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
 
     def root_labels(self, roots: np.ndarray) -> Any:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective."""
@@ -91,8 +98,21 @@ class Strategy(ABC):
         self.at = surroundings
         self.config = config
         self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
-        self.remote_name = "raw" if config.remote == "auto" else config.remote
-        self.remote = remote_mode(self.remote_name, surroundings)
+        self.remote_name, self.remote = self.choose_remote()
+
+    @classmethod
+    def place(cls, config: Config, world: World, loaded: Loaded) -> Loaded:
+        """`loaded` with model and features held as this strategy needs them, here as they are. Local.
+
+        Raises ConfigError and ResourceError when that cannot be.
+        """
+        del config, world
+        return loaded
+
+    def choose_remote(self) -> tuple[str, RemoteMode]:
+        """Name and way in which the first layer gets computed; raw stands in for auto until `settle_remote`."""
+        name = "raw" if self.config.remote == "auto" else self.config.remote
+        return name, remote_mode(name, self.at)
 
     @staticmethod
     @abstractmethod
@@ -154,7 +174,7 @@ class Strategy(ABC):
             if number + 1 < len(work.cells):
                 self.after_step(work, number)
         with at.phases("reduce"):
-            at.wire.reduce(at.parameters.gradients)
+            at.wire.reduce(at.parameters.shared_gradients)
         return loss
 
     def _cell(self, key: DrawKey, roots: np.ndarray) -> Cell:

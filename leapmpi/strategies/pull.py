@@ -22,7 +22,8 @@ class Pull(Strategy):
         """Always 1. Raises ConfigError when another number is asked for."""
         if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
             raise ConfigError(
-                f"strategy.time_steps: pull has one time step, not {config.time_steps}; leave it out or use leap"
+                f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
+                "leave it out or use leap"
             )
         return 1
 

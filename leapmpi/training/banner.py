@@ -87,13 +87,15 @@ _REMOTE = {
     "raw": "raw rows of vertices at home elsewhere",
     "projected": "projected rows of vertices at home elsewhere and their gradients",
     "partial": "projected partial sums of destinations with neighbours elsewhere and their gradients",
+    "columns": "blocks of the first layer to all ranks, every rank's partial sums (gat: projected rows) for them and "
+    "their gradients",
 }
 
 
 def _moves(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
     if world.size == 1:
         return "moves between ranks: nothing, there is one rank"
-    size = loaded.at.parameters.gradients.nbytes
+    size = loaded.at.parameters.shared_gradients.nbytes
     moving = [_REMOTE[strategy.remote_name], f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and strategy.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {strategy.time_steps - 1} hops)")

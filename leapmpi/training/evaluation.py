@@ -11,6 +11,7 @@ import torch
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
+from leapmpi.nn.model import Model
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
@@ -60,9 +61,9 @@ class Evaluator:
         home = home_of(ids, self.at.rank_offsets)
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
         mine = ids[home == self.at.wire.rank]
-        key = DrawKey(stream, self.at.seed, 0, 0)
+        key, model = DrawKey(stream, self.at.seed, 0, 0), self.at.parameters.whole_model()
         outcomes = [
-            self._logits(key, mine[number * self.batch_size : (number + 1) * self.batch_size])
+            self._logits(model, key, mine[number * self.batch_size : (number + 1) * self.batch_size])
             for number in range(rounds)
         ]
         if self.metric == "roc-auc":
@@ -70,13 +71,13 @@ class Evaluator:
         counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)
         return scores.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
 
-    def _logits(self, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _logits(self, model: Model, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         at = self.at
         blocks = self.sampler.sample(key, roots)
         rows = at.features.fetch(blocks[-1].src)
         labels = at.root_labels(roots)
         with torch.no_grad():
-            logits = at.model([to_tensors(block, at.device) for block in blocks], rows, None)
+            logits = model([to_tensors(block, at.device) for block in blocks], rows, None)
         return logits.cpu().numpy().copy(), labels.cpu().numpy().copy()
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:

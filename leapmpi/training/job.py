@@ -55,6 +55,7 @@ def _train(config: Config, session: Session) -> Run:
     together(world, lambda: check(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     loaded = session.load(config)
     trainer = together(world, lambda: Trainer(config, world, loaded))
+    loaded = trainer.loaded
     trainer.prepare()
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = gather_values(world.comm, str(claimed.path) if claimed else None)[0]

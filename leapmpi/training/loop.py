@@ -47,11 +47,13 @@ class Trainer:
     """
 
     def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
+        kind = strategy_class(config.strategy.name)
+        loaded = kind.place(config, world, loaded)
         self.config, self.world, self.loaded, self.folder = config, world, loaded, folder
         self.at = loaded.at
         self.train = loaded.dataset.splits.train
         self.per_epoch = -(-len(self.train) // config.train.batch_size)
-        self.strategy = strategy_class(config.strategy.name)(self.at, config.strategy)
+        self.strategy = kind(self.at, config.strategy)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
         self.best = Best()
@@ -66,7 +68,8 @@ class Trainer:
                 self.folder.record("epoch", **record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
         self.at.phases.epoch = None
-        together(self.world, lambda: self._save() if self.world.rank == 0 and self.folder else None)
+        final = self.at.parameters.by_name()
+        together(self.world, lambda: self._save(final) if self.world.rank == 0 and self.folder else None)
 
     def prepare(self) -> None:
         """Compile all kernels and settle what crosses ranks, before the clock runs. Collective."""
@@ -178,17 +181,16 @@ class Trainer:
         record["accuracy"] = scores
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores):
-            weights = self.at.parameters.by_name() if self.world.rank == 0 else {}
-            self.best = Best(epoch, scores["val"], scores["test"], weights)
+            weights = self.at.parameters.by_name()
+            self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
 
-    def _save(self) -> None:
+    def _save(self, final: dict[str, np.ndarray]) -> None:
         about = {
             "config": self.config.to_values(),
             "graph_uuid": self.loaded.dataset.graph_uuid,
             "feature_dim": self.loaded.dataset.feature_dim,
             "classes": self.loaded.dataset.classes,
         }
-        final = self.at.parameters.by_name()
         write_weights(self.folder.path / WEIGHTS_FINAL, final, {**about, "epoch": self.config.train.epochs - 1})
         write_weights(self.folder.path / WEIGHTS_BEST, self.best.weights, {**about, "epoch": self.best.epoch})
 

@@ -32,15 +32,17 @@ class Optimizer:
         self._rule = (_Descent if config.optimizer == "sgd" else _Adam)(config, parameters)
         self.last_rate = 0.0
 
-    def step(self, iteration: int) -> float:
-        """Update the parameters at global `iteration`; returns the gradient's norm before clipping."""
-        gradients = self.parameters.gradients
-        norm = float(torch.linalg.vector_norm(gradients))
-        if self.config.clip_norm and norm > self.config.clip_norm:
-            gradients.mul_(self.config.clip_norm / norm)
+    def step(self, iteration: int) -> None:
+        """Update the parameters at global `iteration`. Collective."""
+        self._clip()
         self.last_rate = learning_rate(self.config, iteration, self.iterations_per_epoch)
         self._rule.step(self.last_rate)
-        return norm
+
+    def _clip(self) -> None:
+        """Scale gradients whose norm over all parameters exceeds the limit."""
+        limit = self.config.clip_norm
+        if limit and (norm := self.parameters.gradient_norm()) > limit:
+            self.parameters.gradients.mul_(limit / norm)
 
 
 # The rules work element by element, so each treats all tensors as one flat array. They are those of torch.optim, whose

@@ -1,14 +1,14 @@
 """ParameterLayout: all parameters and their gradients in one flat buffer, so that one message moves a model.
 
 The module's parameters are views into the buffer; the optimizer, the ring, the reduction, the digest and the files
-all work on it as a whole. Today every rank holds all parameters (replicated).
+all work on it as a whole. Here every rank holds all parameters; leapmpi/training/split_layout.py splits some of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,15 @@ _ABOUT, _PARAMETERS = "about", "parameters"
 
 
 class ParameterLayout:
-    """The flat state of a model: `state` = `values` then `gradients`, each of `count` numbers."""
+    """The flat state of a model: `state` = `values` then `gradients`, each of `count` numbers.
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        parameters = dict(model.named_parameters())
+    `first` names the parameters that come first in it. Where a method says collective, it is so for layouts that split.
+    """
+
+    def __init__(self, model: torch.nn.Module, first: Sequence[str] = ()) -> None:
+        named = dict(model.named_parameters())
+        parameters = {name: named[name] for name in (*first, *(name for name in named if name not in first))}
+        self.model = model
         first = next(iter(parameters.values()))
         self.shapes = {name: tuple(each.shape) for name, each in parameters.items()}
         self.count = sum(each.numel() for each in parameters.values())
@@ -41,27 +46,60 @@ class ParameterLayout:
             parameter.grad = self.gradients[place].view(parameter.shape)
             begin += parameter.numel()
 
-    def by_name(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters as numpy arrays, by name."""
-        flat, begin, arrays = self.values.detach().cpu().numpy(), 0, {}
+    @property
+    def shared_gradients(self) -> torch.Tensor:
+        """The gradients, flat, of which every rank computes a share: those to be summed over ranks. A view."""
+        return self.gradients
+
+    @property
+    def whole_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters of all ranks together."""
+        return self.shapes
+
+    def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
+        """Copies of the parameters of all ranks as numpy arrays, by name. Collective.
+
+        With `flat`, any other `count` numbers laid out like `values`, such as gradients or an optimizer's moments.
+        """
+        return self._cut(self.values if flat is None else flat)
+
+    def assign(self, arrays: Mapping[str, np.ndarray], origin: str, flat: torch.Tensor | None = None) -> None:
+        """Set the parameters, or `flat` laid out like them, from what `by_name` gave. Local.
+
+        Raises DataError, naming `origin`, when names or shapes differ.
+        """
+        found, wanted = {name: tuple(array.shape) for name, array in arrays.items()}, self.whole_shapes
+        if found != wanted:
+            odd = sorted(set(found.items()) ^ set(wanted.items()))[0]
+            raise DataError(f"{origin}: the weights belong to another model (first difference: {odd[0]} {odd[1]})")
+        held = np.concatenate([self._held(name, arrays[name]).reshape(-1) for name in self.shapes])
+        (self.values if flat is None else flat).copy_(torch.from_numpy(held))
+
+    def digest(self) -> str:
+        """blake2b-128 over the little-endian bytes of all parameters, hexadecimal. Collective."""
+        return digest(self.by_name())
+
+    def gradient_norm(self) -> float:
+        """The Euclidean norm of the gradients of all parameters, once they are reduced. Collective."""
+        return float(torch.linalg.vector_norm(self.gradients))
+
+    def whole_model(self) -> torch.nn.Module:
+        """A model with all parameters as they are now, to score with. Collective."""
+        return self.model
+
+    def _cut(self, flat: torch.Tensor) -> dict[str, np.ndarray]:
+        """Copies of what this rank holds, by name."""
+        held, begin, arrays = flat.detach().cpu().numpy(), 0, {}
         for name, shape in self.shapes.items():
             size = int(np.prod(shape, dtype=np.int64))
-            arrays[name] = flat[begin : begin + size].reshape(shape).copy()
+            arrays[name] = held[begin : begin + size].reshape(shape).copy()
             begin += size
         return arrays
 
-    def assign(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
-        """Set the parameters from `arrays`. Raises DataError, naming `origin`, when names or shapes differ."""
-        found = {name: tuple(array.shape) for name, array in arrays.items()}
-        if found != self.shapes:
-            odd = sorted(set(found.items()) ^ set(self.shapes.items()))[0]
-            raise DataError(f"{origin}: the weights belong to another model (first difference: {odd[0]} {odd[1]})")
-        flat = np.concatenate([arrays[name].reshape(-1) for name in self.shapes])
-        self.values.copy_(torch.from_numpy(flat))
-
-    def digest(self) -> str:
-        """blake2b-128 over the little-endian bytes of all parameters, hexadecimal."""
-        return digest(self.by_name())
+    def _held(self, name: str, array: np.ndarray) -> np.ndarray:
+        """What this rank holds of the whole parameter `name`."""
+        del name
+        return array
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:

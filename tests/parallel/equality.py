@@ -47,6 +47,7 @@ STRATEGIES = {
         "strategy.time_steps": "2",
         "strategy.migrate": "none",
     },
+    "p3": {"strategy.name": "p3"},
 }
 # Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
 BATCHES = {
@@ -80,8 +81,12 @@ OPTIONS = {
     "remote": ("raw", "projected", "partial"),
     "merge": ("paper", "balanced", "random"),
 }
+OWN_MODE = ("p3",)
+"""Strategies with a way of their own to compute the first layer."""
 # What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
+    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("projected", "partial")),
+    *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     pair("remote", "partial", "model", "gat"),
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
@@ -185,9 +190,11 @@ class Runner:
 
     def run(self, case: Case) -> list[Outcome]:
         """Train the iterations of `case`. Collective."""
-        config, loaded = case.config(self.base, self.world.size), self._load(case)
+        config = case.config(self.base, self.world.size)
+        kind = strategy_class(config.strategy.name)
+        loaded = kind.place(config, self.world, self._load(case))
         at = loaded.at
-        strategy = strategy_class(config.strategy.name)(at, config.strategy)
+        strategy = kind(at, config.strategy)
         optimizer = Optimizer(config.train, at.parameters, 1)
         outcomes = []
         for number, (epoch, iteration, batch) in enumerate(steps(case, loaded.dataset, loaded.topology.original_id)):
@@ -213,22 +220,14 @@ class Runner:
 def _outcome(loss: float, work, loaded: Loaded, strategy) -> Outcome:
     at = loaded.at
     sent, read = at.wire.ledger.take()
+    gradients = at.parameters.by_name(at.parameters.gradients)
     return Outcome(
         loss,
-        _named_gradients(at.parameters),
+        {name: each.reshape(-1) for name, each in gradients.items()},
         unique_edges(np.concatenate([block_edges(cell.blocks, loaded.topology) for cell in work.cells])),
         {**sent, **read},
         expected_traffic(work, loaded, strategy),
     )
-
-
-def _named_gradients(parameters) -> dict[str, np.ndarray]:
-    flat, begin, named = parameters.gradients.numpy(), 0, {}
-    for name, shape in parameters.shapes.items():
-        size = int(np.prod(shape))
-        named[name] = flat[begin : begin + size].copy()
-        begin += size
-    return named
 
 
 def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, list[Reference]]:

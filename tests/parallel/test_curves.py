@@ -26,9 +26,18 @@ CURVES = {
         "model.name": "sage", "sampling.fanout": "10,10", "train.optimizer": "sgd", "train.momentum": 0.9,
         "train.lr": 0.05, "evaluate.metric": "roc-auc",
     },
+    "p3, gat, adam": {
+        "strategy.name": "p3", "model.name": "gat", "model.input_dropout": 0.2, "model.attention_dropout": 0.2,
+        "sampling.fanout": "5,5", "train.weight_decay": 0.01, "train.clip_norm": 0.5,
+    },
 }  # fmt: skip
 LABELS = {"leap, sage, sgd": "multi"}
-PARTITION = {"pull, gcn, adamw": "metis", "leap on a ring, gat, adam": "uneven", "leap, sage, sgd": "hash"}
+PARTITION = {
+    "pull, gcn, adamw": "metis",
+    "leap on a ring, gat, adam": "uneven",
+    "leap, sage, sgd": "hash",
+    "p3, gat, adam": "uneven",
+}
 
 
 @pytest.fixture(scope="module", params=CURVES)

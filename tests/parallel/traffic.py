@@ -25,7 +25,7 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
         cells, header = wire.size * strategy.time_steps, 7
         counts["schedule"] = 8 * (wire.size - 1) * (header + (cells + 1) + cells + sum_of_roots(work))
     if wire.size > 1:
-        numbers, width = at.parameters.count, at.parameters.gradients.element_size()
+        numbers, width = shared_numbers(loaded, strategy), at.parameters.gradients.element_size()
         bounds = [numbers * each // wire.size for each in range(wire.size + 1)]
         own = bounds[wire.rank + 1] - bounds[wire.rank]
         counts["gradients"] = width * ((numbers - own) + own * (wire.size - 1))
@@ -95,7 +95,31 @@ def _partial(work, loaded, home: np.ndarray) -> dict[str, int]:
     return counts
 
 
-INPUT = {"raw": _raw, "projected": _projected, "partial": _partial}
+def _columns(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Every other rank is told of the block and returns one share for each of its rows; gradients go back alike."""
+    wire, model = loaded.at.wire, loaded.at.model
+    layer, block = model.layers[0], work.cells[0].blocks[-1]
+    attention = hasattr(layer, "attend_source")
+    rows = block.n_src if attention else block.n_dst
+    words = block.n_src if attention else 1 + 2 * block.n_dst + len(block.indices)
+    width = layer.bias.element_size() * (layer.attend_source.numel() if attention else len(layer.bias))
+    read = {int(vertex) for src in wire.comm.allgather(block.src) for vertex in src}
+    others = wire.size - 1
+    return {
+        "ids": others * words * ID, "activations": (sum(wire.comm.allgather(rows)) - rows + others * rows) * width,
+        "control": _header(wire), "local": len(read),
+    }  # fmt: skip
+
+
+def shared_numbers(loaded, strategy) -> int:
+    """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
+    layer, split = loaded.at.model.layers[0], 0
+    if strategy.config.name == "p3":
+        split = sum(each.weight.numel() for each in (layer.neighbour, getattr(layer, "own", None)) if each is not None)
+    return loaded.at.parameters.count - split
+
+
+INPUT = {"columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
 
 
 @cache

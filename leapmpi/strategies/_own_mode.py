@@ -1,0 +1,35 @@
+"""Strategies that deal roots to ranks as `pull` does and come with a way of their own to compute the first layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from leapmpi.errors import ConfigError
+from leapmpi.remote._mode import RemoteMode
+from leapmpi.strategies.pull import Pull
+
+
+class OwnMode(Pull):
+    """Base of strategies to which strategy.remote does not apply."""
+
+    own_mode: ClassVar[tuple[str, type[RemoteMode]]]
+    """The mode and the name by which records call it."""
+
+    def choose_remote(self) -> tuple[str, RemoteMode]:
+        """The strategy's own mode. Raises ConfigError when another is asked for, or the model does not suit it."""
+        name, mode = self.own_mode
+        if self.config.remote not in ("raw", "auto"):
+            raise ConfigError(
+                f"strategy.remote: {self.config.name} has its own way to compute the first layer; "
+                f"leave out {self.config.remote}"
+            )
+        if reason := mode.refusal(self.at.model):
+            raise ConfigError(f"strategy: {self.config.name} cannot train this model: {reason}; use leap or pull")
+        return name, mode(self.at)
+
+    def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
+        """Nothing is left to settle."""
+        del batch
+        return {}
