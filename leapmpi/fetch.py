@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ class RowFetcher:
             rows = self._host_rows(len(ids), self.shard.width, place)
             self.shard.rows(ids, rows.numpy())
             return rows.to(self.device)
+
+    @cached_property
+    def whole(self) -> Any:
+        """All rows at home here, in place, as a tensor (k, width) to be read only.
+
+        None where they do not lie together on the device, or not in the wanted type.
+        """
+        rows = self.shard.whole()
+        fits = rows is not None and rows.dtype == self.dtype and rows.device.type == self.device.type
+        return rows if fits else None
 
     def warm_up(self) -> None:
         """Compile what `fetch` will run, by moving one own row about. Local."""

@@ -5,6 +5,7 @@ A shard covers one contiguous range of vertices, made of one or more parts, and 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,17 @@ class HostShard:
         """Bytes of all rows."""
         return sum(part.nbytes for part in self.parts)
 
+    def whole(self) -> Any:
+        """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
+        if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
+            return None
+        import torch
+
+        with warnings.catch_warnings():
+            # Mapped files are read-only, which torch cannot express.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(self.parts[0])
+
     def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
         """target[positions[i]] = row of vertex ids[i]; ids int64, all at home here."""
         if len(self.parts) == 1:
@@ -116,6 +128,10 @@ class DeviceShard:
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return self.values.numel() * self.values.element_size()
+
+    def whole(self) -> Any:
+        """All rows as one device tensor (rows, width)."""
+        return self.values
 
     def rows(self, ids: np.ndarray) -> Any:
         """The rows of `ids` (int64, all at home here) as a device tensor (len(ids), width)."""

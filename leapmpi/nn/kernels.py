@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.compiled import compiled, compiled_dot, compiled_parallel, prange
@@ -105,6 +106,19 @@ def _edge_sums(indptr, edges, values, out):
             out[i, h] = total
 
 
+@compiled_parallel
+def _sum_of_outer(g, x, out):
+    four = len(x) // 4 * 4
+    for h in prange(g.shape[1]):
+        for r in range(0, four, 4):
+            a, b, c, d = g[r, h], g[r + 1, h], g[r + 2, h], g[r + 3, h]
+            for f in range(x.shape[1]):
+                out[h, f] = out[h, f] + a * x[r, f] + b * x[r + 1, f] + c * x[r + 2, f] + d * x[r + 3, f]
+        for r in range(four, len(x)):
+            for f in range(x.shape[1]):
+                out[h, f] += g[r, h] * x[r, f]
+
+
 @compiled
 def _softmax_row(first, last, indices, source, target, h, slope, out):
     largest = source.dtype.type(-np.inf)
@@ -179,15 +193,35 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
     """Row i of the result, head by head, is the sum over edges e of row i of weight[e] * z[indices[e]]."""
+    if weight.shape[1] == 1 and z.dtype == torch.float32:
+        return _bags(indptr, indices, weight, z)
     out = z.new_empty(len(indptr) - 1, z.shape[1])
     _weighted_sum(_array(indptr), _array(indices), _array(weight), _array(z), out.numpy())
     return out
+
+
+def _bags(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """Weighted sums of single-precision rows by torch's embedding bags, twice as fast as the compiled loop.
+
+    They too sum each row in the order of its edges, by one thread.
+    """
+    offsets = indptr[:-1].to(indices.dtype)
+    return F.embedding_bag(
+        indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1), sparse=False
+    )
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
     """float[edges, heads]: for each edge of row i, head by head, the dot product of g[i] and z[indices[e]]."""
     out = z.new_empty(len(indices), heads)
     _edge_products(_array(indptr), _array(indices), _array(g), _array(z), out.numpy())
+    return out
+
+
+def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
+    """g^T x for float[rows, out] and float[rows, in], each element summed in the order of rows: float[out, in]."""
+    out = g.new_zeros(g.shape[1], x.shape[1])
+    _sum_of_outer(_array(g), _array(x), out.numpy())
     return out
 
 

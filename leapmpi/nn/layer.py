@@ -19,9 +19,9 @@ from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.tensors import BlockTensors, Piece
 
-# Time of an element added up along an edge, and of one streamed through a product, in units of one
-# multiply-add inside a product. Measured with one thread on blocks of 10,000 x 10 edges, 16 to 300 columns.
-_EDGE_ELEMENT, _STREAMED_ELEMENT = 12, 5
+# Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
+# multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
+_EDGE_ELEMENT, _STREAMED_ELEMENT = 18, 40
 
 
 class Normalise(nn.Module):
@@ -97,6 +97,11 @@ class Layer(nn.Module):
         return h if self.residual is None else h + self.residual(x_dst)
 
     @property
+    def plain_prefix(self) -> bool:
+        """Whether `prefix` leaves rows as they are, so that they can be read where they lie."""
+        return self.norm is None and not self.dropout
+
+    @property
     def projected_width(self) -> int:
         """Columns of `projected` rows."""
         return self.out_dim
@@ -123,16 +128,28 @@ class Layer(nn.Module):
         """
         if not self.linear:
             return True
-        edges = len(block.edges.indices)
-        learns, passes_on = torch.is_grad_enabled(), torch.is_grad_enabled() and x.requires_grad
+        passes_on = torch.is_grad_enabled() and x.requires_grad
+        before, after = self.costs(block.n_src, block.n_dst, len(block.edges.indices), passes_on)
+        return before < after
+
+    def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
+        """Predicted cost of projecting before and after aggregation, of a linear layer, in multiply-adds.
+
+        `passes_on` says that the input needs a gradient too.
+        """
+        learns = torch.is_grad_enabled()
 
         def product(rows: int) -> int:
             once = rows * (self.in_dim * self.out_dim + _STREAMED_ELEMENT * (self.in_dim + self.out_dim))
             return once * (1 + learns + passes_on)
 
-        before = product(block.n_src) + _EDGE_ELEMENT * edges * self.out_dim * (1 + learns)
-        after = product(block.n_dst) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
-        return before < after
+        before = product(sources) + _EDGE_ELEMENT * edges * self.out_dim * (1 + learns)
+        after = product(destinations) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
+        return before, after
+
+    def copying_cost(self, rows: int) -> int:
+        """Predicted cost of putting `rows` input rows together, in multiply-adds."""
+        return 2 * _STREAMED_ELEMENT * rows * self.in_dim
 
     def forward(self, block: BlockTensors, x: Tensor, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""

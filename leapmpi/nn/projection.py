@@ -1,7 +1,7 @@
 """Dense products whose sums have a fixed order, and the projection layer built on them.
 
 A weight gradient sums over all rows of a block. A BLAS library cuts that sum by the thread count, so the same run
-would differ in its last bits on other thread counts; here it is cut into fixed pieces instead, at no cost in time.
+would differ in its last bits on other thread counts; here it is cut into fixed pieces, or summed row after row.
 """
 
 from __future__ import annotations
@@ -11,21 +11,43 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.nn import kernels
+
 PIECE = 512
-"""Rows per piece of a weight gradient: longer sums are cut by threads, shorter ones are slower."""
-_PIECES = 16  # added up at once, which bounds the memory for partial sums
+"""Rows per piece of a weight gradient: as many as oneDNN sums in one order on any thread count."""
+_WORTH_ONEDNN = 1_500_000  # multiplications; below, calling it costs more than it saves
+
+
+def _has_onednn(x: Tensor) -> bool:
+    """Whether torch's oneDNN can multiply `x`.
+
+    On AMD processors torch's BLAS leaves half of the vector unit unused; oneDNN does not, and its results do not
+    depend on the thread count.
+    """
+    on_host = x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
+    return on_host and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _onednn(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
+def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
+    """x weight^T for float[rows, in] and float[out, in]: float[rows, out]. Not differentiable."""
+    if x.numel() * len(weight) >= _WORTH_ONEDNN and _has_onednn(x):
+        return _onednn(x, weight)
+    return x @ weight.t().contiguous()
 
 
 def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
-    """g^T x for float[rows, out] and float[rows, in], summed in fixed pieces: float[out, in]."""
+    """g^T x for float[rows, out] and float[rows, in], the rows added in a fixed order: float[out, in]."""
+    if x.device.type != "cpu":
+        return g.t() @ x
+    if not _has_onednn(x):
+        return kernels.sum_of_outer(g, x)
     total = g.new_zeros(g.shape[1], x.shape[1])
-    whole = len(x) // PIECE * PIECE
-    for first in range(0, whole, PIECE * _PIECES):
-        rows = slice(first, min(first + PIECE * _PIECES, whole))
-        pieces_g, pieces_x = g[rows].unflatten(0, (-1, PIECE)), x[rows].unflatten(0, (-1, PIECE))
-        total += torch.bmm(pieces_g.transpose(1, 2), pieces_x).sum(0)
-    if whole < len(x):
-        total.addmm_(g[whole:].t(), x[whole:])
+    for piece_g, piece_x in zip(g.split(PIECE), x.split(PIECE), strict=True):
+        total += _onednn(piece_g.t(), piece_x.t())
     return total
 
 
@@ -33,13 +55,13 @@ class _Product(Function):
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
-        return x @ weight.t().contiguous()
+        return times_transposed(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        grad_x = times_transposed(grad, weight.t()) if ctx.needs_input_grad[0] else None
         grad_weight = sum_of_outer(grad.contiguous(), x) if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight
 

@@ -5,6 +5,7 @@ Which neighbours a destination sampled comes from a block, or is drawn anew; the
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from leapmpi.nn.tensors import Edges, Piece
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
+    from leapmpi.fetch import RowFetcher
+    from leapmpi.nn.layer import Layer
 
 
 @compiled
@@ -54,12 +57,48 @@ def _number_own(vertices, first, place, known, rows, numbers):
     return known
 
 
+@compiled
+def _keep_in_place(indptr, neighbours, first, end, kept_indptr, kept):
+    """Edges whose source lies in [first, end), as row numbers counted from `first`; returns the number of them."""
+    edges = 0
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            row = neighbours[e] - first
+            kept[edges] = row
+            edges += 0 <= row < end - first
+        kept_indptr[i + 1] = edges
+    return edges
+
+
+@compiled
+def _count_new(rows, seen, stamp):
+    """How many of `rows` do not bear `stamp` in `seen` yet, each counted once; they bear it afterwards."""
+    count = 0
+    for k in range(len(rows)):
+        count += seen[rows[k]] != stamp
+        seen[rows[k]] = stamp
+    return count
+
+
 class Pieces:
     """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
 
     def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
         self.topology, self.first, self.end, self.device = topology, first, end, device
         self._place = np.full(end - first, -1, np.int32)
+        self._seen, self._stamp = np.zeros(end - first, np.int32), 0
+
+    def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
+        """Whether `layer` should read rows where they lie: no copy is made, but if any are projected, all are.
+
+        `edges` and `destinations` are those of the whole layer, not only of these rows.
+        """
+        if features.whole is None or not layer.plain_prefix:
+            return False
+        rows = self.end - self.first
+        most = min(edges + destinations, rows)
+        collected = layer.copying_cost(most) + min(layer.costs(most, destinations, edges))
+        return min(layer.costs(rows, destinations, edges)) <= collected
 
     def cut(
         self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
@@ -84,6 +123,32 @@ class Pieces:
             at_home=(self._index(at_home), self._index(own_rows)),
         )
         return piece, rows
+
+    def cut_in_place(self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray) -> tuple[Piece, int]:
+        """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
+        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        own_rows = destinations[at_home] - self.first
+        kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
+        edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
+        piece = Piece(
+            edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
+            sampled=self._index(np.diff(indptr)),
+            dst_degree=self._index(self.topology.degree(destinations)),
+            src_original=self._names,
+            src_degree=self._degrees,
+            at_home=(self._index(at_home), self._index(own_rows)),
+        )
+        self._stamp += 1
+        read = (_count_new(rows, self._seen, self._stamp) for rows in (kept[:edges], own_rows))
+        return piece, int(sum(read))
+
+    @cached_property
+    def _names(self) -> Any:
+        return self._index(self.topology.original_id[self.first : self.end])
+
+    @cached_property
+    def _degrees(self) -> Any:
+        return self._index(np.diff(self.topology.indptr[self.first : self.end + 1]))
 
     def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""

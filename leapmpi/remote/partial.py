@@ -81,7 +81,6 @@ class Partial(ExchangedMode):
         foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts, self.ranges)
         with at.phases("sample"):
             source = self._piece(work, block, foreign)
-        at.wire.ledger.add_rows("local", len(source[1]))
         at.wire.ledger.add_rows("remote", len(destinations))
         return Asked(
             total=block.n_dst,
@@ -95,7 +94,8 @@ class Partial(ExchangedMode):
     def compute(self, work: Iteration, asked: Asked) -> Any:
         """This rank's shares: of its own destinations, then of those it was asked for."""
         piece, rows = asked.source
-        return self.at.model.layers[0].partial(piece, self.at.features.own(rows), work.key)
+        features = self.at.features
+        return self.at.model.layers[0].partial(piece, features.whole if rows is None else features.own(rows), work.key)
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """The shares add up to what is wanted."""
@@ -106,13 +106,23 @@ class Partial(ExchangedMode):
         home = home_of(block.src, self.at.rank_offsets)
         return _owners(block.indptr, block.indices, home, wire.rank, wire.size)
 
-    def _piece(self, work: Iteration, block: Block, foreign: np.ndarray) -> tuple[Piece, np.ndarray]:
-        """What own rows contribute to the block's destinations and to `foreign` ones; int64 ids of those rows."""
+    def _piece(self, work: Iteration, block: Block, foreign: np.ndarray) -> tuple[Piece, np.ndarray | None]:
+        """What own rows contribute to the block's destinations and to `foreign` ones; int64 ids of those rows.
+
+        The ids are None where rows are read in place: then all rows of this rank are sources.
+        """
         drawn_indptr, drawn = self.at.sampler.neighbours(work.key, block.hop, foreign)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn))
         destinations = np.concatenate((block.dst, foreign))
-        return self._pieces.cut(indptr, neighbours, destinations)
+        layer, features, ledger = self.at.model.layers[0], self.at.features, self.at.wire.ledger
+        if self._pieces.suit_in_place(layer, features, len(neighbours), len(destinations)):
+            piece, read = self._pieces.cut_in_place(indptr, neighbours, destinations)
+            ledger.add_rows("local", read)
+            return piece, None
+        piece, rows = self._pieces.cut(indptr, neighbours, destinations)
+        ledger.add_rows("local", len(rows))
+        return piece, rows
 
 
 MODE = Partial
