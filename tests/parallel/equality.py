@@ -6,6 +6,7 @@ gave; `check` compares with the single process, and with a count by hand of what
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,9 @@ from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.phases import Phases
 from leapmpi.plan.order import batches, epoch_order
+from leapmpi.remote.partial import Partial
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
+from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.loading import Loaded, load
 from leapmpi.training.loop import strategy_class
 from leapmpi.training.optimizer import Optimizer
@@ -80,6 +83,7 @@ OPTIONS = {
     "threads": (1, 2),
     "remote": ("raw", "projected", "partial"),
     "merge": ("paper", "balanced", "random"),
+    "rows": ("copied", "in place"),
 }
 OWN_MODE = ("p3",)
 """Strategies with a way of their own to compute the first layer."""
@@ -88,10 +92,15 @@ EXCLUDED = {
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     pair("remote", "partial", "model", "gat"),
+    *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
+    pair("rows", "in place", "dropout", "everywhere"),
+    pair("rows", "in place", "model", "gat"),
+    *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
+    *(pair("rows", "in place", "strategy", name) for name in OWN_MODE),
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
 
-PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper"}
+PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied"}
 """Options that a loaded dataset does not depend on, at their plainest."""
 
 
@@ -111,6 +120,7 @@ class Case:
     threads: int
     remote: str
     merge: str
+    rows: str
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -195,6 +205,8 @@ class Runner:
         loaded = kind.place(config, self.world, self._load(case))
         at = loaded.at
         strategy = kind(at, config.strategy)
+        if case.rows == "in place":
+            _read_in_place(at, strategy.remote)
         optimizer = Optimizer(config.train, at.parameters, 1)
         outcomes = []
         for number, (epoch, iteration, batch) in enumerate(steps(case, loaded.dataset, loaded.topology.original_id)):
@@ -215,6 +227,14 @@ class Runner:
             self._values, self._key = self._loaded.at.parameters.values.clone(), key
         self._loaded.at.parameters.values.copy_(self._values)
         return self._loaded
+
+
+def _read_in_place(at: Surroundings, mode: Partial) -> None:
+    """Let `mode` read rows where they lie, which it does by itself only for features at rest in the model's type."""
+    own = np.arange(*at.rank_offsets[at.wire.rank : at.wire.rank + 2])
+    mode.at = dataclasses.replace(at, features=copy(at.features))
+    mode.at.features.__dict__["whole"] = at.features.own(own).clone()
+    mode._pieces.suit_in_place = lambda *sizes: True
 
 
 def _outcome(loss: float, work, loaded: Loaded, strategy) -> Outcome:

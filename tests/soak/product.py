@@ -13,7 +13,7 @@ from tests.parallel import datasets
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.parallel.pairs import full_product, pair
 
-# Batch, strategy, remote mode and merge rule vary fastest: a dataset is loaded once for all of them.
+# Batch, strategy, remote mode, merge rule and how rows are read vary fastest: a dataset is loaded once for all of them.
 PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
@@ -25,6 +25,7 @@ PRODUCT = {
     "strategy": OPTIONS["strategy"],
     "remote": OPTIONS["remote"],
     "merge": OPTIONS["merge"],
+    "rows": OPTIONS["rows"],
 }
 # Rules matter where steps are merged; those of one strategy are left to the other.
 UNMERGED = {
