@@ -16,6 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.fetch import RowFetcher
+from leapmpi.heap import keep_freed_memory
 from leapmpi.nn.build import build_model
 from leapmpi.nn.model import Model
 from leapmpi.phases import Phases
@@ -103,6 +104,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
         device=device,
         seed=config.train.seed,
     )
+    keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, at)
 
 

@@ -1,0 +1,33 @@
+"""Freed memory that stays with the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, sys
+import numpy as np
+from leapmpi.heap import keep_freed_memory
+
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        np.empty(8 << 20, np.uint8)[::4096] = 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(1)
+given_back = faults(10)
+if not keep_freed_memory():
+    sys.exit(77)
+faults(1)
+print(given_back, faults(10))
+"""
+
+
+def test_large_arrays_are_made_again_without_page_faults():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("the C library is not glibc")
+    given_back, kept = map(int, done.stdout.split())
+    assert kept < 100 < given_back
