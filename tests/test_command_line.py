@@ -71,7 +71,7 @@ def copy(small_data, tmp_path):
         ("train DATA --config none.toml", "none.toml: no such config file"),
         ("train DATA --config=", "no such config file"),
         ("train DATA --metric roc-auc", "roc-auc needs 2 classes or multi-label data, this dataset has 3 classes"),
-        ("train DATA --time-steps 3", "leap on 1 rank takes auto, 1 or N"),
+        ("train DATA --time-steps 3", "leap on 1 rank takes auto, N or a number up to 1"),
         ("train DATA --strategy pull --time-steps 2", "pull has one time step, not 2"),
         ("evaluate DATA", "the following arguments are required: RUN; see leapmpi evaluate --help"),
         ("evaluate DATA run --lr 3", "unknown flag --lr; see leapmpi evaluate --help"),

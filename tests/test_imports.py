@@ -34,7 +34,7 @@ def loaded_by(action: str, heavy=HEAVY) -> tuple[set[str], str]:
     "command",
     [
         *("leapmpi --help", "leapmpi --version", "leapmpi train --help", "leapmpi evaluate --help"),
-        *("leapmpi compare --help", "leapmpi doctor --help"),
+        *("leapmpi compare --help", "leapmpi plan --help", "leapmpi doctor --help"),
         *("data_prep --help", "data_prep --version", "data_prep import --help", "data_prep partition --help"),
     ],
 )
@@ -59,7 +59,8 @@ def test_data_layers_need_neither_mpi_nor_torch():
     modules = (
         "leapmpi.dataset.partitioned", "leapmpi.dataset.topology", "leapmpi.dataset.verify", "leapmpi.dataset.graph",
         "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.plan.order", "leapmpi.plan.schedule",
-        "leapmpi.plan.homes", "leapmpi.run", "leapmpi.report.compare",
+        "leapmpi.plan.homes",
+        "leapmpi.plan.traffic", "leapmpi.plan.cost", "leapmpi.plan.micrograph", "leapmpi.run", "leapmpi.report.compare",
         "data_prep.import_graph", "data_prep.synth", "data_prep.partition", "data_prep.info", "data_prep.check",
     )  # fmt: skip
     assert loaded_by(f"import {', '.join(modules)}", ("mpi4py", "torch"))[0] == set()

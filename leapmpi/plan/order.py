@@ -12,17 +12,19 @@ from leapmpi.errors import ConfigError
 from leapmpi.sampling.keys import ORDER, DrawKey, fold_all, key_hash
 
 
-def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+def epoch_order(
+    train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int, stream: int = ORDER
+) -> np.ndarray:
     """The training vertices in the order of one epoch: int64[n], a permutation of `train`.
 
     train: int64[n], renumbered ids; original_ids: int64[n], their distinct original ids in the same order.
-    The result, read in original ids, depends on (seed, epoch) and the set of vertices only.
+    The result, read in original ids, depends on (stream, seed, epoch) and the set of vertices only.
 
     Raises ConfigError when seed or epoch is not a whole number in [0, 2**63).
     """
     if len(train) != len(original_ids):
         raise ValueError(f"{len(train)} training vertices with {len(original_ids)} original ids")
-    base = key_hash(DrawKey(ORDER, seed, epoch, 0))
+    base = key_hash(DrawKey(stream, seed, epoch, 0))
     return train[np.argsort(fold_all(base, original_ids), kind="stable")]
 
 

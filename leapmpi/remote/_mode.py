@@ -7,16 +7,19 @@ rows or sums already multiplied by the first layer's weights, travels within the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from leapmpi.errors import ConfigError
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 
 if TYPE_CHECKING:
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
 
 
@@ -34,6 +37,32 @@ class RemoteMode(ABC):
     @abstractmethod
     def predicted_bytes(self, work: Iteration) -> int:
         """Payload bytes that reach this rank for the first layer of `work`, counted before anything moves. Local."""
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """Add to `traffic` what this rank asks for, gets and reads, given the parts of all ranks in an iteration.
+
+        For `leapmpi plan`, which has no other ranks; training must count the same. Local. Raises ConfigError where a
+        mode does not tell.
+        """
+        raise ConfigError(f"{type(self).__name__} does not predict its traffic; leave it out of leapmpi plan")
+
+    def held_bytes(self, work: Iteration) -> int:
+        """Bytes that the rows of the first layer take on this rank from `ask` to the end of `work`, about. Local."""
+        del work
+        return 0
+
+    def step_bytes(self, cell: Cell, alone: bool) -> int:
+        """Bytes that the first layer takes while `cell`, `alone` in its iteration or not, is trained, about. Local.
+
+        The default is that of raw rows: a copy of the cell's rows unless it is alone, and one aggregated row or
+        projected row for each.
+        """
+        block, layer = cell.blocks[-1], self.at.model.layers[0]
+        width = layer.bias.element_size()
+        copies = (not alone) + (layer.dropout > 0)
+        aggregated = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width) if layer.linear else 0
+        projected = 2 * block.n_src * layer.projected_width if not layer.linear else aggregated
+        return width * (copies * block.n_src * layer.in_dim + projected)
 
     @abstractmethod
     def ask(self, work: Iteration) -> None:
@@ -83,6 +112,13 @@ class ExchangedMode(RemoteMode):
     @abstractmethod
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """What the first layer's `finish` wants, from the matrix of all rows. Local."""
+
+    def step_bytes(self, cell: Cell, alone: bool) -> int:
+        """Rows at home, gathered, and computed rows with their gradients, for this cell and as much for others."""
+        del alone
+        block, layer = cell.blocks[-1], self.at.model.layers[0]
+        copies = 1 + (layer.dropout > 0)
+        return layer.bias.element_size() * block.n_src * (copies * layer.in_dim + 4 * layer.projected_width)
 
     def ask(self, work: Iteration) -> None:
         """Exchange the ids. Collective."""

@@ -7,6 +7,7 @@ per destination; the destination's own part comes from its home in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from leapmpi.remote._piece import Pieces
 
 if TYPE_CHECKING:
     from leapmpi.nn.tensors import BlockTensors, Piece
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
     from leapmpi.strategies._iteration import Cell, Iteration
 
@@ -73,6 +75,21 @@ class Partial(ExchangedMode):
         layer = self.at.model.layers[0]
         pairs = sum(int(self._depends(cell.blocks[-1])[0].sum()) for cell in work.cells)
         return pairs * (self.ranges.id_bytes + 2 * layer.out_dim * layer.bias.element_size())
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """Of each cell, destinations named to owners, their sums and the gradients; own rows are read for all ranks."""
+        at, layer, rank = self.at, self.at.model.layers[0], self.at.wire.rank
+        width = layer.out_dim * layer.bias.element_size()
+        first, end = at.rank_offsets[rank : rank + 2]
+        for number, cell in enumerate(works[rank].cells):
+            counts, destinations = self._depends(cell.blocks[-1])
+            traffic.add_request(rank, counts, self.ranges.id_bytes, "activations", width, width)
+            read = np.zeros(end - first, bool)
+            for work in works:
+                src = work.cells[number].blocks[-1].src
+                read[src[(src >= first) & (src < end)] - first] = True
+            traffic.add_rows(rank, "local", int(read.sum()))
+            traffic.add_rows(rank, "remote", len(destinations))
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""

@@ -6,6 +6,7 @@ the owner adds its share of the weights' gradient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
 
 if TYPE_CHECKING:
     from leapmpi.nn.tensors import BlockTensors
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.strategies._iteration import Cell, Iteration
 
 
@@ -33,6 +35,17 @@ class Projected(ExchangedMode):
         homes = (home_of(cell.blocks[-1].src, at.rank_offsets) for cell in work.cells)
         remote = sum(int((home != at.wire.rank).sum()) for home in homes)
         return remote * (at.features.ranges.id_bytes + 2 * layer.projected_width * layer.bias.element_size())
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """Of each cell, the ids of remote sources, their projected rows and the gradients."""
+        at, layer, rank = self.at, self.at.model.layers[0], self.at.wire.rank
+        width = layer.projected_width * layer.bias.element_size()
+        for cell in works[rank].cells:
+            request = Request(cell.blocks[-1].src, at.rank_offsets, rank)
+            ids = at.features.ranges.id_bytes
+            traffic.add_request(rank, request.remote_counts, ids, "activations", width, width)
+            traffic.add_rows(rank, "local", len(request.own_ids))
+            traffic.add_rows(rank, "remote", len(request.remote_ids))
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Ask the owners of remote sources for their projected rows. Collective."""

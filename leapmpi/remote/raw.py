@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leapmpi.fetch import Request
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import RemoteMode
 
 if TYPE_CHECKING:
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.strategies._iteration import Cell, Iteration
 
 
@@ -26,6 +29,22 @@ class Raw(RemoteMode):
         at = self.at
         remote = int((home_of(union(work.cells), at.rank_offsets) != at.wire.rank).sum())
         return remote * (at.features.ranges.id_bytes + at.features.shard.row_bytes)
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """The union of input rows: ids out, rows in."""
+        at, rank = self.at, self.at.wire.rank
+        request = Request(union(works[rank].cells), at.rank_offsets, rank)
+        ids, row = at.features.ranges.id_bytes, at.features.shard.row_bytes
+        traffic.add_request(rank, request.remote_counts, ids, "features", row)
+        traffic.add_rows(rank, "local", len(request.own_ids))
+        traffic.add_rows(rank, "remote", len(request.remote_ids))
+
+    def held_bytes(self, work: Iteration) -> int:
+        """The union of rows as the model reads them, and remote rows as they arrived and as they were asked for."""
+        at, rows = self.at, union(work.cells)
+        remote = int((home_of(rows, at.rank_offsets) != at.wire.rank).sum())
+        layer = at.model.layers[0]
+        return len(rows) * layer.in_dim * layer.bias.element_size() + 2 * remote * at.features.shard.row_bytes
 
     def ask(self, work: Iteration) -> None:
         """Fetch the rows. Collective."""

@@ -8,6 +8,7 @@ order of collectives - is the same for all and stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ import numpy as np
 
 from leapmpi.config import StrategyConfig
 from leapmpi.errors import ConfigError
-from leapmpi.fetch import RowFetcher
+from leapmpi.fetch import Request, RowFetcher
 from leapmpi.phases import Phases
+from leapmpi.plan.memory import block_bytes, hidden_bytes
 from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.traffic import Traffic
 from leapmpi.registry import Registry
 from leapmpi.remote._mode import RemoteMode
 from leapmpi.sampling.block import Block
@@ -149,10 +152,48 @@ class Strategy(ABC):
         with at.phases("plan"):
             own = None if batch is None else self.schedule(batch, epoch, iteration).to_buffer()
             schedule = Schedule.from_buffer(at.wire.broadcast(own, "schedule"))
-        key = DrawKey(TRAIN, at.seed, epoch, iteration)
         with at.phases("sample"):
-            cells = [self._cell(key, schedule.cell(at.wire.rank, t)) for t in range(schedule.time_steps)]
+            return self.sampled(schedule, DrawKey(TRAIN, at.seed, epoch, iteration))
+
+    def sampled(self, schedule: Schedule, key: DrawKey) -> Iteration:
+        """This rank's part of `schedule`, drawn with `key`. Local."""
+        cells = [self._cell(key, schedule.cell(self.at.wire.rank, t)) for t in range(schedule.time_steps)]
         return Iteration(schedule, key, cells)
+
+    @classmethod
+    def seated(cls, at: Surroundings) -> Surroundings:
+        """What `place` makes of model and parameters, for a rank without a job: nothing is read. Local."""
+        return at
+
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of the features this rank holds."""
+        return self.at.features.shard.nbytes
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends, asks for and reads in an iteration, given all ranks' parts. Local.
+
+        `leapmpi plan` is made of this. A strategy that moves more than what its remote mode tells, labels, the schedule
+        and the reduction of gradients adds it here.
+        """
+        at, work = self.at, works[self.at.wire.rank]
+        self.remote.predict(works, traffic)
+        roots = Request(work.schedule.rank_roots(at.wire.rank), at.rank_offsets, at.wire.rank)
+        row_bytes = at.labels.shard.row_bytes
+        traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
+        if at.wire.rank == 0:
+            traffic.add_broadcast("schedule", work.schedule.to_buffer().nbytes)
+        gradients = at.parameters.shared_gradients
+        traffic.add_reduction(at.wire.rank, len(gradients), gradients.element_size())
+
+    def predicted_memory(self, work: Iteration) -> int:
+        """Bytes that `work` takes on this rank at most, about: blocks, rows, hidden values and gradients. Local."""
+        layers, cells = self.at.model.layers, work.cells
+        widths, size = [layer.out_dim for layer in layers], layers[0].bias.element_size()
+        steps = (
+            self.remote.step_bytes(cell, len(cells) == 1) + hidden_bytes(cell.blocks, widths, size) for cell in cells
+        )
+        return sum(block_bytes(cell.blocks) for cell in cells) + self.remote.held_bytes(work) + max(steps)
 
     def fetch(self, work: Iteration) -> None:
         """Bring here what the iteration needs and does not depend on the weights. Collective."""

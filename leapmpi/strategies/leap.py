@@ -7,6 +7,7 @@ the same and no model moves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import Rule, merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.traffic import Traffic
 from leapmpi.strategies._iteration import Iteration, Strategy
 
 
@@ -29,8 +31,8 @@ class Leap(Strategy):
             return 1 if config.time_steps == "auto" else ranks
         if int(config.time_steps) > ranks:
             raise ConfigError(
-                f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, N, or 1 to {ranks}, "
-                f"not {config.time_steps}"
+                f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, N or a number up to "
+                f"{ranks}, not {config.time_steps}"
             )
         return int(config.time_steps)
 
@@ -53,15 +55,29 @@ class Leap(Strategy):
             merge=self.rule, cost=cost, seed=self.at.seed, epoch=epoch, iteration=iteration,
         )  # fmt: skip
 
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """What every strategy moves, and models with their gradients between time steps."""
+        super().predict(works, traffic)
+        if self.config.migrate != "ring":
+            return
+        rank, schedule, size = self.at.wire.rank, works[0].schedule, self.at.parameters.gradients.nbytes
+        for step in range(schedule.time_steps - 1):
+            traffic.add_hop(rank, _distance(schedule, step), {"parameters": size, "gradients": size})
+
     def after_step(self, work: Iteration, step: int) -> None:
         """Pass the model trained here, with its gradients so far, on to the rank that trains it next. Collective."""
         if self.config.migrate != "ring":
             return
-        parameters, schedule = self.at.parameters, work.schedule
+        parameters = self.at.parameters
         size = parameters.gradients.nbytes
-        distance = schedule.model_of(0, step + 1) - schedule.model_of(0, step)
         with self.at.phases("migrate"):
-            self.at.wire.ring_hop(parameters.state, (("parameters", size), ("gradients", size)), distance)
+            kinds = (("parameters", size), ("gradients", size))
+            self.at.wire.ring_hop(parameters.state, kinds, _distance(work.schedule, step))
+
+
+def _distance(schedule: Schedule, step: int) -> int:
+    """How many ranks back every model goes after `step`."""
+    return schedule.model_of(0, step + 1) - schedule.model_of(0, step)
 
 
 STRATEGY = Leap

@@ -9,6 +9,7 @@ needs single rows, so for it projected rows take the place of sums, and only the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from leapmpi.training.split_layout import SplitLayout, column_bounds
 
 if TYPE_CHECKING:
     from leapmpi.nn.tensors import BlockTensors
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
     from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
     from leapmpi.training.loading import Loaded
@@ -58,6 +60,20 @@ class Columns(ExchangedMode):
         rows = sum(block.n_dst if layer.linear else block.n_src for block in blocks)
         pushed = sum(len(self._pushed(block)) for block in blocks)
         return others * (pushed * self.ranges.id_bytes + 2 * rows * width)
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """Blocks pushed to all others, sums or projected rows that come from each, and their gradients."""
+        layer, rank = self.at.model.layers[0], self.at.wire.rank
+        width = layer.bias.element_size() * (layer.out_dim if layer.linear else layer.projected_width)
+        everyone = np.full(traffic.ranks, 1)
+        everyone[rank] = 0
+        for number, cell in enumerate(works[rank].cells):
+            block = cell.blocks[-1]
+            pushed = len(self._pushed(block)) * self.ranges.id_bytes
+            rows = width * (block.n_dst if layer.linear else block.n_src)
+            traffic.add_request(rank, everyone, pushed, "activations", rows, rows)
+            read = np.concatenate([work.cells[number].blocks[-1].src for work in works])
+            traffic.add_rows(rank, "local", len(np.unique(read)))
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Push the block to all others, and see what theirs need of the columns here. Collective."""
@@ -122,6 +138,21 @@ class P3(OwnMode):
     """Equal shares of the shuffled batch; columns of features and of first-layer weights on all ranks."""
 
     own_mode = ("columns", Columns)
+
+    @classmethod
+    def seated(cls, at: Surroundings) -> Surroundings:
+        """The first layer's weights for this rank's columns. Raises ConfigError for a model that cannot be split."""
+        if reason := Columns.refusal(at.model):
+            raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
+        parameters = SplitLayout(at.model, at.wire, column_bounds(at.features.shard.width, at.wire.size))
+        return replace(at, model=parameters.model, parameters=parameters)
+
+    @property
+    def feature_bytes(self) -> int:
+        """Some columns of the rows of all vertices."""
+        at, shard = self.at, self.at.features.shard
+        width = int(np.diff(column_bounds(shard.width, at.wire.size))[at.wire.rank])
+        return int(at.rank_offsets[-1]) * width * (shard.row_bytes // shard.width)
 
     @classmethod
     def place(cls, config: Config, world: World, loaded: Loaded) -> Loaded:

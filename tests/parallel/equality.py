@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.forecast.predict import Forecaster, predicted_traffic
 from leapmpi.phases import Phases
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.remote.partial import Partial
@@ -169,6 +170,7 @@ class Outcome:
     edges: np.ndarray
     counted: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
+    forecast: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -215,6 +217,8 @@ class Runner:
             strategy.fetch(work)
             loss = strategy.step(work)
             outcomes.append(_outcome(loss, work, loaded, strategy))
+            if number == 0:
+                outcomes[-1].forecast = _forecast(work, config, loaded)
             optimizer.step(number)
         assert len(set(at.wire.gather_objects(at.parameters.digest()))) == 1, "replicas have drifted apart"
         return outcomes
@@ -250,6 +254,15 @@ def _outcome(loss: float, work, loaded: Loaded, strategy) -> Outcome:
     )
 
 
+def _forecast(work, config: Config, loaded: Loaded) -> dict[str, int]:
+    """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
+    rank, size = loaded.at.wire.rank, loaded.at.wire.size
+    strategies = Forecaster(loaded.dataset, loaded.topology).strategies(config, size)
+    traffic = predicted_traffic(strategies, [each.sampled(work.schedule, work.key) for each in strategies])
+    sent = {kind: int(pairs[rank].sum()) for kind, pairs in traffic.sent.items()}
+    return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
+
+
 def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, list[Reference]]:
     """The single-process outcomes that `cases` need, shared out among the ranks. Collective."""
     wanted = list(dict.fromkeys(case.alone() for case in cases))
@@ -277,6 +290,7 @@ def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MP
             assert difference <= allowed, f"{where}: {name} differs by {difference} of {norm}, of {whole} in all"
             worst = max(worst, difference / max(norm, whole * ROUNDING / TOLERANCE))
         assert got.counted == got.expected, where
+        assert not got.forecast or got.counted == got.forecast, where
         loss = sum(comm.allgather(got.loss))
         assert abs(loss - alone.loss) <= TOLERANCE * abs(alone.loss), f"{where}: loss {loss}, alone {alone.loss}"
         union = np.concatenate(comm.allgather(got.edges))

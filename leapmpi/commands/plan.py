@@ -1,0 +1,53 @@
+"""`leapmpi plan`: what strategies would move and take on other numbers of ranks, without running them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from leapmpi.flags import add_dataset, add_settings, config_from
+
+HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The dataset, the ranks and strategies to look at, and all settings they share."""
+    add_dataset(parser)
+    parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
+    parser.add_argument(
+        "--strategies",
+        default="pull,leap,leap:time-steps=N",
+        metavar="LIST",
+        help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N",
+    )
+    parser.add_argument(
+        "--link",
+        metavar="RATE",
+        help="predict seconds for a link of so many bits a second, such as 10gbit, or for the rates that a run with "
+        "--time-steps auto measured (its folder)",
+    )
+    parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to look at")
+    parser.add_argument("--compare", metavar="RUN", help="predict a finished run and set it beside what it counted")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_settings(parser, without=("strategy.name", "run.folder", "run.overwrite"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and print, on one rank where there are several."""
+    config = config_from(arguments)
+    from leapmpi.world import launched_rank
+
+    if launched_rank():
+        return 0
+    from leapmpi.forecast import command
+    from leapmpi.report import forecast as report
+
+    if arguments.compare:
+        outcome = command.compare(config, arguments.compare, arguments.iterations)
+        text = report.comparison(outcome)
+    else:
+        outcome = command.plan(config, arguments.ranks, arguments.strategies, arguments.link, arguments.iterations)
+        text = report.table(outcome)
+    sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
+    return 0

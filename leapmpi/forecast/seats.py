@@ -1,0 +1,64 @@
+"""Ranks without a job: the surroundings of a strategy on each of R ranks, in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from leapmpi.config import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.shard import HostShard
+from leapmpi.dataset.topology import Topology
+from leapmpi.fetch import RowFetcher
+from leapmpi.nn.build import build_model
+from leapmpi.phases import Phases
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.strategies._iteration import Surroundings
+from leapmpi.training.parameters import ParameterLayout
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Stands where a strategy looks for its wire: it tells who one is, and carries nothing."""
+
+    rank: int
+    size: int
+
+
+def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> list[Surroundings]:
+    """The surroundings of every one of `ranks` ranks; they share sampler and model, and read no feature row.
+
+    Raises DataError when the dataset has fewer parts than ranks.
+    """
+    offsets = rank_offsets(dataset.offsets, ranks)
+    dtype = getattr(torch, config.train.dtype)
+    sampler = NodeWiseSampler(topology, config.sampling.fanout)
+    layers = len(config.sampling.fanout)
+    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.train.seed, dtype)
+    common: dict[str, Any] = {
+        "phases": Phases(),
+        "sampler": sampler,
+        "model": model,
+        "parameters": ParameterLayout(model),
+        "rank_offsets": offsets,
+        "device": torch.device("cpu"),
+        "seed": config.train.seed,
+    }
+    return [_seat(common, dataset, Seat(rank, ranks), dtype) for rank in range(ranks)]
+
+
+def _seat(common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype) -> Surroundings:
+    offsets, device = common["rank_offsets"], common["device"]
+    parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
+    first = int(offsets[seat.rank])
+    features = HostShard([part.features for part in parts], first)
+    labels = HostShard([part.labels for part in parts], first)
+    return Surroundings(
+        wire=seat,
+        features=RowFetcher(seat, features, offsets, device, dtype),
+        labels=RowFetcher(seat, labels, offsets, device, torch.int64, "labels"),
+        **common,
+    )
