@@ -37,7 +37,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse `argv`. Raises ConfigError, suggesting the nearest flag for one that does not exist."""
-        for word in argv:
+        whole = all(action.nargs != argparse.REMAINDER for action in self._actions)
+        # Words of another command may follow, with flags of their own.
+        for word in argv if whole else ():
             if word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in self._option_string_actions:
                 raise ConfigError(f"unknown flag {word}; {self._hint(word)}")
         arguments, rest = self.parse_known_args(argv)

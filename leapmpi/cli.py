@@ -14,7 +14,8 @@ PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
-COMMANDS = {name: f"leapmpi.commands.{name}" for name in ("train", "evaluate", "compare", "bench", "plan", "doctor")}
+_NAMES = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+COMMANDS = {name: f"leapmpi.commands.{name}" for name in _NAMES}
 
 _REPEAT_DELAY = 2.0
 """Seconds that ranks other than 0 wait before they report an error that MPI has not agreed on."""

@@ -133,7 +133,7 @@ class Config:
     def assigned(self, values: Mapping[str, Any], origin: str = "config") -> Config:
         """A copy with `values` put in, each checked alone; `check` is due when all sources have been heard."""
         config = self
-        for key, value in _flattened(values).items():
+        for key, value in flattened(values).items():
             config = config._with(key, value, origin)
         return config
 
@@ -196,11 +196,12 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     return f"unknown key {key!r}; " + (f"did you mean {same_name[0]!r}?" if same_name else nearest(key, known))
 
 
-def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one level with dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            flat.update(_flattened(value, f"{prefix}{key}."))
+            flat.update(flattened(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
     return flat

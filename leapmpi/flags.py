@@ -38,9 +38,9 @@ def add_flags(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> N
         parser.add_argument(f"--{setting.flag}", help=f"{setting.limits['help']}{choices}{shown}", **keywords)
 
 
-def config_from(arguments: argparse.Namespace) -> Config:
-    """Defaults, then the TOML file, then --set, then flags. Raises ConfigError."""
-    config, known = Config(), dict(fields())
+def config_from(arguments: argparse.Namespace, config: Config | None = None) -> Config:
+    """Defaults (or `config`), then the TOML file, then --set, then flags. Raises ConfigError."""
+    config, known = config or Config(), dict(fields())
     if arguments.config is not None:
         config = config.assigned(read_toml(arguments.config), arguments.config)
     if arguments.set:

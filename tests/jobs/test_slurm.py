@@ -1,0 +1,96 @@
+"""Jobs on a real Slurm of four hosts (tests/cluster.py): staged, in arrays, after data preparation, cancelled."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from leapmpi.run import load_run
+from tests import cluster as clusters
+from tests.cluster import Cluster, wait_for
+
+LAUNCHERS = {"leapmpi": "leapmpi.cli", "leapmpi-prep": "data_prep.cli"}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if why := clusters.lacking():
+        pytest.skip(why)
+    made = Cluster(tmp_path_factory.mktemp("cluster"), 4)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def submit(cluster, small_data, tmp_path):
+    """A function that submits a leapmpi command by `leapmpi submit --yes`; returns the numbers of its jobs."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, module in LAUNCHERS.items():
+        (programs / name).write_text(f'#!/bin/bash\nexec {sys.executable} -m {module} "$@"\n')
+        (programs / name).chmod(0o755)
+    commands = [f"export PATH={programs}:$PATH"]
+    (tmp_path / "site.toml").write_text(f'partition = "test"\ncommands = {json.dumps(commands)}\n')
+
+    def run(*arguments: object) -> list[str]:
+        words = [sys.executable, "-m", "leapmpi.cli", "submit", "--site", tmp_path / "site.toml", "--yes", *arguments]
+        done = cluster.run(words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"submitted as job (\d+)", done.stderr)
+
+    return run
+
+
+def ended(cluster: Cluster, job: str, seconds: float = 60) -> str:
+    """Wait until a job has left the queue; returns its state and restarts."""
+    wait_for(lambda: cluster.state(job).split()[0] not in ("PENDING", "RUNNING", "COMPLETING"), seconds, f"job {job}")
+    return cluster.state(job)
+
+
+def log(folder: Path) -> str:
+    return "\n".join(path.read_text() for path in sorted(folder.glob("*.out")))
+
+
+def test_prepared_staged_and_trained_on_four_nodes(cluster, submit, tmp_path):
+    synth = "--vertices 400 --edges 2000 --features 6 --classes 3"
+    cluster.said(sys.executable, "-m", "data_prep.cli", "synth", "graph.h5", *synth.split(), cwd=tmp_path)
+    prepare, train = submit(
+        "--nodes", 4, "--stage", "/dev/shm", "--prepare", "partition graph.h5 data --parts 4 --method hash",
+        "train", "data", "--epochs", 2, "--hidden", 8,
+    )  # fmt: skip
+    assert ended(cluster, train) == "COMPLETED 0", log(tmp_path)
+    assert cluster.state(prepare) == "COMPLETED 0"
+    summary = load_run(tmp_path / "runs" / f"leapmpi-{train}").summary
+    assert summary["ranks"] == 4
+    said = log(tmp_path)
+    assert f"data /dev/shm/leapmpi-root.{train}: 400 vertices" in said
+    assert re.search(r"ranks 4 on 4 nodes", said)
+    for host in range(4):
+        assert cluster.said("ls", "/dev/shm", host=host) == ""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(launcher, cluster, submit, small_data, tmp_path):
+    (job,) = submit("--nodes", 4, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and '"epoch"' in metrics.read_text(), 60, "the first epoch")
+    assert len(cluster.programs("leapmpi.cli train")) >= 4
+    cluster.said("scancel", job)
+    assert ended(cluster, job, 30) == "CANCELLED 0"
+    wait_for(lambda: not cluster.programs("leapmpi"), 10, "the last process")
+    assert cluster.said("squeue", "-h") == ""
+
+
+def test_a_sweep_is_an_array(cluster, submit, small_data, tmp_path):
+    file = tmp_path / "seeds.toml"
+    file.write_text(f'data = "{small_data}"\ntrain.epochs = 1\nmodel.hidden = 8\n[sweep]\ntrain.seed = [7, 8]\n')
+    (job,) = submit("--nodes", 2, "sweep", file)
+    for index in (0, 1):
+        assert ended(cluster, f"{job}_{index}") == "COMPLETED 0", log(tmp_path)
+    runs = [load_run(tmp_path / "runs" / "seeds" / name) for name in ("0-seed=7", "1-seed=8")]
+    assert [run.config.train.seed for run in runs] == [7, 8]
+    assert [run.summary["ranks"] for run in runs] == [2, 2]

@@ -1,0 +1,144 @@
+"""Batch scripts: the files of jobs/slurm are what submit would write, they are sound bash, and bad input is refused."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from leapmpi.cli import main
+from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.slurm.site import Site, read_site
+from tests.dataset.graphs import random_graph
+from tests.launch import PROJECT, child_environment
+
+SLURM = PROJECT / "jobs/slurm"
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rendered")
+    command = [sys.executable, SLURM / "render", folder]
+    done = subprocess.run(command, env=child_environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_files_are_those_that_submit_writes(rendered):
+    ours = {path.name: path.read_text() for path in rendered.iterdir()}
+    assert ours == {path.name: path.read_text() for path in SLURM.glob("*.sbatch")}, "run jobs/slurm/render"
+
+
+@pytest.mark.parametrize("script", sorted(SLURM.glob("*.sbatch")), ids=lambda path: path.stem)
+def test_every_file_is_sound(script):
+    text = script.read_text()
+    assert subprocess.run(["bash", "-n", script], capture_output=True, text=True, timeout=20).stderr == ""
+    head = text[: text.index("\n\n")]
+    assert all(line.startswith("#") for line in head.splitlines())
+    assert re.findall("^#SBATCH", text, re.MULTILINE) == re.findall("^#SBATCH", head, re.MULTILINE)
+    assert "--gpus-per-task" not in re.sub("#.*", "", text.replace("#SBATCH", ""))
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((SLURM / "sites").glob("*.toml"))])
+def test_every_profile_has_a_file_that_holds_what_it_says(name):
+    site, text = read_site(SLURM / "sites" / f"{name}.toml"), (SLURM / f"{name}.sbatch").read_text()
+    assert f"--nodes={site.nodes} --ntasks={site.ranks} --ntasks-per-node={site.ranks_per_node} " in text
+    assert (f"--gpus-per-node={site.gpus_per_node}" in text) == ("--device cuda" in text) == bool(site.gpus_per_node)
+    assert ("srun --mpi=none" in text) == ("cp -rL" in text) == bool(site.stage)
+    assert (f"srun --mpi={site.srun_mpi} --kill-on-bad-exit=1" in text) == (site.launcher == "srun")
+    assert f"#SBATCH --signal=B:USR2@{site.signal_before}\n" in text
+
+
+@pytest.fixture
+def site(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text('nodes = 2\nmodules = ["mpi/5"]\nsbatch = ["--constraint=ib"]\ncommands = ["export A=\'b c\'"]\n')
+    return path
+
+
+def script_of(capsys, *arguments):
+    assert main(["submit", *map(str, arguments)]) == 0
+    output, errors = capsys.readouterr()
+    assert "not submitted" in errors
+    return output
+
+
+def test_the_profile_the_flags_and_the_command_come_through(site, small_data, capsys):
+    text = script_of(
+        capsys, "--site", site, "--ranks-per-node", 2, "--account", "me", "--no-requeue", "--stage", "/local disk",
+        "--name", "a-b", "train", small_data, "--set", "train.lr=0.1", "--run", small_data,
+    )  # fmt: skip
+    assert text.startswith("#!/bin/bash -l\n# Made by: leapmpi submit ")
+    for line in (
+        "#SBATCH --job-name=a-b", "#SBATCH --account=me", "#SBATCH --constraint=ib", "#SBATCH --no-requeue",
+        "module load mpi/5", "export A='b c'", "copies='/local disk'/leapmpi-$USER",
+        f'    leapmpi train "$data" --set train.lr=0.1 --run {small_data} &',
+    ):  # fmt: skip
+        assert line in text.splitlines()
+    assert "scontrol" not in text
+
+
+def test_a_run_folder_is_named_so_that_a_restart_finds_it(site, small_data, capsys):
+    text = script_of(capsys, "--site", site, "train", small_data)
+    assert f'leapmpi train {small_data} --run "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID" &' in text
+
+
+def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, tmp_path, capsys):
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'data = "{small_data}"\n[sweep]\ntrain.seed = [1, 2, 3]\n')
+    text = script_of(capsys, "--site", site, "--stage", "/tmp", "--gpus-per-node", 1, "sweep", file)
+    assert "#SBATCH --array=0-2%4" in text
+    assert "--output=%x-%A_%a.out" in text
+    assert f'leapmpi sweep {file} --index "$SLURM_ARRAY_TASK_ID" --device cuda --set data="$data" &' in text
+
+
+def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
+    text = script_of(capsys, "--site", site, "--prepare", "partition 'my graph.h5' out --parts 2", "train", "out")
+    first, second = text.split("#!/bin/bash -l\n")[1:]
+    assert "--ntasks=1 " in first
+    assert first.endswith("leapmpi-prep partition 'my graph.h5' out --parts 2\n\n")
+    assert "leapmpi train out" in second
+
+
+@pytest.mark.parametrize(
+    ("profile", "arguments", "code", "said"),
+    [
+        ("nodes = 0", "train DATA", 2, "nodes: 0 is too small"),
+        ("nodez = 1", "train DATA", 2, "unknown key 'nodez'; did you mean 'nodes'?"),
+        ("modules = 'a'", "train DATA", 2, "modules: give a list of texts"),
+        ("commands = ['a\\nb', \"c\\nd\"]", "train DATA", 2, "commands: a line break cannot stand here"),
+        ("partition = 'a b'", "train DATA", 2, "partition: 'a b' is no value for sbatch"),
+        ("launcher = 'ssh'", "train DATA", 2, "launcher: unknown site.launcher 'ssh'"),
+        ("gpus_per_node = 1\nranks_per_node = 2", "train DATA", 2, "2 ranks on a node of 1 GPUs would share a GPU"),
+        ("", "--nodes x train DATA", 2, "--nodes: 'x' is not a whole number"),
+        ("", "--nodez 2 train DATA", 2, "did you mean '--nodes'?"),
+        ("", "--name a/b train DATA", 2, "give a name without"),
+        ("", "train DATA --lrr 3", 2, "unknown flag --lrr; did you mean '--lr'?"),
+        ("", "train DATA --lr -3", 2, "train.lr: -3.0 is too small"),
+        ("", "train", 2, "no dataset given"),
+        ("", "train nowhere", 3, "nowhere"),
+        ("nodes = 2", "train DATA", 3, "2 ranks were started but the dataset has 1 part"),
+        ("", "trian DATA", 2, "a job cannot run 'trian'; did you mean 'train'?"),
+        ("", "", 2, "a job cannot run ''"),
+        ("", "sweep nowhere.toml", 2, "nowhere.toml: no such config file"),
+        ("", "sweep SWEEP --index 0", 2, "leave out --index"),
+        ("", "--yes train DATA", 5, "no sbatch on PATH"),
+    ],
+)
+def test_what_could_not_run_is_refused_before_it_queues(profile, arguments, code, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    places = {"DATA": tmp_path / "data", "SWEEP": tmp_path / "sweep.toml"}
+    write_dataset(places["DATA"], random_graph(), np.zeros(60, np.int32), 1, method="test", figures={}, seed=0)
+    places["SWEEP"].write_text(f'data = "{places["DATA"]}"\n[sweep]\ntrain.seed = [1]\n')
+    (tmp_path / "site.toml").write_text(profile)
+    words = [str(places.get(word, word)) for word in arguments.split()]
+    assert main(["submit", "--site", str(tmp_path / "site.toml"), *words]) == code
+    errors = capsys.readouterr().err
+    assert re.fullmatch(r"leapmpi: error: .+\n", errors), errors
+    assert said in errors
+
+
+def test_a_profile_of_nothing_is_the_default(tmp_path):
+    (tmp_path / "site.toml").write_text("")
+    assert read_site(tmp_path / "site.toml") == Site()
