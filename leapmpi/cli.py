@@ -47,7 +47,7 @@ def _report(error: LeapmpiError) -> None:
         # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
         time.sleep(_REPEAT_DELAY)
     if first or not error.agreed:
-        sys.stderr.write(f"leapmpi: error: {one_line(error)}\n")
+        sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
         sys.stderr.flush()
     if error.agreed:
         meet_before_the_end()

@@ -90,7 +90,15 @@ class RunConfig:
     """Where a run is recorded and what it runs on."""
 
     folder: str = setting("", "run folder; runs/DATE-N when not given", flag="run")
-    overwrite: bool = setting(False, "replace an unfinished run in the folder")
+    overwrite: bool = setting(False, "start anew in the folder of an unfinished run, and drop its checkpoints")
+    checkpoint_every: str = setting(
+        "10m", "iterations (100) or minutes (10m) between checkpoints; 0: only when asked to stop"
+    )
+    checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1)
+    stop_before_end: int = setting(
+        120, "seconds before the end of a Slurm job at which training stops, resumable; 0 never", least=0
+    )
+    deterministic: bool = setting(False, "only operations that give the same bits each time on a GPU; CPUs do anyway")
     log_level: str = setting("info", "least severity shown", choices=("debug", "info", "warning", "error"))
     device: str = setting("auto", "where models are trained", choices=("auto", "cpu", "cuda"))
     mpi_device_path: str = setting(

@@ -14,6 +14,8 @@ class LeapmpiError(Exception):
     """Base of all errors that are the user's to mend."""
 
     exit_code = 1
+    label = "error: "
+    """What stands before the sentence where it is shown."""
     agreed = False
     """Whether all ranks of the job raised this error together, so that one of them reports it."""
 
@@ -46,6 +48,23 @@ class ResourceError(LeapmpiError):
     """Disk, memory or device does not suffice."""
 
     exit_code = 6
+
+
+RESUMABLE = 75
+"""Exit code of a run that the same command continues (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Interrupted(LeapmpiError):
+    """The job was asked to end early: by a signal, or because its time is running out.
+
+    `exit_code` is RESUMABLE when the same command, started again, goes on or starts over by itself.
+    """
+
+    label = ""
+
+    def __init__(self, sentence: str, exit_code: int = RESUMABLE) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
 
 
 def error_of(kind: str, text: str) -> LeapmpiError:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from leapmpi.errors import LeapmpiError, ResourceError, one_line
+from leapmpi.errors import Interrupted, LeapmpiError, ResourceError, one_line
 from leapmpi.phases import Phases
-from leapmpi.run import Run
+from leapmpi.run import FAILED, INTERRUPTED, Run
 from leapmpi.training.run_folder import record_failure
 from leapmpi.world import World, abort
 
 DEFECT_CODE = 70
 INTERRUPTED_CODE = 130
+
+_FIRST_RANK_FIRST = 1.0
+"""Seconds that other ranks wait before they report a signal that most likely all were sent."""
 
 
 class Failure(LeapmpiError):
@@ -35,6 +39,15 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
     """
     try:
         yield
+    except Interrupted as error:
+        if error.agreed or world.size == 1:
+            if world.rank == 0:
+                _record(str(error), world, phases, folder, INTERRUPTED)
+            raise
+        if world.rank:
+            time.sleep(_FIRST_RANK_FIRST)
+        _tell(f"{error} ({world.name}, {phases.where()})", world, phases, folder, INTERRUPTED)
+        abort(world, error.exit_code)
     except LeapmpiError as error:
         if error.agreed or world.size == 1:
             if world.rank == 0:
@@ -57,15 +70,15 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
         abort(world, found.exit_code)
 
 
-def _tell(why: str, world: World, phases: Phases, folder: list[Path]) -> None:
+def _tell(why: str, world: World, phases: Phases, folder: list[Path], status: str = FAILED) -> None:
     """Report a failure, in the run folder too, unless another rank has done so: one line for one failure."""
-    if _record(why, world, phases, folder) or not folder or Run(folder[0]).failure is None:
-        _report(why)
+    if _record(why, world, phases, folder, status) or not folder or Run(folder[0]).failure is None:
+        _report(why, Interrupted.label if status == INTERRUPTED else LeapmpiError.label)
 
 
-def _record(why: str, world: World, phases: Phases, folder: list[Path]) -> bool:
+def _record(why: str, world: World, phases: Phases, folder: list[Path], status: str = FAILED) -> bool:
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
-    return bool(folder) and record_failure(folder[0], why, rank=world.rank, host=world.host, **place)
+    return bool(folder) and record_failure(folder[0], why, status, rank=world.rank, host=world.host, **place)
 
 
 def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:
@@ -86,9 +99,9 @@ def _lacks_memory(error: Exception) -> bool:
     return refused or "can't allocate memory" in str(error)
 
 
-def _report(sentence: str) -> None:
+def _report(sentence: str, label: str) -> None:
     """One whole line on standard error."""
-    sys.stderr.write(f"leapmpi: error: {one_line(sentence)}\n")
+    sys.stderr.write(f"leapmpi: {label}{one_line(sentence)}\n")
     sys.stderr.flush()
 
 

@@ -20,11 +20,26 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """Sync the file or folder `aside` and rename it to `path` beside it; a file or folder that stands there goes."""
+    for folder, _, names in os.walk(aside):
+        for name in names:
+            _sync(Path(folder, name))
+    _sync(aside)
+    # A folder cannot be replaced in one go: it steps aside, so that it is whole at any moment.
+    old = aside.with_name(f"{aside.name}-old")
+    if path.is_dir() and not path.is_symlink():
+        os.replace(path, old)
+    os.replace(aside, path)
+    _sync(path.absolute().parent)
+    remove(old)
 
 
 def explain(error: OSError, path: Path) -> Exception:
@@ -53,17 +68,10 @@ def written_aside(path: Path | str, *, overwrite: bool = False) -> Iterator[Path
         raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
     aside = path.absolute().parent / f".{path.name}.partial-{os.getpid()}"
     try:
-        _remove(aside)
+        remove(aside)
         yield aside
-        for folder, _, names in os.walk(aside):
-            for name in names:
-                _sync(Path(folder, name))
-        _sync(aside)
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        os.replace(aside, path)
-        _sync(path.absolute().parent)
+        put_in_place(aside, path)
     except OSError as error:
         raise explain(error, path) from error
     finally:
-        _remove(aside)
+        remove(aside)

@@ -19,7 +19,7 @@ SUMMARY_SCHEMA = 1
 """Version of what summary.json holds."""
 
 SUMMARY = "summary.json"
-FINISHED, FAILED = "finished", "failed"
+FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 """What summary.json calls `status`."""
 
 
@@ -39,19 +39,20 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """summary.json. Raises RunFolderError when the run is not finished or the file is damaged."""
         found = self._read_summary()
-        if found.get("status") == FAILED:
-            raise RunFolderError(f"{self.path} holds no finished run: it failed: {found.get('why')}")
+        if (status := found.get("status")) in (FAILED, INTERRUPTED):
+            ended = "failed" if status == FAILED else "was interrupted"
+            raise RunFolderError(f"{self.path} holds no finished run: it {ended}: {found.get('why')}")
         return found
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """What summary.json says of a run that failed: `why`, and `rank`, `host`, `phase`, `epoch` and `iteration`
-        where known; None for any other run."""
+        """What summary.json says of a run that failed or was interrupted: `status`, `why`, and `rank`, `host`,
+        `phase`, `epoch` and `iteration` where known; None for any other run."""
         try:
             found = self._read_summary()
         except RunFolderError:
             return None
-        return found if found.get("status") == FAILED else None
+        return found if found.get("status") in (FAILED, INTERRUPTED) else None
 
     @property
     def finished(self) -> bool:

@@ -64,7 +64,23 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         _check_limits(setting.limits, checked, where)
     if setting.key == "strategy.time_steps":
         _check_time_steps(checked, where)
+    if setting.key == "run.checkpoint_every":
+        parse_interval(checked, where)
     return checked
+
+
+def parse_interval(text: str, where: str) -> tuple[int, float]:
+    """'100' as 100 iterations and '10m' as 600 seconds: (iterations, seconds), 0 for the other. Raises ConfigError."""
+    number, minutes = text.removesuffix("m"), text.endswith("m")
+    if text == "off":
+        return 0, 0.0
+    try:
+        value = float(number) if minutes else int(number)
+    except ValueError:
+        value = -1
+    if not 0 <= value < _LARGEST:
+        raise ConfigError(f"{where}: {text!r} is no interval; give iterations such as 100, minutes such as 10m, or 0")
+    return (0, 60.0 * value) if minutes else (int(value), 0.0)
 
 
 def parse_fanout(value: Any, where: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ Every method that talks to other ranks is collective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,25 @@ class Wire:
         gather_rows(self.comm, row, rows)
         self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
         return rows
+
+    def start_maximum(self, value: int) -> Callable[[], int]:
+        """Begin to find the largest `value` (int64) of all ranks. Collective.
+
+        It travels while other messages do. What is returned waits for it; all ranks must call that too.
+        """
+        if self.size == 1:
+            return lambda: value
+        own, largest = np.array([value], np.int64), np.empty(1, np.int64)
+        number = self._mpi.INT64_T
+        request = self.comm.Iallreduce([own, number], [largest, number], op=self._mpi.MAX)
+        self.ledger.add_bytes("control", (self.size - 1) * own.nbytes)
+
+        def result() -> int:
+            wait_all([request])
+            # The buffers must live until the request is done.
+            return int(max(largest[0], own[0]))
+
+        return result
 
     def broadcast(self, array: np.ndarray | None, kind: str) -> np.ndarray:
         """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.

@@ -13,6 +13,7 @@ import pytest
 from leapmpi.cli import main
 from leapmpi.dataset.partitioned import write_dataset
 from leapmpi.run import load_run
+from leapmpi.training.checkpoint_folder import CheckpointFolder
 from tests.crafted import change_array, change_attributes, damage
 from tests.dataset.graphs import random_graph
 from tests.launch import child_environment
@@ -196,7 +197,7 @@ def test_run_folders_that_may_not_be_used(refused, small_data, finished_run, tmp
         (tmp_path / "file" / "run", f"run cannot be made: {tmp_path / 'file'} is not a folder"),
         (tmp_path / "other", "is not empty and holds no run"),
         (finished_run.path, "holds a finished run, which is never overwritten"),
-        (tmp_path / "unfinished", "holds an unfinished run; choose another --run folder, or pass --overwrite"),
+        (tmp_path / "unfinished", "holds an unfinished run without a checkpoint; choose another --run folder"),
         (tmp_path / "broken", "is not a folder"),
         (tmp_path / ("n" * 300), "the run folder cannot be used"),
         ("/proc/run", "/proc/run: the run folder cannot be made"),
@@ -294,7 +295,11 @@ def check_disk_full(child, folder):
     assert child.returncode == RESOURCE, child.stderr
     assert re.fullmatch(r"leapmpi: error: .*the disk is full or a quota is reached; free some space.*\n", child.stderr)
     left = {path.name for path in (folder / "run").iterdir()}
-    assert left <= {"config.toml", "metrics.jsonl", "log.txt", "weights-final.h5", "weights-best.h5"}
+    whole = {"config.toml", "metrics.jsonl", "log.txt", "summary.json", "weights-final.h5", "weights-best.h5"}
+    assert left <= {*whole, "checkpoint"}
+    checkpoints = CheckpointFolder(folder / "run")
+    assert not list(checkpoints.path.glob(".*")), "a checkpoint is half-written"
+    assert checkpoints.newest()[2] == []
 
 
 @pytest.fixture

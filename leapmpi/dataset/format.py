@@ -6,6 +6,7 @@ GRAPH_FORMAT = "leapmpi-graph"
 DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
+CHECKPOINT_FORMAT = "leapmpi-checkpoint"
 FORMAT_VERSION = 1
 
 DATASET_FILE = "dataset.h5"

@@ -250,6 +250,7 @@ _MEND = {
     names.DATASET_FORMAT: "make a dataset with leapmpi-prep partition",
     names.PART_FORMAT: "make the dataset again with leapmpi-prep partition",
     names.WEIGHTS_FORMAT: "weights are written by leapmpi train into its run folder",
+    names.CHECKPOINT_FORMAT: "checkpoints are written by leapmpi train into its run folder",
 }
 
 

@@ -146,6 +146,32 @@ class Strategy(ABC):
         self.remote = remote_mode(self.remote_name, self.at)
         return dict(zip(modes, total.tolist(), strict=True))
 
+    def state(self) -> dict[str, Any]:
+        """What this strategy has settled, the same on all ranks: plain values and numpy arrays by name. Local.
+
+        Checkpoints keep it. A strategy that settles more adds its own names, and takes them up in `restore`.
+        """
+        return {"ranks": self.at.wire.size, "time_steps": self.time_steps, "remote": self.remote_name}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up the `state` of an earlier start instead of settling anew. Collective.
+
+        What depends on the number of ranks holds only where `state["ranks"]` is that of this job.
+        """
+        if state["remote"] != self.remote_name:
+            self.remote_name = state["remote"]
+            self.remote = remote_mode(self.remote_name, self.at)
+        if state["ranks"] == self.at.wire.size:
+            self.time_steps = state["time_steps"]
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        """What this rank alone has settled or keeps, by name; empty where ranks hold nothing of their own. Local."""
+        return {}
+
+    def restore_own(self, state: dict[str, np.ndarray]) -> None:
+        """Take up the `own_state` of this rank; empty where there was none, or other ranks. Collective."""
+        del state
+
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Iteration:
         """Rank 0 schedules `batch` (others pass None), all ranks learn it and sample their cells. Collective."""
         at = self.at

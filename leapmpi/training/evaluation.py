@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,10 @@ def choose_metric(metric: str, dataset: Dataset) -> str:
 
 
 class Evaluator:
-    """Scores splits of a loaded dataset. Draws depend on the split and the seed, not on the epoch."""
+    """Scores splits of a loaded dataset. Draws depend on the split and the seed, not on the epoch.
+
+    All ranks enter `round`, a context, for each batch together.
+    """
 
     def __init__(self, config: Config, dataset: Dataset, topology: Any, at: Surroundings) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
@@ -43,6 +48,7 @@ class Evaluator:
         self.sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel
+        self.round: Callable[[], AbstractContextManager] = nullcontext
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def scores(self) -> dict[str, float | None]:
@@ -62,10 +68,11 @@ class Evaluator:
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
         mine = ids[home == self.at.wire.rank]
         key, model = DrawKey(stream, self.at.seed, 0, 0), self.at.parameters.whole_model()
-        outcomes = [
-            self._logits(model, key, mine[number * self.batch_size : (number + 1) * self.batch_size])
-            for number in range(rounds)
-        ]
+        outcomes = []
+        for number in range(rounds):
+            with self.round():
+                batch = mine[number * self.batch_size : (number + 1) * self.batch_size]
+                outcomes.append(self._logits(model, key, batch))
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)

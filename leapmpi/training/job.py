@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 from typing import Any
 
 from leapmpi import __version__
 from leapmpi.config import Config
-from leapmpi.errors import DataError
+from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
 from leapmpi.run import Run
-from leapmpi.training import banner
+from leapmpi.training import banner, saved_run
+from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.loading import Loaded
+from leapmpi.training.loading import Loaded, open_for_training
 from leapmpi.training.loop import Trainer, size_text
 from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
+from leapmpi.training.saved_run import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session
 from leapmpi.world import World, together
 
@@ -32,8 +33,9 @@ def train(config: Config, comm: Any = None) -> Run:
     MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
     which rank 0 wrote.
 
-    Raises LeapmpiError on all ranks alike for what the user can mend; any other failure of a rank of several ends
-    the whole job through MPI.
+    A run folder that holds an unfinished run with a checkpoint is resumed. Raises Interrupted when a signal or the end
+    of the job stopped training, LeapmpiError for what the user can mend, on all ranks alike; any other failure of a
+    rank of several ends the whole job through MPI.
     """
     return in_session(config, comm, lambda session: _train(config, session))
 
@@ -49,27 +51,52 @@ def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) ->
 
 
 def _train(config: Config, session: Session) -> Run:
-    begin, world = time.perf_counter(), session.world
+    world = session.world
+    # A start that is ended before it trains has changed nothing: the same command may try again.
+    session.signals.exit_code = RESUMABLE
     # All that can be refused is refused before a run folder is made.
     together(world, lambda: check_settings(config, world))
-    together(world, lambda: check(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
+    found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
     loaded = session.load(config)
+    saved = saved_run.tell(found, loaded.at.wire)
     trainer = together(world, lambda: Trainer(config, world, loaded))
     loaded = trainer.loaded
-    trainer.prepare()
+    trainer.prepare(settled(saved) if saved else None)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
-    path = gather_values(world.comm, str(claimed.path) if claimed else None)[0]
-    folder = claimed or RunFolder(Path(path))
+    path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
+    folder = trainer.folder = claimed or RunFolder(path)
     session.folder.append(folder.path)
-    together(world, lambda: _open_records(config, folder) if world.rank == 0 else None)
-    trainer.folder = folder
+    # From here on a signal is noted, and noticed in the first iteration.
+    session.signals.polled = True
+    keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
+    if saved:
+        restore(trainer, saved, keeper.checkpoints)
+    together(world, lambda: _open_records(config, folder, saved, keeper, trainer) if world.rank == 0 else None)
+    _first_checkpoint(keeper, saved)
+    together(world, lambda: folder.start(config) if world.rank == 0 else None)
+    trainer.watched_by(keeper)
     _announce(config, world, loaded, trainer, folder.path)
     trainer.run()
-    summary = _summary(config, world, loaded, trainer, time.perf_counter() - begin)
+    summary = _summary(config, world, loaded, trainer)
     together(world, lambda: folder.finish(summary) if world.rank == 0 else None)
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
+
+
+def _find_saved(config: Config) -> SavedRun | None:
+    """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
+    if not check(config.run.folder, config.run.overwrite):
+        return None
+    return saved_run.find(Path(config.run.folder), config, open_for_training(config))
+
+
+def _first_checkpoint(keeper: Checkpointer, saved: SavedRun | None) -> None:
+    """See to it that the run can be resumed from its first moment on. Collective."""
+    if saved:
+        keeper.last = saved.name
+    elif keeper.periodic and (error := keeper.save()) is not None:
+        raise error
 
 
 def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[str, Any]:
@@ -94,16 +121,45 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
         return {"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()}
 
 
-def _open_records(config: Config, folder: RunFolder) -> None:
+def _open_records(
+    config: Config, folder: RunFolder, saved: SavedRun | None, keeper: Checkpointer, trainer: Trainer
+) -> None:
+    """Open log and metrics, and record that the run starts, or that it goes on."""
+    before = Run(folder.path).failure
     forget_failure(folder.path)
-    folder.start(config)
+    whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     try:
         handler = logging.FileHandler(folder.log, encoding="utf-8")
     except OSError as error:
         raise explain(error, folder.log) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    folder.record("start", version=__version__, config=config.to_values())
+    if saved is None:
+        folder.record("start", version=__version__, config=config.to_values())
+        return
+    keeper.checkpoints.tidy(saved.name)
+    _tell_of_damage(folder, saved, trainer, whole)
+    ended = {key: before[key] for key in ("status", "why")} if before else None
+    position = {"epoch": trainer.progress.epoch, "iteration": trainer.progress.iteration}
+    where = {**position, "checkpoint": saved.name, "ranks": trainer.world.size}
+    folder.record("resumed", version=__version__, **where, after=ended)
+    log.info(
+        "resumed in epoch %d, after iteration %d of %d, from %s",
+        *(position["epoch"] + 1, position["iteration"], trainer.per_epoch, keeper.checkpoints.path / saved.name),
+    )
+    if changed := saved_run.changes(saved.state.values, config, trainer.loaded.dataset, trainer.world.size):
+        log.info("resumed with %s", ", ".join(changed))
+
+
+def _tell_of_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:
+    for complaint in saved.complaints:
+        log.warning("warning: a checkpoint is damaged (%s); %s, the one before, is used", complaint, saved.name)
+    if not whole:
+        log.warning("warning: metrics.jsonl has lost records; those of epochs are written again, without batch losses")
+        kept = {record["epoch"] for record in Run(folder.path).metrics() if record["event"] == "epoch"}
+        for record in trainer.epochs:
+            if record["epoch"] not in kept:
+                folder.record("epoch", **record)
 
 
 def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, path: Path) -> None:
@@ -130,7 +186,7 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
-def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer, seconds: float) -> dict[str, Any]:
+def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
     best, dataset = trainer.best, loaded.dataset
     peaks = loaded.at.wire.gather_objects(peak_bytes())
@@ -142,7 +198,8 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer, sec
         "uuid": dataset.uuid,
         "model": config.model.name,
         "metric": trainer.evaluator.metric,
-        "seconds": seconds,
+        "seconds": trainer.run_seconds(),
+        "restarts": trainer.restarts,
         "peak_memory_bytes": peaks,
         "parameters_digest": loaded.at.parameters.digest(),
         "best": {"epoch": best.epoch, "val": best.val, "test": best.test},

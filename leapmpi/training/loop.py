@@ -11,14 +11,17 @@ import numpy as np
 
 from leapmpi.config import Config
 from leapmpi.errors import LeapmpiError
+from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.strategies._iteration import Strategy
+from leapmpi.training.checkpointing import Checkpointer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import write_weights
+from leapmpi.training.progress import Progress
 from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
 from leapmpi.training.warm_up import warm_up
 from leapmpi.world import World, together
@@ -59,11 +62,17 @@ class Trainer:
         self.best = Best()
         self.predicted: dict[str, int] = {}
         self.epochs: list[dict[str, Any]] = []
+        self.progress = Progress.at(0, self.per_epoch)
+        self.keeper: Checkpointer | None = None
+        self.restarts, self.seconds_before = 0, 0.0
+        self._begun = time.perf_counter()
+        self._since: float | None = None
 
     def run(self) -> None:
         """Train all epochs, after `prepare`. Collective."""
-        for epoch in range(self.config.train.epochs):
+        for epoch in range(self.progress.epoch, self.config.train.epochs):
             record = self.epoch(epoch)
+            self.progress = Progress.at(epoch + 1, self.per_epoch)
             if self.world.rank == 0 and self.folder:
                 self.folder.record("epoch", **record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
@@ -71,10 +80,32 @@ class Trainer:
         final = self.at.parameters.by_name()
         together(self.world, lambda: self._save(final) if self.world.rank == 0 and self.folder else None)
 
-    def prepare(self) -> None:
-        """Compile all kernels and settle what crosses ranks, before the clock runs. Collective."""
+    def watched_by(self, keeper: Checkpointer) -> None:
+        """Let `keeper` save checkpoints, and stop training when it is asked to."""
+        self.keeper = keeper
+        self.evaluator.round = keeper.evaluation_round
+
+    def account(self) -> None:
+        """Add what was spent and counted since the last call to the running epoch's progress. Local."""
+        if self._since is not None:
+            now = time.perf_counter()
+            self.progress.add(now - self._since, self.at.phases.take(), *self.at.wire.ledger.take())
+            self._since = now
+
+    def run_seconds(self) -> float:
+        """Seconds of the run so far, those of earlier starts up to their last checkpoint included."""
+        return self.seconds_before + time.perf_counter() - self._begun
+
+    def prepare(self, settled: dict[str, Any] | None = None) -> None:
+        """Compile all kernels and settle what crosses ranks, before the clock runs. Collective.
+
+        `settled` is the strategy's state in the checkpoint of a run that is resumed.
+        """
         with self.at.phases("load"):
             warm_up(self.world, self.at, self.config)
+            if settled is not None:
+                self.strategy.restore(settled)
+                return
             epoch = self._batches(0)
             self.predicted = self.strategy.settle_remote(epoch[0] if epoch else None)
 
@@ -88,45 +119,49 @@ class Trainer:
 
     def _train(self, epoch: int) -> dict[str, Any]:
         """One pass over the training vertices. Returns its record without scores."""
-        phases, ledger = self.at.phases, self.at.wire.ledger
+        phases = self.at.phases
         phases.epoch = epoch
+        if self.progress.epoch != epoch:
+            self.progress = Progress.at(epoch, self.per_epoch)
         phases.take()
-        ledger.take()
+        self.at.wire.ledger.take()
         self.at.wire.barrier()
-        begin = time.perf_counter()
-        losses = self._iterations(epoch)
+        self._since = time.perf_counter()
+        self._iterations(epoch)
         with phases("wait"):
             self.at.wire.barrier()
-        seconds = time.perf_counter() - begin
-        by_kind, by_place = ledger.take()
-        spent = phases.take()
-        counts = self._sum({**by_kind, **by_place})
+        self.account()
+        self._since = None
+        losses, counts, spent = self.progress.summed(self.at.wire)
         return {
             "epoch": epoch,
-            "seconds": seconds,
+            "seconds": self.progress.seconds,
             **self._loss(losses),
             "accuracy": {"val": None, "test": None},
-            "phases": self._phases(spent),
-            "bytes": {kind: counts[kind] for kind in by_kind},
-            "rows": {place: counts[place] for place in by_place},
+            "phases": _mean_and_max(spent),
+            "bytes": {kind: counts[kind] for kind in KINDS},
+            "rows": {place: counts[place] for place in ROWS},
             "time_steps": self.strategy.time_steps,
             "remote": self.strategy.remote_name,
             "lr": self.optimizer.last_rate,
         }
 
-    def _iterations(self, epoch: int) -> np.ndarray:
-        """All iterations of an epoch; returns this rank's share of each batch's loss, float64[iterations]."""
-        parts = self._batches(epoch)
-        losses = np.zeros(self.per_epoch)
-        for iteration in range(self.per_epoch):
+    def _iterations(self, epoch: int) -> None:
+        """The iterations of an epoch that are not done yet."""
+        parts, progress, keeper = self._batches(epoch), self.progress, self.keeper
+        for iteration in range(progress.iteration, self.per_epoch):
             self.at.phases.iteration = iteration
+            if keeper:
+                keeper.iteration_begins()
             work = self.strategy.plan(parts[iteration] if parts else None, epoch, iteration)
             self.strategy.fetch(work)
-            losses[iteration] = self.strategy.step(work)
+            progress.losses[iteration] = self.strategy.step(work)
             with self.at.phases("compute"):
                 self.optimizer.step(epoch * self.per_epoch + iteration)
+            progress.iteration = iteration + 1
+            if keeper:
+                keeper.iteration_ended()
         self.at.phases.iteration = None
-        return losses
 
     def _batches(self, epoch: int) -> list[np.ndarray] | None:
         """The epoch's batches on rank 0, which plans; None elsewhere."""
@@ -137,9 +172,8 @@ class Trainer:
             order = epoch_order(self.train, original, self.config.train.seed, epoch)
             return batches(order, self.config.train.batch_size)
 
-    def _loss(self, losses: np.ndarray) -> dict[str, Any]:
-        """The mean loss over all roots of the epoch, and that of every batch, summed over ranks in order."""
-        total = self.at.wire.gather_rows(losses).sum(axis=0)
+    def _loss(self, total: np.ndarray) -> dict[str, Any]:
+        """The mean loss over all roots of the epoch, and that of every batch, given the latter: float64[iterations]."""
         if not np.isfinite(total).all():
             raise self._diverged(int(np.flatnonzero(~np.isfinite(total))[0]))
         size = self.config.train.batch_size
@@ -156,17 +190,6 @@ class Trainer:
         )
         error.agreed = True
         return error
-
-    def _sum(self, counts: dict[str, int]) -> dict[str, int]:
-        gathered = self.at.wire.gather_rows(np.array(list(counts.values()), np.int64))
-        return dict(zip(counts, gathered.sum(axis=0).tolist(), strict=True))
-
-    def _phases(self, seconds: dict[str, float]) -> dict[str, dict[str, float]]:
-        gathered = self.at.wire.gather_rows(np.array([seconds[phase] for phase in PHASES]))
-        return {
-            phase: {"mean": float(column.mean()), "max": float(column.max())}
-            for phase, column in zip(PHASES, gathered.T, strict=True)
-        }
 
     def _evaluates(self, epoch: int) -> bool:
         every, last = self.config.evaluate.every, self.config.train.epochs - 1
@@ -193,6 +216,14 @@ class Trainer:
         }
         write_weights(self.folder.path / WEIGHTS_FINAL, final, {**about, "epoch": self.config.train.epochs - 1})
         write_weights(self.folder.path / WEIGHTS_BEST, self.best.weights, {**about, "epoch": self.best.epoch})
+
+
+def _mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
+    """Over the ranks, by phase, of float64[ranks, phases]."""
+    return {
+        phase: {"mean": float(column.mean()), "max": float(column.max())}
+        for phase, column in zip(PHASES, seconds.T, strict=True)
+    }
 
 
 def strategy_class(name: str) -> type[Strategy]:

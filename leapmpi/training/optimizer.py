@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -44,6 +45,16 @@ class Optimizer:
         if limit and (norm := self.parameters.gradient_norm()) > limit:
             self.parameters.gradients.mul_(limit / norm)
 
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """What the next step depends on besides the parameters: tensors like `parameters.values`, and numbers."""
+        tensors, steps = self._rule.state()
+        return tensors, {"steps": steps, "last_rate": self.last_rate}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, float]) -> None:
+        """Take up what `state` gave to an earlier start."""
+        self.last_rate = numbers["last_rate"]
+        self._rule.restore(tensors, int(numbers["steps"]))
+
 
 # The rules work element by element, so each treats all tensors as one flat array. They are those of torch.optim, whose
 # own classes load torch's compiler, seconds and a temporary folder on every rank, when the first one is made.
@@ -69,6 +80,16 @@ class _Descent:
                 self.velocity.mul_(self.momentum).add_(direction)
             direction = self.velocity
         self.values.add_(direction, alpha=-rate)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], int]:
+        """The velocity, once there is one."""
+        return {} if self.velocity is None else {"velocity": self.velocity}, 0
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Take up a `state`."""
+        del steps
+        if "velocity" in tensors:
+            self.velocity = tensors["velocity"].to(self.values)
 
 
 class _Adam:
@@ -96,3 +117,13 @@ class _Adam:
         torch.sqrt(self.second, out=self._root)
         self._root.div_((1 - slow**self.steps) ** 0.5).add_(self.EPSILON)
         self.values.addcdiv_(self.first, self._root, value=-rate / (1 - fast**self.steps))
+
+    def state(self) -> tuple[dict[str, torch.Tensor], int]:
+        """Both moments and the number of steps."""
+        return {"first": self.first, "second": self.second}, self.steps
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Take up a `state`."""
+        self.first.copy_(tensors["first"])
+        self.second.copy_(tensors["second"])
+        self.steps = steps

@@ -7,7 +7,6 @@ all work on it as a whole. Here every rank holds all parameters; leapmpi/trainin
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from leapmpi.dataset.bundle import read_bundle, write_bundle
 from leapmpi.dataset.format import WEIGHTS_FORMAT
-from leapmpi.dataset.storage import check_digest, map_array, new_file, opened, write_array, write_attributes
 from leapmpi.errors import DataError
 from leapmpi.files import written_aside
 
-_ABOUT, _PARAMETERS = "about", "parameters"
+_PARAMETERS = "parameters"
 
 
 class ParameterLayout:
@@ -113,25 +112,12 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write weights as HDF5, whole or not at all, with `about` (plain values) as JSON."""
-    text = json.dumps({"about": about, "order": list(arrays)}).encode()
-    with written_aside(path, overwrite=True) as aside, new_file(aside) as file:
-        write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
-        for name, array in arrays.items():
-            write_array(file, f"{_PARAMETERS}/{name}", array.shape, array.dtype.newbyteorder("<").str, [array])
-        write_attributes(file, WEIGHTS_FORMAT, {"parameters": len(arrays)})
+    with written_aside(path, overwrite=True) as aside:
+        write_bundle(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, about)
 
 
 def read_weights(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Weights and what was said about them. Raises DataError when the file is missing, foreign or damaged."""
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    with opened(path, WEIGHTS_FORMAT) as (file, _):
-        text = map_array(file, path, _ABOUT, ("u1",), file[_ABOUT].shape)
-        check_digest(path, WEIGHTS_FORMAT, {_ABOUT: text})
-        said = json.loads(bytes(text))
-        mapped = {}
-        for name in said["order"]:
-            key = f"{_PARAMETERS}/{name}"
-            mapped[key] = map_array(file, path, key, ("<f4", "<f8"), file[key].shape)
-    check_digest(path, WEIGHTS_FORMAT, mapped)
-    return {key.removeprefix(f"{_PARAMETERS}/"): np.array(array) for key, array in mapped.items()}, said["about"]
+    return read_bundle(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,10 +17,12 @@ from leapmpi.config import Config
 from leapmpi.failure import ends_the_job
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import rank_offsets
+from leapmpi.stopping import Signals
 from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
 from leapmpi.training.loop import strategy_class
-from leapmpi.world import World, finish, start, together
+from leapmpi.walltime import job_end
+from leapmpi.world import World, finish, launched_rank, start, together
 
 log = logging.getLogger("leapmpi")
 
@@ -28,12 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Session:
-    """One job between the start and the end of MPI. `folder` holds the run folder once there is one."""
+    """One job between the start and the end of MPI. `folder` holds the run folder once there is one.
+
+    `job_end` is when the scheduler will end the job, in seconds since 1970, if it does.
+    """
 
     world: World
     device: torch.device
     phases: Phases = field(default_factory=Phases)
     folder: list[Path] = field(default_factory=list)
+    signals: Signals = field(default_factory=Signals)
+    job_end: float | None = None
 
     def load(self, config: Config) -> Loaded:
         """Load the dataset of `config`. Collective."""
@@ -45,11 +53,14 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
     # The device is chosen first: MPI must find it selected when it starts.
     device = choose_device(config.run.device)
-    session = Session(start(config.run.threads, comm), device)
+    end = job_end() if launched_rank() == 0 else None
+    session = Session(start(config.run.threads, comm), device, job_end=end)
     try:
         with (
             _log_to_screen(config.run.log_level, session.world),
+            _deterministic(config.run.deterministic),
             ends_the_job(session.world, session.phases, session.folder),
+            session.signals.heard(),
         ):
             together(session.world, lambda: check_device(config.run.device, device))
             return action(session)
@@ -63,6 +74,27 @@ def check_settings(config: Config, world: World) -> None:
     rank_offsets(dataset.offsets, world.size)
     choose_metric(config.evaluate.metric, dataset)
     strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
+
+
+@contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    """While the body runs, let torch use only operations that give the same bits each time, if `wanted`.
+
+    A CPU does so anyway. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    # Filling memory that is written anyway costs time and changes nothing.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 @contextmanager

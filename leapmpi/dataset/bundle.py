@@ -1,0 +1,58 @@
+"""A bundle: named arrays and plain values about them in one HDF5 file, digested like a dataset. Weights are bundles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.dataset.storage import (
+    Attributes,
+    check_digest,
+    map_array,
+    new_file,
+    opened,
+    write_array,
+    write_attributes,
+)
+
+_ABOUT = "about"
+
+
+def write_bundle(
+    path: Path,
+    kind: str,
+    group: str,
+    arrays: Mapping[str, np.ndarray],
+    about: Mapping[str, Any],
+    attributes: Attributes | None = None,
+) -> None:
+    """Write `arrays` below `group`, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
+    text = json.dumps({"about": about, "order": list(arrays)}).encode()
+    with new_file(path) as file:
+        write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
+        for name, array in arrays.items():
+            write_array(file, f"{group}/{name}", array.shape, array.dtype.newbyteorder("<").str, [array])
+        write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
+
+
+def read_bundle(
+    path: Path, kind: str, group: str, dtypes: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays, each of one of `dtypes`, by name, and what was said about them.
+
+    Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
+    """
+    with opened(path, kind) as (file, _):
+        text = map_array(file, path, _ABOUT, ("u1",), file[_ABOUT].shape)
+        check_digest(path, kind, {_ABOUT: text})
+        said = json.loads(bytes(text))
+        about, mapped = dict(said["about"]), {}
+        for name in said["order"]:
+            key = f"{group}/{name}"
+            mapped[key] = map_array(file, path, key, tuple(dtypes), file[key].shape)
+    check_digest(path, kind, mapped)
+    return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, about
