@@ -47,8 +47,8 @@ class StrategyConfig:
     time_steps: str = setting("auto", "steps an iteration is cut into: auto, or 1 to the number of ranks (N)")
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     remote: str = setting(
-        "raw",
-        "what crosses ranks for the first layer: raw rows, projected rows, partial sums",
+        "auto",
+        "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fewest bytes",
         choices=("raw", "projected", "partial", "auto"),
     )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))

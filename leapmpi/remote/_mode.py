@@ -72,6 +72,10 @@ class RemoteMode(ABC):
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward of cell `number`; adds to the gradients and returns this rank's share of the loss."""
 
+    @abstractmethod
+    def logits(self, work: Iteration, number: int) -> Any:
+        """Outputs of the roots of cell `number`, float[roots, classes]; nothing is kept for gradients."""
+
     def tensors(self, cell: Cell) -> list[BlockTensors]:
         """The blocks of `cell` on the device. Local."""
         return [to_tensors(block, self.at.device) for block in cell.blocks]
@@ -127,30 +131,48 @@ class ExchangedMode(RemoteMode):
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward, exchange, forward, backward, exchange of gradients, backward. Collective."""
         at, asked, phases = self.at, work.asked[number], self.at.phases
-        own = len(asked.own_positions)
         with phases("compute"):
-            blocks = self.tensors(work.cells[number])
             computed = self.compute(work, asked)
-            positions = self._index(asked.own_positions), self._index(asked.asked_positions)
-        with phases("exchange"):
-            answers = computed.detach()[own:].contiguous()
-            arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
-            at.wire.exchange(answers, asked.answer_counts, arrived, asked.asked_counts, "activations")
+        rows = self._gathered(computed.detach(), asked).requires_grad_()
         with phases("compute"):
-            rows = computed.new_zeros((asked.total, computed.shape[1]))
-            rows.index_add_(0, positions[0], computed.detach()[:own]).index_add_(0, positions[1], arrived)
-            rows.requires_grad_()
-            first = at.model.layers[0].finish(None, self.first_sums(work, blocks[-1], rows), None)
-            loss = self.loss(work, at.model.after_first(blocks, first, work.key), labels)
+            loss = self.loss(work, self._rest(work, number, rows), labels)
             loss.backward()
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
+            sent = gradient[self._index(asked.asked_positions)]
+            returned = sent.new_empty((len(computed) - len(asked.own_positions), sent.shape[1]))
         with phases("exchange"):
-            returned = answers.new_empty(answers.shape)
-            sent = gradient[positions[1]].contiguous()
             at.wire.exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
         with phases("compute"):
-            computed.backward(torch.cat([gradient[positions[0]], returned]))
+            computed.backward(torch.cat([gradient[self._index(asked.own_positions)], returned]))
         return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, work: Iteration, number: int) -> Any:
+        """Forward, exchange, forward. Collective."""
+        asked = work.asked[number]
+        with self.at.phases("compute"):
+            computed = self.compute(work, asked)
+        rows = self._gathered(computed, asked)
+        with self.at.phases("compute"):
+            return self._rest(work, number, rows)
+
+    def _gathered(self, computed: Any, asked: Asked) -> Any:
+        """The matrix that feeds the first layer, from own rows and those of others. Collective."""
+        own = len(asked.own_positions)
+        with self.at.phases("exchange"):
+            answers = computed[own:]
+            arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
+            self.at.wire.exchange(answers, asked.answer_counts, arrived, asked.asked_counts, "activations")
+        with self.at.phases("compute"):
+            rows = computed.new_zeros((asked.total, computed.shape[1]))
+            rows.index_add_(0, self._index(asked.own_positions), computed[:own])
+            return rows.index_add_(0, self._index(asked.asked_positions), arrived)
+
+    def _rest(self, work: Iteration, number: int, rows: Any) -> Any:
+        """The model's outputs from the matrix that feeds its first layer. Local."""
+        blocks, model = self.tensors(work.cells[number]), self.at.model
+        first = model.layers[0].finish(None, self.first_sums(work, blocks[-1], rows), None)
+        return model.after_first(blocks, first, work.dropout)
 
     def _index(self, positions: np.ndarray) -> Any:
         return torch.from_numpy(positions).to(self.at.device)

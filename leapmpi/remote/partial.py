@@ -112,7 +112,8 @@ class Partial(ExchangedMode):
         """This rank's shares: of its own destinations, then of those it was asked for."""
         piece, rows = asked.source
         features = self.at.features
-        return self.at.model.layers[0].partial(piece, features.whole if rows is None else features.own(rows), work.key)
+        own = features.whole if rows is None else features.own(rows)
+        return self.at.model.layers[0].partial(piece, own, work.dropout)
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """The shares add up to what is wanted."""

@@ -68,11 +68,11 @@ class Projected(ExchangedMode):
         at = self.at
         rows = at.features.own(asked.source)
         original = self._index(at.sampler.topology.original_id[asked.source])
-        return at.model.layers[0].projected(rows, original, work.key)
+        return at.model.layers[0].projected(rows, original, work.dropout)
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """Aggregate the projected rows."""
-        return self.at.model.layers[0].from_projected(block, rows, work.key)
+        return self.at.model.layers[0].from_projected(block, rows, work.dropout)
 
 
 MODE = Projected

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from leapmpi.fetch import Request
 from leapmpi.plan.homes import home_of
@@ -52,12 +53,21 @@ class Raw(RemoteMode):
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward on the rows at hand."""
-        cell = work.cells[number]
         with self.at.phases("compute"):
-            features = work.features if cell.positions is None else work.features[cell.positions]
-            loss = self.loss(work, self.at.model(self.tensors(cell), features, work.key), labels)
+            loss = self.loss(work, self._outputs(work, number), labels)
             loss.backward()
         return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, work: Iteration, number: int) -> Any:
+        """Forward on the rows at hand."""
+        with self.at.phases("compute"):
+            return self._outputs(work, number)
+
+    def _outputs(self, work: Iteration, number: int) -> Any:
+        cell = work.cells[number]
+        features = work.features if cell.positions is None else work.features[cell.positions]
+        return self.at.model(self.tensors(cell), features, work.dropout)
 
 
 def union(cells: list[Cell]) -> np.ndarray:

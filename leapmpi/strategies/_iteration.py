@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.config import StrategyConfig
-from leapmpi.errors import ConfigError
 from leapmpi.fetch import Request, RowFetcher
 from leapmpi.phases import Phases
 from leapmpi.plan.memory import block_bytes, hidden_bytes
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
-from leapmpi.registry import Registry
 from leapmpi.remote._mode import RemoteMode
+from leapmpi.remote.choice import fewest_bytes, remote_mode
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.training.parameters import ParameterLayout
@@ -73,25 +72,19 @@ class Cell:
 class Iteration:
     """One iteration on this rank; `features` or `asked` is what its remote mode fetched for the cells."""
 
-    schedule: Schedule
+    schedule: Schedule | None
     key: DrawKey
     cells: list[Cell]
     features: Any = None
     labels: Any = None
     asked: list[Any] = field(default_factory=list)
+    drops: bool = True
+    """Whether dropout applies: in training."""
 
-
-def mode_class(name: str) -> type[RemoteMode]:
-    """The class of the remote mode called `name`. Raises ConfigError for an unknown one."""
-    return Registry("remote mode", "leapmpi.remote").load(name).MODE
-
-
-def remote_mode(name: str, at: Surroundings) -> RemoteMode:
-    """The remote mode called `name`. Raises ConfigError for one that cannot serve the model."""
-    mode = mode_class(name)
-    if reason := mode.refusal(at.model):
-        raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
-    return mode(at)
+    @property
+    def dropout(self) -> DrawKey | None:
+        """The key of dropout masks, None where nothing is dropped."""
+        return self.key if self.drops else None
 
 
 class Strategy(ABC):
@@ -138,13 +131,9 @@ class Strategy(ABC):
         """
         if self.config.remote != "auto":
             return {}
-        work = self.plan(batch, 0, 0)
-        modes = [name for name in ("raw", "partial", "projected") if not mode_class(name).refusal(self.at.model)]
-        mine = [remote_mode(name, self.at).predicted_bytes(work) for name in modes]
-        total = self.at.wire.gather_rows(np.array(mine, np.int64)).sum(axis=0)
-        self.remote_name = modes[int(total.argmin())]
+        self.remote_name, predicted = fewest_bytes(self.plan(batch, 0, 0), self.at)
         self.remote = remote_mode(self.remote_name, self.at)
-        return dict(zip(modes, total.tolist(), strict=True))
+        return predicted
 
     def state(self) -> dict[str, Any]:
         """What this strategy has settled, the same on all ranks: plain values and numpy arrays by name. Local.

@@ -106,14 +106,14 @@ class Columns(ExchangedMode):
         layer, (source, vertices) = self.at.model.layers[0], asked.source
         features = self.at.columns.own(vertices)
         if layer.linear:
-            return layer.partial(source, features, work.key)
+            return layer.partial(source, features, work.dropout)
         original = torch.from_numpy(self.at.sampler.topology.original_id[vertices]).to(self.at.device)
-        return layer.projected(features, original, work.key)[source]
+        return layer.projected(features, original, work.dropout)[source]
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """Shares of sums add up to what is wanted; projected rows are aggregated here."""
         layer = self.at.model.layers[0]
-        return rows if layer.linear else layer.from_projected(block, rows, work.key)
+        return rows if layer.linear else layer.from_projected(block, rows, work.dropout)
 
     def _pushed(self, block: Block) -> np.ndarray:
         """What others need to know of `block`: its sources, or its destinations with their sampled neighbours."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import home_of
+from leapmpi.remote.choice import fewest_bytes, remote_mode
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.strategies._iteration import Surroundings
+from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
 from leapmpi.training import scores
 
 
@@ -44,8 +44,9 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Any, at: Surroundings) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
-        self.at = at
-        self.sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
+        sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
+        self.at = replace(at, sampler=sampler)
+        self._remote, self._mode = config.strategy.remote, None
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
@@ -67,25 +68,31 @@ class Evaluator:
         home = home_of(ids, self.at.rank_offsets)
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
         mine = ids[home == self.at.wire.rank]
-        key, model = DrawKey(stream, self.at.seed, 0, 0), self.at.parameters.whole_model()
+        key = DrawKey(stream, self.at.seed, 0, 0)
+        self._use(self.at.parameters.whole_model())
         outcomes = []
         for number in range(rounds):
             with self.round():
-                batch = mine[number * self.batch_size : (number + 1) * self.batch_size]
-                outcomes.append(self._logits(model, key, batch))
+                outcomes.append(self._logits(key, mine[number * self.batch_size : (number + 1) * self.batch_size]))
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)
         return scores.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
 
-    def _logits(self, model: Model, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        at = self.at
-        blocks = self.sampler.sample(key, roots)
-        rows = at.features.fetch(blocks[-1].src)
-        labels = at.root_labels(roots)
-        with torch.no_grad():
-            logits = model([to_tensors(block, at.device) for block in blocks], rows, None)
-        return logits.cpu().numpy().copy(), labels.cpu().numpy().copy()
+    def _use(self, model: Model) -> None:
+        """Score `model` from now on."""
+        if model is not self.at.model:
+            self.at, self._mode = replace(self.at, model=model), None
+
+    def _logits(self, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cell = Cell(roots, self.at.sampler.sample(key, roots), None)
+        work = Iteration(None, key, [cell], drops=False)
+        if self._mode is None:
+            name = fewest_bytes(work, self.at)[0] if self._remote == "auto" else self._remote
+            self._mode = remote_mode(name, self.at)
+        self._mode.ask(work)
+        labels = self.at.root_labels(roots)
+        return self._mode.logits(work, 0).cpu().numpy().copy(), labels.cpu().numpy().copy()
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
         """All scores go to rank 0, which ranks them exactly and tells the others. Collective."""
