@@ -104,6 +104,9 @@ class RunConfig:
     mpi_device_path: str = setting(
         "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto")
     )
+    comm_timeout: float = setting(
+        300.0, "seconds after which a job in which nothing moves is ended; 0 waits for ever", least=0
+    )
     threads: int = setting(0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025)
     verify: str = setting(
         "auto",

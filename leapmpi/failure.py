@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from leapmpi.errors import Interrupted, LeapmpiError, ResourceError, one_line
+from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
 from leapmpi.phases import Phases
-from leapmpi.run import FAILED, INTERRUPTED, Run
-from leapmpi.training.run_folder import record_failure
+from leapmpi.run import FAILED, INTERRUPTED
+from leapmpi.telling import record, tell
+from leapmpi.watchdog import Watchdog
 from leapmpi.world import World, abort
 
 DEFECT_CODE = 70
@@ -20,6 +21,8 @@ INTERRUPTED_CODE = 130
 
 _FIRST_RANK_FIRST = 1.0
 """Seconds that other ranks wait before they report a signal that most likely all were sent."""
+_HEARSAY = 0.5
+"""Seconds in which the watchdog hears of a rank that died: an error that follows from it is not told in its place."""
 
 
 class Failure(LeapmpiError):
@@ -29,7 +32,7 @@ class Failure(LeapmpiError):
 
 
 @contextmanager
-def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[None]:
+def ends_the_job(world: World, phases: Phases, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
     """Run the body on all ranks; a failure of one ends all of them.
 
     An error that all ranks agreed on (`world.together`) is passed on for an orderly end. Any other one is reported
@@ -39,46 +42,38 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path]) -> Iterator[N
     """
     try:
         yield
-    except Interrupted as error:
-        if error.agreed or world.size == 1:
+    except (LeapmpiError, KeyboardInterrupt) as error:
+        why = str(error) if isinstance(error, LeapmpiError) else "interrupted"
+        status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
+        if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
-                _record(str(error), world, phases, folder, INTERRUPTED)
+                record(why, folder, _facts(world, phases), status)
             raise
-        if world.rank:
-            time.sleep(_FIRST_RANK_FIRST)
-        _tell(f"{error} ({world.name}, {phases.where()})", world, phases, folder, INTERRUPTED)
-        abort(world, error.exit_code)
-    except LeapmpiError as error:
-        if error.agreed or world.size == 1:
-            if world.rank == 0:
-                _record(str(error), world, phases, folder)
-            raise
-        _tell(f"{error} ({world.name}, {phases.where()})", world, phases, folder)
-        abort(world, error.exit_code)
-    except KeyboardInterrupt:
-        if world.size == 1:
-            _record("interrupted", world, phases, folder)
-            raise
-        _tell(f"interrupted ({world.name}, {phases.where()})", world, phases, folder)
-        abort(world, INTERRUPTED_CODE)
+        code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
+        _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
     except Exception as error:
         found = _explain(error, world, phases, folder)
         if world.size == 1:
-            _record(str(found), world, phases, folder)
+            record(str(found), folder, _facts(world, phases))
             raise found from error
-        _tell(str(found), world, phases, folder)
-        abort(world, found.exit_code)
+        _end_all(str(found), found.exit_code, world, phases, folder, watchdog)
 
 
-def _tell(why: str, world: World, phases: Phases, folder: list[Path], status: str = FAILED) -> None:
-    """Report a failure, in the run folder too, unless another rank has done so: one line for one failure."""
-    if _record(why, world, phases, folder, status) or not folder or Run(folder[0]).failure is None:
-        _report(why, Interrupted.label if status == INTERRUPTED else LeapmpiError.label)
+def _end_all(
+    why: str, code: int, world: World, phases: Phases, folder: list[Path], watchdog: Watchdog, status: str = FAILED
+) -> None:
+    """Tell of this rank's failure and abort the job; of a loss of another rank the watchdog tells."""
+    time.sleep(_FIRST_RANK_FIRST if status == INTERRUPTED and world.rank else _HEARSAY)
+    if watchdog.told:
+        watchdog.ends_the_process()
+    watchdog.failing()
+    tell(why, folder, _facts(world, phases), status)
+    abort(world, code)
 
 
-def _record(why: str, world: World, phases: Phases, folder: list[Path], status: str = FAILED) -> bool:
+def _facts(world: World, phases: Phases) -> dict[str, Any]:
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
-    return bool(folder) and record_failure(folder[0], why, status, rank=world.rank, host=world.host, **place)
+    return {"rank": world.rank, "host": world.host, **place}
 
 
 def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:
@@ -97,12 +92,6 @@ def _lacks_memory(error: Exception) -> bool:
     """Whether Python, numpy or torch was refused memory; torch says so on a CPU in its text alone."""
     refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return refused or "can't allocate memory" in str(error)
-
-
-def _report(sentence: str, label: str) -> None:
-    """One whole line on standard error."""
-    sys.stderr.write(f"leapmpi: {label}{one_line(sentence)}\n")
-    sys.stderr.flush()
 
 
 def _keep_traceback(world: World, folder: list[Path]) -> str:

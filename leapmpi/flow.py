@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from leapmpi.waiting import waits
+
 FRAGMENT = 256 << 10
 """Bytes of one message of an exchange."""
 
@@ -84,14 +86,16 @@ class Flow:
 def complete(*flows: Flow) -> None:
     """Wait until all `flows` are finished, asleep while nothing happens."""
     idle, nap = 0, _SHORTEST_NAP
-    while not all(flow.finished for flow in flows):
-        happened = [flow.advance() for flow in flows]
-        if any(happened):
-            idle, nap = 0, _SHORTEST_NAP
-            continue
-        idle += 1
-        if idle <= _EAGER_TESTS:
-            time.sleep(0)
-        else:
-            time.sleep(nap)
-            nap = min(nap * 1.5, _LONGEST_NAP)
+    with waits:
+        while not all(flow.finished for flow in flows):
+            happened = [flow.advance() for flow in flows]
+            if any(happened):
+                idle, nap = 0, _SHORTEST_NAP
+                waits.moves += 1
+                continue
+            idle += 1
+            if idle <= _EAGER_TESTS:
+                time.sleep(0)
+            else:
+                time.sleep(nap)
+                nap = min(nap * 1.5, _LONGEST_NAP)

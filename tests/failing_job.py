@@ -2,18 +2,21 @@
 
     jobs/mpirun/local 3 python -m tests.failing_job WHAT RANKS train DATA ...
 
-WHAT: raise (a defect), refuse (a user's error on this rank alone), interrupt, or kill (SIGKILL); RANKS: such as 0,2.
+WHAT: raise (a defect), refuse (a user's error on this rank alone), interrupt, kill (SIGKILL), stop (SIGSTOP), sleep for
+ever, or compute for BUSY seconds and go on; RANKS: such as 0,2.
 It happens inside the step of epoch 1, iteration 2. Further arguments are those of leapmpi.
 """
 
 import os
 import signal
 import sys
+import time
 
 from leapmpi.cli import main
 from leapmpi.errors import DataError
 from leapmpi.strategies._iteration import Strategy
 
+BUSY = 8.0
 genuine_step = Strategy.step
 what, ranks, *command = sys.argv[1:]
 
@@ -35,7 +38,14 @@ def fail():
         raise DataError("part-00001.h5 went away; bring it back")
     if what == "interrupt":
         raise KeyboardInterrupt
-    os.kill(os.getpid(), signal.SIGKILL)
+    if what == "sleep":
+        time.sleep(1000)
+    if what == "compute":
+        begin = time.monotonic()
+        while time.monotonic() < begin + BUSY:
+            pass
+        return
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
 
 
 Strategy.step = step

@@ -28,12 +28,12 @@ def data(tmp_path_factory):
     return folder
 
 
-def failing_job(what, ranks, size, data, tmp_path):
+def failing_job(what, ranks, size, data, tmp_path, *more):
     """The finished job, its run folder and the seconds it lasted after it had started to train."""
     run = tmp_path / "run"
     command = [sys.executable, "-m", "tests.failing_job", what, ranks, "train", data, "--run", run]
     options = ["--epochs", "500", "--batch-size", "32", "--hidden", "8", "--device", "cpu", "--eval-every", "100"]
-    job = mpirun(size, [*command, *options], timeout=60)
+    job = mpirun(size, [*command, *options, *more], timeout=60)
     metrics = run / "metrics.jsonl"
     assert '"epoch": 0' in metrics.read_text(), "the job failed before it was to"
     return job, run, time.time() - metrics.stat().st_mtime
@@ -105,10 +105,40 @@ def test_an_interrupted_rank_ends_the_job(data, tmp_path):
     assert "interrupted" in error_line(job)
 
 
-def test_a_killed_rank_ends_the_job(data, tmp_path):
-    job, _, seconds = failing_job("kill", "1", 3, data, tmp_path)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_job_and_is_named(rank, data, tmp_path):
+    job, run, seconds = failing_job("kill", str(rank), 2, data, tmp_path)
     assert job.returncode != 0
     assert seconds < SOON
+    line = error_line(job)
+    assert f"lost rank {rank}/2 on {socket.gethostname()} in phase compute, epoch 2, iteration 3: killed" in line
+    check_recorded(run, line, rank)
+
+
+@pytest.mark.parametrize("what", ["sleep", "stop"])
+def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_path):
+    job, run, seconds = failing_job(what, "1", 3, data, tmp_path, "--comm-timeout", "3")
+    assert job.returncode != 0
+    assert 3 <= seconds < 3 + SOON
+    line = error_line(job)
+    host = socket.gethostname()
+    assert f"nothing has moved for 3 s (--comm-timeout): the job waits for rank 1/3 on {host}, phase compute" in line
+    check_recorded(run, line, 1)
+    if what == "sleep":
+        stack = (run / "stuck-rank-1.txt").read_text()
+        assert "phase compute, epoch 2, iteration 3: does not wait for others" in stack
+        assert 'failing_job.py", line' in stack
+    waiting = (run / "stuck-rank-0.txt").read_text()
+    assert "iteration 3: waits for others" in waiting
+    assert "waiting.py" in waiting or "flow.py" in waiting
+
+
+def test_a_rank_that_computes_is_waited_for(data, tmp_path):
+    job, run, seconds = failing_job("compute", "1", 2, data, tmp_path, "--comm-timeout", "2", "--epochs", "2")
+    assert job.returncode == 0, job.stderr
+    assert seconds < SOON
+    assert load_run(run).finished
+    assert not (run / "ranks.stamps").exists()
 
 
 def left_in_shared_memory():

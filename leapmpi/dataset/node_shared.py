@@ -8,7 +8,6 @@ name spaces) hold a private copy each.
 from __future__ import annotations
 
 import mmap
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.errors import ResourceError
-from leapmpi.gathering import gather_values
+from leapmpi.node_memory import map_shared
 from leapmpi.world import World, together
 
 _ALIGNMENT = 64
@@ -29,7 +28,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     """
     sizes = _layout(dataset)
     together(world, lambda: check_memory(sizes[-1], "the graph's topology takes", world.host))
-    memory = _map_shared(world, sizes[-1])
+    memory = map_shared(world.node_comm, sizes[-1], "leapmpi-topology")
     if memory is None:
         topology, held, mine = empty_topology(dataset), "a copy per rank", range(dataset.parts)
     else:
@@ -64,47 +63,6 @@ def check_memory(wanted: int, what: str, host: str) -> None:
                     f"{what} {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of "
                     "memory available; use nodes with more memory or a smaller graph"
                 )
-
-
-def _map_shared(world: World, size: int) -> mmap.mmap | None:
-    """Memory that all ranks of the node see, or None on all of them where one cannot. Collective."""
-    node = world.node_comm
-    handle, memory = _create_shared(size) if node.rank == 0 else (-1, None)
-    place = gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
-    if node.rank != 0 and place:
-        memory = _open_shared(*place, size)
-    everywhere = all(gather_values(node, memory is not None))
-    if node.rank == 0 and memory:
-        os.close(handle)
-    return memory if everywhere else None
-
-
-def _create_shared(size: int) -> tuple[int, mmap.mmap | None]:
-    """A file without a name, of `size` bytes, and its memory; None where a limit on file sizes forbids it."""
-    handle = os.memfd_create("leapmpi-topology")
-    try:
-        os.ftruncate(handle, size)
-        return handle, mmap.mmap(handle, size)
-    except OSError:
-        os.close(handle)
-        return -1, None
-
-
-def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
-    try:
-        mine = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(mine)
-        # In another process name space the number may belong to a stranger.
-        if status.st_ino != inode or status.st_size != size:
-            return None
-        return mmap.mmap(mine, size)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(mine)
 
 
 def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:

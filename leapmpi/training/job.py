@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from leapmpi import __version__
+from leapmpi.aftermath import how_it_ended
 from leapmpi.config import Config
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
-from leapmpi.run import Run
+from leapmpi.run import FAILED, Run
 from leapmpi.training import banner, saved_run
 from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
@@ -57,6 +58,7 @@ def _train(config: Config, session: Session) -> Run:
     # All that can be refused is refused before a run folder is made.
     together(world, lambda: check_settings(config, world))
     found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
+    before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
     loaded = session.load(config)
     saved = saved_run.tell(found, loaded.at.wire)
     trainer = together(world, lambda: Trainer(config, world, loaded))
@@ -65,13 +67,13 @@ def _train(config: Config, session: Session) -> Run:
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = trainer.folder = claimed or RunFolder(path)
-    session.folder.append(folder.path)
+    session.enter(folder.path)
     # From here on a signal is noted, and noticed in the first iteration.
     session.signals.polled = True
     keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
     if saved:
         restore(trainer, saved, keeper.checkpoints)
-    together(world, lambda: _open_records(config, folder, saved, keeper, trainer) if world.rank == 0 else None)
+    together(world, lambda: _open_records(config, folder, saved, before, keeper) if world.rank == 0 else None)
     _first_checkpoint(keeper, saved)
     together(world, lambda: folder.start(config) if world.rank == 0 else None)
     trainer.watched_by(keeper)
@@ -122,10 +124,10 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
 
 
 def _open_records(
-    config: Config, folder: RunFolder, saved: SavedRun | None, keeper: Checkpointer, trainer: Trainer
+    config: Config, folder: RunFolder, saved: SavedRun | None, before: dict[str, Any] | None, keeper: Checkpointer
 ) -> None:
-    """Open log and metrics, and record that the run starts, or that it goes on."""
-    before = Run(folder.path).failure
+    """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
+    trainer = keeper.trainer
     forget_failure(folder.path)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     try:
@@ -134,6 +136,8 @@ def _open_records(
         raise explain(error, folder.log) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
+    if before and before["status"] == FAILED:
+        log.info("the start before this one failed: %s", before["why"])
     if saved is None:
         folder.record("start", version=__version__, config=config.to_values())
         return

@@ -18,6 +18,7 @@ from leapmpi.config import Config
 from leapmpi.errors import RunFolderError
 from leapmpi.files import explain, remove, written_aside
 from leapmpi.run import FAILED, FINISHED, SUMMARY, SUMMARY_SCHEMA, Run
+from leapmpi.stamps import STAMPS_FILE
 from leapmpi.toml import to_toml
 from leapmpi.training.checkpoint_folder import FOLDER, CheckpointFolder
 
@@ -25,7 +26,7 @@ METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
 _OURS = (
     *("config.toml", FOLDER, "metrics.jsonl", SUMMARY, "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt"),
-    ".*.partial-*",
+    *("stuck-rank-*.txt", STAMPS_FILE, ".*.partial-*"),
 )
 
 
@@ -89,6 +90,8 @@ class RunFolder:
         with written_aside(self.path / SUMMARY, overwrite=True) as aside:
             aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
         CheckpointFolder(self.path).drop()
+        with suppress(OSError):
+            (self.path / STAMPS_FILE).unlink(missing_ok=True)
 
 
 def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> bool:

@@ -22,6 +22,7 @@ from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
 from leapmpi.training.loop import strategy_class
 from leapmpi.walltime import job_end
+from leapmpi.watchdog import Watchdog
 from leapmpi.world import World, finish, launched_rank, start, together
 
 log = logging.getLogger("leapmpi")
@@ -38,10 +39,16 @@ class Session:
 
     world: World
     device: torch.device
-    phases: Phases = field(default_factory=Phases)
-    folder: list[Path] = field(default_factory=list)
+    phases: Phases
+    folder: list[Path]
+    watchdog: Watchdog
     signals: Signals = field(default_factory=Signals)
     job_end: float | None = None
+
+    def enter(self, folder: Path) -> None:
+        """Work in the run folder `folder` from now on: failures are told there, and ranks stamp there. Collective."""
+        self.folder.append(folder)
+        self.watchdog.move_to(folder)
 
     def load(self, config: Config) -> Loaded:
         """Load the dataset of `config`. Collective."""
@@ -54,17 +61,21 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     # The device is chosen first: MPI must find it selected when it starts.
     device = choose_device(config.run.device)
     end = job_end() if launched_rank() == 0 else None
-    session = Session(start(config.run.threads, comm), device, job_end=end)
+    world, phases, folder = start(config.run.threads, comm), Phases(), []
+    watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
+    session = Session(world, device, phases, folder, watchdog, job_end=end)
+    watchdog.start()
     try:
         with (
-            _log_to_screen(config.run.log_level, session.world),
+            _log_to_screen(config.run.log_level, world),
             _deterministic(config.run.deterministic),
-            ends_the_job(session.world, session.phases, session.folder),
+            ends_the_job(world, phases, folder, watchdog),
             session.signals.heard(),
         ):
             together(session.world, lambda: check_device(config.run.device, device))
             return action(session)
     finally:
+        watchdog.stop()
         finish(session.world)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leapmpi import node_memory
 from leapmpi.dataset import node_shared
 from leapmpi.dataset.node_shared import share_topology
 from leapmpi.dataset.partitioned import open_dataset
@@ -76,7 +77,7 @@ def test_ranks_that_cannot_reach_it_hold_equal_copies(world, dataset, which, rea
         return genuine(stranger, flags)
 
     if fails:
-        monkeypatch.setattr(node_shared.os, "open", fail)
+        monkeypatch.setattr(node_memory.os, "open", fail)
     topology, held = share_topology(world, dataset)
     monkeypatch.undo()
     assert held == ("a copy per rank" if world.size > 1 else "one copy per node")
