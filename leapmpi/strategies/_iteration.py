@@ -161,6 +161,13 @@ class Strategy(ABC):
         """Take up the `own_state` of this rank; empty where there was none, or other ranks. Collective."""
         del state
 
+    def rehearse(self, batch: np.ndarray | None) -> None:
+        """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+        work = self.plan(batch, 0, 0)
+        self.fetch(work)
+        self.step(work)
+        self.at.parameters.gradients.zero_()
+
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Iteration:
         """Rank 0 schedules `batch` (others pass None), all ranks learn it and sample their cells. Collective."""
         at = self.at

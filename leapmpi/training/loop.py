@@ -107,7 +107,9 @@ class Trainer:
                 self.strategy.restore(settled)
                 return
             epoch = self._batches(0)
-            self.predicted = self.strategy.settle_remote(epoch[0] if epoch else None)
+            first = epoch[0] if epoch else None
+            self.predicted = self.strategy.settle_remote(first)
+            self.strategy.rehearse(first)
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
