@@ -51,6 +51,15 @@ class StrategyConfig:
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fewest bytes",
         choices=("raw", "projected", "partial", "auto"),
     )
+    cache: float = setting(
+        0.0, "rows at home elsewhere that each rank keeps copies of, as a share of all vertices", least=0, below=1
+    )
+    cache_policy: str = setting("vip", "cache policy", registry="leapmpi.caching")
+    wire_dtype: str = setting(
+        "native",
+        "type in which raw feature rows cross ranks in training; all but native are lossy",
+        choices=("native", "float16", "bfloat16", "int8"),
+    )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 

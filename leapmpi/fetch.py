@@ -1,4 +1,4 @@
-"""Rows of any vertices, wherever they are at home: own rows in place, others' rows through the wire."""
+"""Rows of any vertices, wherever they are at home: own and cached rows in place, others' rows through the wire."""
 
 from __future__ import annotations
 
@@ -11,26 +11,40 @@ from leapmpi.dataset.shard import DeviceShard, HostShard, place_rows
 from leapmpi.id_ranges import IdRanges
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import home_of
+from leapmpi.row_cache import RowCache
+from leapmpi.row_encoding import RowEncoding, RowErrors
 from leapmpi.scratch import Scratch
 from leapmpi.wire import Wire
 
+_PIECE = 32 << 20
+"""Bytes of rows that a rank asks for at once when it fills its cache."""
+
 
 class Request:
-    """Distinct vertex ids grouped by home: which are here, which to ask of whom."""
+    """Distinct vertex ids grouped by where their rows are: at home here, in the cache, or to ask of whom.
 
-    def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int) -> None:
+    `slots` (int[k]) holds the place of each id in the cache, negative for none.
+    """
+
+    def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int, slots: np.ndarray | None = None) -> None:
+        ranks = len(rank_offsets) - 1
         home = home_of(ids, rank_offsets).astype(np.uint16)
+        if slots is not None:
+            home[slots >= 0] = ranks  # sorted behind all others
         order = np.argsort(home, kind="stable")
-        counts = np.bincount(home, minlength=len(rank_offsets) - 1).astype(np.int64)
+        counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
         begin = int(counts[:rank].sum())
         end = begin + int(counts[rank])
+        cached = len(ids) - int(counts[ranks])
         self.total = len(ids)
         self.own_positions = order[begin:end]
         self.own_ids = ids[self.own_positions]
-        self.remote_positions = np.concatenate((order[:begin], order[end:]))
+        self.remote_positions = np.concatenate((order[:begin], order[end:cached]))
         self.remote_ids = ids[self.remote_positions]
+        self.cached_positions = order[cached:]
+        self.cached_slots = slots[self.cached_positions] if slots is not None else self.cached_positions
         counts[rank] = 0
-        self.remote_counts = counts
+        self.remote_counts = counts[:ranks]
 
 
 class RowFetcher:
@@ -41,9 +55,12 @@ class RowFetcher:
         shard: this rank's rows.
         rank_offsets: int64[ranks + 1], the range of vertices at home on each rank.
         device: torch.device on which rows are wanted.
-        dtype: torch dtype in which rows are wanted; they cross ranks in the type they have at rest.
+        dtype: torch dtype in which rows are wanted.
         kind: how the ledger names the bytes; rows are counted when it is "features".
         phases: clock on which copying rows counts as "gather".
+        encoding: how rows cross ranks when `fetch` may lose precision; otherwise in the type they have at rest.
+
+    `cache` holds copies of others' rows once `fill` has brought them; `errors` counts what `encoding` lost.
     """
 
     def __init__(
@@ -55,26 +72,31 @@ class RowFetcher:
         dtype: Any,
         kind: str = "features",
         phases: Phases | None = None,
+        encoding: RowEncoding | None = None,
     ) -> None:
         self.wire, self.shard, self.rank_offsets = wire, shard, rank_offsets
         self.device, self.dtype, self.kind = device, dtype, kind
         self.phases = phases or Phases()
+        self.encoding, self.errors = encoding, RowErrors()
+        self.cache: RowCache | None = None
         self.ranges = IdRanges.at_home(rank_offsets)
         self._scratch = Scratch()
 
-    def fetch(self, ids: np.ndarray) -> Any:
+    def fetch(self, ids: np.ndarray, exact: bool = False) -> Any:
         """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
 
-        The tensor is valid until the next fetch.
+        `exact`, which all ranks give alike, has them cross ranks as they are at rest whatever the encoding. The tensor
+        is valid until the next fetch.
         """
-        request = Request(ids, self.rank_offsets, self.wire.rank)
+        request = self.request(ids)
         if self.kind == "features":
             self.wire.ledger.add_rows("local", len(request.own_ids))
             self.wire.ledger.add_rows("remote", len(request.remote_ids))
-        wanted, wanted_counts = self.wire.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
+            self.wire.ledger.add_rows("cached", len(request.cached_slots))
+        encoding = None if exact else self.encoding
         if isinstance(self.shard, DeviceShard):
-            return self._fetch_on_device(request, wanted, wanted_counts)
-        return self._fetch_on_host(request, wanted, wanted_counts)
+            return self._rows_on_device(request, self._arrived_on_device(request, encoding), encoding)
+        return self._rows_on_host(request, self._arrived_on_host(request, encoding), encoding)
 
     def own(self, ids: np.ndarray, place: str = "rows") -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
@@ -98,6 +120,36 @@ class RowFetcher:
         fits = rows is not None and rows.dtype == self.dtype and rows.device.type == self.device.type
         return rows if fits else None
 
+    def request(self, ids: np.ndarray) -> Request:
+        """Where the rows of distinct `ids` are. Local."""
+        slots = self.cache.slots(ids) if self.cache else None
+        return Request(ids, self.rank_offsets, self.wire.rank, slots)
+
+    def missing(self, ids: np.ndarray) -> int:
+        """How many of distinct `ids` a fetch asks other ranks for. Local."""
+        away = home_of(ids, self.rank_offsets) != self.wire.rank
+        return int((away & (self.cache.slots(ids) < 0)).sum() if self.cache else away.sum())
+
+    @property
+    def sent_row_bytes(self) -> int:
+        """Bytes of a row that crosses ranks in training."""
+        return self.encoding.row_bytes(self.shard.width) if self.encoding else self.shard.row_bytes
+
+    def fill(self, cache: RowCache) -> None:
+        """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""
+        step = max(1, _PIECE // self.shard.row_bytes)
+        pieces = self.wire.gather_rows(np.array([-(-len(cache.ids) // step)])).max()
+        self.cache = None
+        cache.make_room(self.shard)
+        for number in range(pieces):
+            place = slice(number * step, (number + 1) * step)
+            request = Request(cache.ids[place], self.rank_offsets, self.wire.rank)
+            if isinstance(self.shard, DeviceShard):
+                cache.rows[place] = self._arrived_on_device(request, None)
+            else:
+                cache.rows[place] = self._arrived_on_host(request, None)
+        self.cache = cache
+
     def warm_up(self) -> None:
         """Compile what `fetch` will run, by moving one own row about. Local."""
         if isinstance(self.shard, DeviceShard):
@@ -108,21 +160,42 @@ class RowFetcher:
         target = self._host_rows(1, width).numpy()
         self.shard.place(ids, target, place)
         place_rows(row, place, 0, target, place)
+        if self.encoding:
+            encoded = self._scratch.array("asked", (1, self.sent_row_bytes), "uint8")
+            self.encoding.decode(self.encoding.encode(self.shard, ids, encoded, RowErrors()), target, place)
 
-    def _fetch_on_host(self, request: Request, wanted: np.ndarray, wanted_counts: np.ndarray) -> Any:
+    def _arrived_on_host(self, request: Request, encoding: RowEncoding | None) -> np.ndarray:
+        """The remote rows of `request`, encoded or as they are at rest, in order of its remote ids. Collective."""
+        shard, (wanted, wanted_counts) = self.shard, self._wanted(request)
+        width, dtype = (encoding.row_bytes(shard.width), "uint8") if encoding else (shard.width, shard.dtype)
+        with self.phases("gather"):
+            asked = self._scratch.array("asked", (len(wanted), width), dtype)
+            if encoding:
+                encoding.encode(shard, wanted, asked, self.errors)
+            else:
+                shard.rows(wanted, asked)
+        arrived = self._scratch.array("arrived", (len(request.remote_ids), width), dtype)
+        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
+        return arrived
+
+    def _rows_on_host(self, request: Request, arrived: np.ndarray, encoding: RowEncoding | None) -> Any:
         import torch
 
-        shard, width = self.shard, self.shard.width
         with self.phases("gather"):
-            asked = shard.rows(wanted, self._scratch.array("asked", (len(wanted), width), shard.dtype))
-        arrived = self._scratch.array("arrived", (len(request.remote_ids), width), shard.dtype)
-        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
-        with self.phases("gather"):
-            rows = self._host_rows(request.total, width)
+            rows = self._host_rows(request.total, self.shard.width)
             target = rows.numpy()
-            shard.place(request.own_ids, target, request.own_positions)
-            place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
+            self.shard.place(request.own_ids, target, request.own_positions)
+            if encoding:
+                encoding.decode(arrived, target, request.remote_positions)
+            else:
+                place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
+            if self.cache:
+                place_rows(self.cache.rows, request.cached_slots, 0, target, request.cached_positions)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
+
+    def _wanted(self, request: Request) -> tuple[np.ndarray, np.ndarray]:
+        """The ids that others want of this rank, and how many each wants. Collective."""
+        return self.wire.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
 
     def _host_rows(self, count: int, width: int, place: str = "rows") -> Any:
         import torch
@@ -132,13 +205,24 @@ class RowFetcher:
             return torch.from_numpy(self._scratch.array(place, (count, width), name))
         return torch.empty((count, width), dtype=self.dtype, pin_memory=True)
 
-    def _fetch_on_device(self, request: Request, wanted: np.ndarray, wanted_counts: np.ndarray) -> Any:
+    def _arrived_on_device(self, request: Request, encoding: RowEncoding | None) -> Any:
+        wanted, wanted_counts = self._wanted(request)
+        asked = self.shard.rows(wanted)
+        if encoding:
+            asked = encoding.encode_tensor(asked, self.errors)
+        arrived = asked.new_empty((len(request.remote_ids), asked.shape[1]))
+        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
+        return arrived
+
+    def _rows_on_device(self, request: Request, arrived: Any, encoding: RowEncoding | None) -> Any:
         import torch
 
-        asked = self.shard.rows(wanted)
-        arrived = asked.new_empty((len(request.remote_ids), self.shard.width))
-        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
+        if encoding:
+            arrived = encoding.decode_tensor(arrived)
         rows = torch.empty((request.total, self.shard.width), dtype=self.dtype, device=self.device)
         rows[torch.from_numpy(request.own_positions).to(self.device)] = self.shard.rows(request.own_ids).to(self.dtype)
         rows[torch.from_numpy(request.remote_positions).to(self.device)] = arrived.to(self.dtype)
+        if self.cache:
+            slots = torch.from_numpy(request.cached_slots).long().to(self.device)
+            rows[torch.from_numpy(request.cached_positions).to(self.device)] = self.cache.rows[slots].to(self.dtype)
         return rows

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.dataset.node_shared import check_memory
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.shard import HostShard
 from leapmpi.dataset.storage import reading, row_ranges
+from leapmpi.memory import check_memory
 
 
 def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int = 1) -> HostShard:

@@ -8,13 +8,12 @@ name spaces) hold a private copy each.
 from __future__ import annotations
 
 import mmap
-from pathlib import Path
 
 import numpy as np
 
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
-from leapmpi.errors import ResourceError
+from leapmpi.memory import check_memory
 from leapmpi.node_memory import map_shared
 from leapmpi.world import World, together
 
@@ -53,16 +52,6 @@ def _layout(dataset: Dataset) -> list[int]:
     return starts
 
 
-def check_memory(wanted: int, what: str, host: str) -> None:
-    """Raise ResourceError when `wanted` bytes, for `what` ("... takes"), are more than `host`, this one, has free."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-            if wanted > free:
-                raise ResourceError(
-                    f"{what} {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of "
-                    "memory available; use nodes with more memory or a smaller graph"
-                )
 
 
 def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:

@@ -6,7 +6,7 @@ A shard covers one contiguous range of vertices, made of one or more parts, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,19 @@ class HostShard:
 
     def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
         """target[positions[i]] = row of vertex ids[i]; ids int64, all at home here."""
+        for part, first, chosen, where in self.split(ids):
+            place_rows(part, chosen, first, target, positions[where])
+
+    def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+        """For each part that `ids` (int64, all at home here) touch: part, its first id, its ids, their places."""
         if len(self.parts) == 1:
-            place_rows(self.parts[0], ids, int(self.bounds[0]), target, positions)
+            yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
             return
         part_of = np.searchsorted(self.bounds, ids, side="right") - 1
         for number, part in enumerate(self.parts):
-            chosen = np.flatnonzero(part_of == number)
-            if chosen.size:
-                place_rows(part, ids[chosen], int(self.bounds[number]), target, positions[chosen])
+            where = np.flatnonzero(part_of == number)
+            if where.size:
+                yield part, int(self.bounds[number]), ids[where], where
 
     def rows(self, ids: np.ndarray, out: np.ndarray) -> np.ndarray:
         """The rows of `ids`, in order, written to `out` (len(ids), width)."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.caching._access import choose
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
@@ -17,8 +18,10 @@ from leapmpi.plan.homes import home_of
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
+from leapmpi.row_cache import RowCache
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.training.economy import access_of, caches
 from leapmpi.training.loop import strategy_class
 
 _EPOCH = 1
@@ -108,7 +111,12 @@ class Forecaster:
         """The strategy of `config` on each of `ranks` ranks."""
         kind = strategy_class(config.strategy.name)
         seated = (kind.seated(at) for at in seats(config, self.dataset, self.topology, ranks))
-        return [kind(at, config.strategy) for at in seated]
+        strategies = [kind(at, config.strategy) for at in seated]
+        for strategy in filter(caches, strategies):
+            access = access_of(strategy, self.dataset, self.topology, config.train.batch_size)
+            ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
+            strategy.at.features.cache = RowCache(ids, self.dataset.vertices)
+        return strategies
 
     def sample(self, strategies: Sequence[Strategy], batch: np.ndarray, iteration: int) -> _Sampled:
         """The iteration that trains `batch`, on random streams that no run draws from."""

@@ -15,6 +15,7 @@ from leapmpi.fetch import RowFetcher
 from leapmpi.nn.build import build_model
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.row_encoding import encoding_for
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
@@ -47,10 +48,13 @@ def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> l
         "device": torch.device("cpu"),
         "seed": config.train.seed,
     }
-    return [_seat(common, dataset, Seat(rank, ranks), dtype) for rank in range(ranks)]
+    wire_dtype = config.strategy.wire_dtype
+    return [_seat(common, dataset, Seat(rank, ranks), dtype, wire_dtype) for rank in range(ranks)]
 
 
-def _seat(common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype) -> Surroundings:
+def _seat(
+    common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype, wire_dtype: str
+) -> Surroundings:
     offsets, device = common["rank_offsets"], common["device"]
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
     first = int(offsets[seat.rank])
@@ -58,7 +62,9 @@ def _seat(common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtyp
     labels = HostShard([part.labels for part in parts], first)
     return Surroundings(
         wire=seat,
-        features=RowFetcher(seat, features, offsets, device, dtype),
+        features=RowFetcher(
+            seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)
+        ),
         labels=RowFetcher(seat, labels, offsets, device, torch.int64, "labels"),
         **common,
     )

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.fetch import Request
-from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import RemoteMode
 
 if TYPE_CHECKING:
@@ -26,30 +24,30 @@ class Raw(RemoteMode):
         return None
 
     def predicted_bytes(self, work: Iteration) -> int:
-        """Distinct remote rows of the iteration, each once as id and as features."""
-        at = self.at
-        remote = int((home_of(union(work.cells), at.rank_offsets) != at.wire.rank).sum())
-        return remote * (at.features.ranges.id_bytes + at.features.shard.row_bytes)
+        """Distinct remote rows of the iteration that are not cached, each once as id and as features."""
+        features = self.at.features
+        row_bytes = features.sent_row_bytes if work.drops else features.shard.row_bytes
+        return features.missing(union(work.cells)) * (features.ranges.id_bytes + row_bytes)
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
         at, rank = self.at, self.at.wire.rank
-        request = Request(union(works[rank].cells), at.rank_offsets, rank)
-        ids, row = at.features.ranges.id_bytes, at.features.shard.row_bytes
+        request = at.features.request(union(works[rank].cells))
+        ids, row = at.features.ranges.id_bytes, at.features.sent_row_bytes
         traffic.add_request(rank, request.remote_counts, ids, "features", row)
         traffic.add_rows(rank, "local", len(request.own_ids))
         traffic.add_rows(rank, "remote", len(request.remote_ids))
+        traffic.add_rows(rank, "cached", len(request.cached_slots))
 
     def held_bytes(self, work: Iteration) -> int:
         """The union of rows as the model reads them, and remote rows as they arrived and as they were asked for."""
-        at, rows = self.at, union(work.cells)
-        remote = int((home_of(rows, at.rank_offsets) != at.wire.rank).sum())
-        layer = at.model.layers[0]
-        return len(rows) * layer.in_dim * layer.bias.element_size() + 2 * remote * at.features.shard.row_bytes
+        features, rows, layer = self.at.features, union(work.cells), self.at.model.layers[0]
+        exchanged = 2 * features.missing(rows) * features.sent_row_bytes
+        return len(rows) * layer.in_dim * layer.bias.element_size() + exchanged
 
     def ask(self, work: Iteration) -> None:
-        """Fetch the rows. Collective."""
-        work.features = self.at.features.fetch(union(work.cells))
+        """Fetch the rows; what is scored reads them exactly. Collective."""
+        work.features = self.at.features.fetch(union(work.cells), exact=not work.drops)
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward on the rows at hand."""

@@ -16,9 +16,23 @@ _HEADINGS = (
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase where any is not 0."""
     lines = [_HEADINGS, *(_line(row) for row in rows)]
-    return "\n\n".join(
-        (aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0))
-    )
+    parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
+    return "\n\n".join([*parts, *_economies(rows)])
+
+
+def _economies(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What caches spared and what encodings lost, of the strategies that have one."""
+    told = []
+    if cached := [row for row in rows if "cache" in row]:
+        lines = [("remote rows spared by the cache", "measured", "predicted")]
+        names = ("hit_rate", "predicted_hit_rate")
+        lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
+        told.append(aligned(lines))
+    if lossy := [row for row in rows if "row_error" in row]:
+        lines = [("relative error of rows sent", "mean", "largest")]
+        lines += [(row["strategy"], *(f"{row['row_error'][name]:.1e}" for name in ("mean", "max"))) for row in lossy]
+        told.append(aligned(lines))
+    return told
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:

@@ -90,6 +90,9 @@ class Iteration:
 class Strategy(ABC):
     """Base of all strategies; its methods other than `schedule` are collective."""
 
+    roots_at_home = True
+    """Whether every root is trained where it is at home, or else dealt to the ranks at random."""
+
     def __init__(self, surroundings: Surroundings, config: StrategyConfig) -> None:
         self.at = surroundings
         self.config = config
@@ -189,8 +192,10 @@ class Strategy(ABC):
 
     @property
     def feature_bytes(self) -> int:
-        """Bytes of the features this rank holds."""
-        return self.at.features.shard.nbytes
+        """Bytes of the features this rank holds, copies of others' rows included."""
+        features = self.at.features
+        row_bytes = features.shard.row_bytes
+        return features.shard.nbytes + (features.cache.held_bytes(row_bytes) if features.cache else 0)
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends, asks for and reads in an iteration, given all ranks' parts. Local.

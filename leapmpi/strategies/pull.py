@@ -17,6 +17,8 @@ from leapmpi.strategies._iteration import Strategy
 class Pull(Strategy):
     """Equal shares of the shuffled batch for all ranks, one time step."""
 
+    roots_at_home = False
+
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
         """Always 1. Raises ConfigError when another number is asked for."""

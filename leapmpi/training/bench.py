@@ -88,6 +88,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "seconds": [epoch["seconds"] for epoch in epochs],
         "rows": medians("rows"),
         "bytes": medians("bytes"),
+        **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
         },

@@ -12,13 +12,13 @@ from leapmpi.config import Config
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
+from leapmpi.memory import peak_bytes
 from leapmpi.run import FAILED, Run
 from leapmpi.training import banner, saved_run
 from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training
 from leapmpi.training.loop import Trainer, size_text
-from leapmpi.training.memory import peak_bytes
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun
@@ -175,11 +175,13 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
     if trainer.predicted:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
+    for sentence in trainer.economy.sentences():
+        log.info(sentence)
     log.info("run folder %s", path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
     remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
-    trainer.folder.record("banner", ranks=facts, remote=remote)
+    trainer.folder.record("banner", ranks=facts, remote=remote, economy=trainer.economy.about)
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:

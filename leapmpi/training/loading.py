@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from leapmpi import compiled
 from leapmpi.config import Config
 from leapmpi.dataset.node_shared import share_topology
 from leapmpi.dataset.partitioned import Dataset, open_dataset
-from leapmpi.dataset.shard import HostShard, load_shard
+from leapmpi.dataset.shard import DeviceShard, HostShard, load_shard
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import ConfigError, DataError
@@ -21,6 +23,7 @@ from leapmpi.nn.build import build_model
 from leapmpi.nn.model import Model
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.row_encoding import encoding_for
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
@@ -98,7 +101,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
         sampler=NodeWiseSampler(topology, config.sampling.fanout, world.threads),
         model=model,
         parameters=ParameterLayout(model),
-        features=RowFetcher(wire, load_shard(host, device), offsets, device, dtype, "features", phases),
+        features=_features(config, wire, load_shard(host, device), offsets, device, phases),
         labels=RowFetcher(wire, labels, offsets, device, label_dtype, "labels", phases),
         rank_offsets=offsets,
         device=device,
@@ -109,9 +112,20 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
-    """The same data in place, with a model of its own as `config` describes it."""
-    model = _model(config, loaded.dataset, loaded.at.device)
-    return replace(loaded, at=replace(loaded.at, model=model, parameters=ParameterLayout(model)))
+    """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
+    at = loaded.at
+    model = _model(config, loaded.dataset, at.device)
+    features = _features(config, at.wire, at.features.shard, at.rank_offsets, at.device, at.phases)
+    return replace(loaded, at=replace(at, model=model, parameters=ParameterLayout(model), features=features))
+
+
+def _features(
+    config: Config, wire: Wire, shard: HostShard | DeviceShard, offsets: np.ndarray, device: Any, phases: Phases
+) -> RowFetcher:
+    at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
+    encoding = encoding_for(config.strategy.wire_dtype, at_rest)
+    dtype = getattr(torch, config.train.dtype)
+    return RowFetcher(wire, shard, offsets, device, dtype, "features", phases, encoding)
 
 
 def _model(config: Config, dataset: Dataset, device: torch.device) -> Model:

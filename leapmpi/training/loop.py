@@ -17,6 +17,7 @@ from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.strategies._iteration import Strategy
 from leapmpi.training.checkpointing import Checkpointer
+from leapmpi.training.economy import Economy
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
 from leapmpi.training.optimizer import Optimizer
@@ -57,6 +58,7 @@ class Trainer:
         self.train = loaded.dataset.splits.train
         self.per_epoch = -(-len(self.train) // config.train.batch_size)
         self.strategy = kind(self.at, config.strategy)
+        self.economy = Economy(config, world, loaded, self.strategy)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
         self.best = Best()
@@ -105,11 +107,15 @@ class Trainer:
             warm_up(self.world, self.at, self.config)
             if settled is not None:
                 self.strategy.restore(settled)
-                return
-            epoch = self._batches(0)
-            first = epoch[0] if epoch else None
-            self.predicted = self.strategy.settle_remote(first)
-            self.strategy.rehearse(first)
+            self.economy.choose()
+            if settled is None:
+                epoch = self._batches(0)
+                first = epoch[0] if epoch else None
+                self.predicted = self.strategy.settle_remote(first)
+            self.economy.fill()
+            if settled is None:
+                self.strategy.rehearse(first)
+                self.at.features.errors.take()
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
@@ -146,6 +152,7 @@ class Trainer:
             "time_steps": self.strategy.time_steps,
             "remote": self.strategy.remote_name,
             "lr": self.optimizer.last_rate,
+            **self.economy.epoch(counts),
         }
 
     def _iterations(self, epoch: int) -> None:
@@ -241,7 +248,10 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
     rows = record["rows"]
     remote = rows["remote"] / max(1, sum(rows.values()))
-    text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}  sent {size_text(sum(record['bytes'].values()))}"
+    text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}"
+    if cache := record.get("cache"):
+        text += f" (cache spared {cache['hit_rate']:.0%})"
+    text += f"  sent {size_text(sum(record['bytes'].values()))}"
     spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
     if spent:
         text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"

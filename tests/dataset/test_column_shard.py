@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset import column_shard, node_shared, storage
+from leapmpi import memory
+from leapmpi.dataset import column_shard, storage
 from leapmpi.dataset.column_shard import load_columns
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.errors import DataError, ResourceError
@@ -34,7 +35,7 @@ def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
     load_columns(dataset, 0, 3, "here", sharers=4)
     assert asked == [(dataset.vertices * 3 * 4 * 4, "features held by columns take", "here")]
     with pytest.raises(ResourceError, match=r"columns take 1048576.0 GiB but node7 has .* memory available"):
-        node_shared.check_memory(1 << 50, "features held by columns take", "node7")
+        memory.check_memory(1 << 50, "features held by columns take", "node7")
 
 
 def test_a_missing_part_is_named(folder):

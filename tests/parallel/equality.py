@@ -23,6 +23,7 @@ from leapmpi.plan.order import batches, epoch_order
 from leapmpi.remote.partial import Partial
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
 from leapmpi.strategies._iteration import Surroundings
+from leapmpi.training.economy import Economy
 from leapmpi.training.loading import Loaded, load
 from leapmpi.training.loop import strategy_class
 from leapmpi.training.optimizer import Optimizer
@@ -85,6 +86,7 @@ OPTIONS = {
     "remote": ("raw", "projected", "partial"),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
+    "cache": ("none", "vip", "presample", "degree"),
 }
 OWN_MODE = ("p3",)
 """Strategies with a way of their own to compute the first layer."""
@@ -101,7 +103,7 @@ EXCLUDED = {
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
 
-PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied"}
+PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none"}
 """Options that a loaded dataset does not depend on, at their plainest."""
 
 
@@ -122,6 +124,7 @@ class Case:
     remote: str
     merge: str
     rows: str
+    cache: str
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -136,6 +139,8 @@ class Case:
         """The config, in float64; time steps are cut down to `ranks`."""
         common = dataclasses.replace(self, **PLAINEST)
         settings = STRATEGIES[self.strategy] | {"strategy.remote": self.remote, "strategy.merge": self.merge}
+        if self.cache != "none":
+            settings |= {"strategy.cache": 0.1, "strategy.cache_policy": self.cache}
         steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
         given = settings.get("strategy.time_steps", "auto")
         return _common_config(common, base).replaced(settings | {"strategy.time_steps": steps.get(given, given)})
@@ -209,6 +214,9 @@ class Runner:
         strategy = kind(at, config.strategy)
         if case.rows == "in place":
             _read_in_place(at, strategy.remote)
+        economy = Economy(config, self.world, loaded, strategy)
+        economy.choose()
+        economy.fill()
         optimizer = Optimizer(config.train, at.parameters, 1)
         outcomes = []
         for number, (epoch, iteration, batch) in enumerate(steps(case, loaded.dataset, loaded.topology.original_id)):

@@ -6,6 +6,8 @@ import torch
 
 from leapmpi.dataset.shard import DeviceShard, HostShard
 from leapmpi.fetch import RowFetcher
+from leapmpi.row_cache import RowCache
+from leapmpi.row_encoding import ENCODINGS, RowErrors
 from leapmpi.wire import Wire
 
 PER_RANK = [17, 1, 40, 9]  # vertices at home on each rank
@@ -69,3 +71,65 @@ def test_own_rows_need_nobody_and_may_repeat(world, kind):
     fetch.warm_up()
     np.testing.assert_array_equal(fetch.own(ids).numpy(), rows[ids])
     assert not any(fetch.wire.ledger.take()[0].values())
+
+
+def cached_ids(world, share):
+    """Others' vertices that this rank keeps: every one, none, or a few."""
+    first, end = offsets_of(world.size)[world.rank : world.rank + 2]
+    away = np.delete(np.arange(offsets_of(world.size)[-1]), np.s_[first:end])
+    rng = np.random.default_rng(world.rank)
+    return rng.permutation(away)[: int(len(away) * share)]
+
+
+@pytest.mark.parametrize("kind", ["host", "device"])
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatch):
+    monkeypatch.setattr("leapmpi.fetch._PIECE", 3 * WIDTH * 4)
+    total = int(offsets_of(world.size)[-1])
+    rows = np.random.default_rng(1).standard_normal((total, WIDTH)).astype(np.float32)
+    fetch = fetcher(world, rows, kind, torch.float64)
+    kept = cached_ids(world, share)
+    fetch.fill(RowCache(kept, total))
+    gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+    assert gone == world.comm.allreduce(len(kept)) * WIDTH * 4
+    for turn in range(5):
+        ids = asked(world, turn)
+        missing = fetch.missing(ids)
+        np.testing.assert_array_equal(fetch.fetch(ids).numpy(), rows[ids].astype(np.float64))
+        sent, read = fetch.wire.ledger.take()
+        first, end = offsets_of(world.size)[world.rank : world.rank + 2]
+        own, spared = int(((first <= ids) & (ids < end)).sum()), len(set(ids.tolist()) & set(kept.tolist()))
+        assert read == {"local": own, "remote": len(ids) - own - spared, "cached": spared}
+        assert missing == read["remote"]
+        assert sent["ids"] == 4 * missing
+
+
+@pytest.mark.parametrize("kind", ["host", "device"])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name):
+    total = int(offsets_of(world.size)[-1])
+    rows = np.random.default_rng(1).standard_normal((total, WIDTH)).astype(np.float32)
+    fetch = fetcher(world, rows, kind, torch.float64)
+    kept = cached_ids(world, 0.3)
+    fetch.fill(RowCache(kept, total))
+    fetch.encoding = encoding = ENCODINGS[name]
+    fetch.warm_up()
+    fetch.wire.ledger.take()
+    lossy = encoding.decode_tensor(encoding.encode_tensor(torch.from_numpy(rows), RowErrors())).numpy()
+    first, end = offsets_of(world.size)[world.rank : world.rank + 2]
+    worst = 0.0
+    for turn in range(5):
+        ids = asked(world, turn)
+        here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
+        wanted = np.where(here[:, None], rows[ids], lossy[ids])
+        np.testing.assert_array_equal(fetch.fetch(ids).numpy(), wanted)
+        away = ids[~here]
+        if len(away):
+            lost = np.linalg.norm(lossy[away].astype(float) - rows[away], axis=1) / np.linalg.norm(rows[away], axis=1)
+            worst = max(worst, lost.max())
+        gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+        assert gone == world.comm.allreduce(len(away)) * fetch.sent_row_bytes
+        np.testing.assert_array_equal(fetch.fetch(ids, exact=True).numpy(), rows[ids].astype(np.float64))
+        fetch.wire.ledger.take()
+    largest = max(world.comm.allgather(fetch.errors.largest))
+    assert largest == pytest.approx(max(world.comm.allgather(worst)), rel=1e-6)

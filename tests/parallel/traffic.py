@@ -45,13 +45,14 @@ def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
 
 
 def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
-    """Every distinct row of the iteration that is at home elsewhere, as it is at rest."""
+    """Every distinct row of the iteration that is at home elsewhere and not cached, as it is at rest."""
     wire, width = loaded.at.wire, row_bytes(loaded.dataset.part_path(0))[0]
     read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
-    asked, answered = _request(read, wire, home)
+    kept = set(loaded.at.features.cache.ids.tolist()) if loaded.at.features.cache else set()
+    asked, answered = _request(read - kept, wire, home)
     return {
         "ids": ID * asked, "features": answered * width, "control": _header(wire),
-        "remote": asked, "local": len(read) - asked,
+        "remote": asked, "cached": len(read & kept), "local": len(read - kept) - asked,
     }  # fmt: skip
 
 

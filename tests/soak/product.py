@@ -24,6 +24,7 @@ PRODUCT = {
     "batch": ("even", "one root in the last batch", "three roots"),
     "strategy": OPTIONS["strategy"],
     "remote": OPTIONS["remote"],
+    "cache": ("none", "vip"),
     "merge": OPTIONS["merge"],
     "rows": OPTIONS["rows"],
 }
@@ -38,13 +39,15 @@ UNMERGED = {
         "leap, two steps, nothing travels": ("random",),
     }.get(strategy, ("paper",))
 }
+# Rows that do not travel raw are not cached.
+UNCACHED = {pair("remote", mode, "cache", "vip") for mode in ("projected", "partial")}
 
 
 def cases() -> list[Case]:
     """All combinations, on 4 and 7 parts in turn."""
     return [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
-        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED))
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED))
     ]
 
 

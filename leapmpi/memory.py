@@ -1,0 +1,54 @@
+"""Memory: what this process has used, shared pages counted by their share, and what its machine has left."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from leapmpi.errors import ResourceError
+
+
+def peak_bytes() -> int:
+    """The most bytes ever resident, less what other processes share of the pages resident now (PSS).
+
+    The plain peak where the system does not tell shares.
+    """
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    try:
+        sizes = _sizes(Path("/proc/self/smaps_rollup").read_text())
+        return peak - (sizes["Rss"] - sizes["Pss"])
+    except (OSError, KeyError):
+        return peak
+
+
+def available_bytes() -> int | None:
+    """Memory that this machine, or the control group this process is in, still has; None where nobody tells."""
+    found = []
+    with suppress(OSError, KeyError):
+        found.append(_sizes(Path("/proc/meminfo").read_text())["MemAvailable"])
+    with suppress(OSError, ValueError):
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        if limit != "max":
+            found.append(int(limit) - int(used))
+    return min(found, default=None)
+
+
+def check_memory(
+    wanted: int, what: str, host: str, advice: str = "use nodes with more memory or a smaller graph"
+) -> None:
+    """Raise ResourceError, with `advice`, when `wanted` bytes, for `what` ("... takes"), are more than `host` has left.
+
+    `host` is this machine's name.
+    """
+    free = available_bytes()
+    if free is not None and wanted > free:
+        raise ResourceError(
+            f"{what} {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of memory available; {advice}"
+        )
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Bytes by name from lines such as `Pss:  1234 kB`."""
+    fields = (line.split() for line in text.splitlines())
+    return {each[0].rstrip(":"): int(each[1]) * 1024 for each in fields if len(each) == 3 and each[2] == "kB"}

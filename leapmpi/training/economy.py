@@ -1,0 +1,136 @@
+"""What spares the wire of raw rows: copies kept here (the cache) and rows in fewer bytes (the encoding).
+
+Both act on raw feature rows only. Where training moves none, they are left out, with a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.caching._access import Access, choose
+from leapmpi.caching.vip import inclusion
+from leapmpi.config import Config
+from leapmpi.memory import check_memory
+from leapmpi.row_cache import RowCache
+from leapmpi.world import World, together
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.dataset.topology import Topology
+    from leapmpi.strategies._iteration import Strategy
+    from leapmpi.training.loading import Loaded
+
+
+def caches(strategy: Strategy) -> bool:
+    """Whether `strategy`, as far as it is settled, keeps copies of raw rows."""
+    return bool(strategy.config.cache) and strategy.at.wire.size > 1 and strategy.remote_name == "raw"
+
+
+def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_size: int) -> Access:
+    """How the rank of `strategy` will read rows in batches of `batch_size` roots."""
+    at = strategy.at
+    return Access(
+        topology=topology,
+        sampler=at.sampler,
+        train=dataset.splits.train,
+        rank=at.wire.rank,
+        rank_offsets=at.rank_offsets,
+        batch_size=batch_size,
+        roots_at_home=strategy.roots_at_home,
+        seed=at.seed,
+        schedule=strategy.schedule,
+    )
+
+
+class Economy:
+    """The cache and the encoding of one training. `about` tells what came of them; the same on all ranks."""
+
+    def __init__(self, config: Config, world: World, loaded: Loaded, strategy: Strategy) -> None:
+        self.config, self.world, self.loaded, self.strategy = config.strategy, world, loaded, strategy
+        self.batch_size = config.train.batch_size
+        self.about: dict[str, Any] = {"wire_dtype": self.config.wire_dtype, "cache": None}
+        self._chosen: RowCache | None = None
+        self._hits: tuple[float, float] = (0.0, 0.0)
+
+    def choose(self) -> None:
+        """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
+        if not caches(self.strategy):
+            return
+        at, dataset = self.loaded.at, self.loaded.dataset
+        count = int(self.config.cache * dataset.vertices)
+        together(self.world, lambda: self._check_memory(count))
+        access = access_of(self.strategy, dataset, self.loaded.topology, self.batch_size)
+        ids = choose(access, self.config.cache_policy, count)
+        chances = inclusion(access)
+        chances[access.home] = 0
+        self._hits = float(chances[ids].sum()), float(chances.sum())
+        self._chosen = at.features.cache = RowCache(ids, dataset.vertices)
+
+    def fill(self) -> None:
+        """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
+        cache, features = self._chosen, self.loaded.at.features
+        features.cache = None
+        if cache is None or self.strategy.remote_name != "raw":
+            return
+        before = self.loaded.at.wire.ledger.bytes["features"]
+        features.fill(cache)
+        sent = self.loaded.at.wire.ledger.bytes["features"] - before
+        figures = len(cache.ids), cache.held_bytes(features.shard.row_bytes), sent
+        table = self.loaded.at.wire.gather_rows(np.array(figures, np.float64))
+        hits, away = self.loaded.at.wire.gather_rows(np.array(self._hits)).sum(axis=0)
+        rows, _, filled = table.sum(axis=0).tolist()
+        self.about["cache"] = {
+            "policy": self.config.cache_policy,
+            "rows": int(rows),
+            "bytes": [int(each) for each in table[:, 1]],
+            "filled_bytes": int(filled),
+            "predicted_hit_rate": hits / away if away else 0.0,
+        }
+
+    def sentences(self) -> list[str]:
+        """What to tell about settings that do not act, and about the cache."""
+        told = []
+        raw = self.strategy.remote_name == "raw"
+        for flag, given in (("--cache", bool(self.config.cache)), ("--wire-dtype", self.config.wire_dtype != "native")):
+            if given and not raw:
+                told.append(f"{flag} is ignored: with --remote {self.strategy.remote_name} no raw rows cross ranks")
+        if raw and self.config.wire_dtype != "native":
+            told.append(self._about_encoding())
+        if cache := self.about["cache"]:
+            told.append(
+                f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
+                f"{cache['predicted_hit_rate']:.0%} of the remote rows"
+            )
+        return told
+
+    def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
+        """What an epoch's record says, given its rows by place over all ranks. Collective."""
+        record: dict[str, Any] = {}
+        if self.about["cache"]:
+            away = rows["cached"] + rows["remote"]
+            predicted = self.about["cache"]["predicted_hit_rate"]
+            record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
+        if self.loaded.at.features.encoding and self.strategy.remote_name == "raw":
+            record["row_error"] = self._errors()
+        return record
+
+    def _errors(self) -> dict[str, float]:
+        """Relative errors of the rows that all ranks sent since the last call."""
+        mine = self.loaded.at.features.errors.take()
+        table = self.loaded.at.wire.gather_rows(np.array([mine.rows, mine.total, mine.largest], np.float64))
+        rows, total, _ = table.sum(axis=0).tolist()
+        return {"rows": int(rows), "mean": total / max(1, rows), "max": float(table[:, 2].max())}
+
+    def _about_encoding(self) -> str:
+        encoding = self.loaded.at.features.encoding
+        if encoding is None:
+            return f"--wire-dtype {self.config.wire_dtype} is ignored: the features take 16 bits at rest"
+        return f"raw rows cross ranks as {encoding.name} in training, exactly in evaluation"
+
+    def _check_memory(self, count: int) -> None:
+        """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
+        wanted = count * self.loaded.at.features.shard.row_bytes * self.world.node_comm.size
+        host = self.world.host
+        check_memory(wanted, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")
