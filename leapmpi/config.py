@@ -60,6 +60,11 @@ class StrategyConfig:
         "type in which raw feature rows cross ranks in training; all but native are lossy",
         choices=("native", "float16", "bfloat16", "int8"),
     )
+    prefetch: str = setting(
+        "auto",
+        "iterations planned, sampled and fetched while another is trained; auto: 1 where raw rows cross ranks",
+        choices=("auto", "0", "1", "2"),
+    )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 

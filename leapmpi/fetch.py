@@ -13,7 +13,7 @@ from leapmpi.phases import Phases
 from leapmpi.plan.homes import home_of
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
-from leapmpi.scratch import Scratch
+from leapmpi.scratch import Pool, Scratch
 from leapmpi.wire import Wire
 
 _PIECE = 32 << 20
@@ -80,13 +80,12 @@ class RowFetcher:
         self.encoding, self.errors = encoding, RowErrors()
         self.cache: RowCache | None = None
         self.ranges = IdRanges.at_home(rank_offsets)
-        self._scratch = Scratch()
+        self._scratch, self._rows = Scratch(), Pool()
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Any:
         """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
 
-        `exact`, which all ranks give alike, has them cross ranks as they are at rest whatever the encoding. The tensor
-        is valid until the next fetch.
+        `exact`, which all ranks give alike, has them cross ranks as they are at rest whatever the encoding.
         """
         request = self.request(ids)
         if self.kind == "features":
@@ -98,15 +97,12 @@ class RowFetcher:
             return self._rows_on_device(request, self._arrived_on_device(request, encoding), encoding)
         return self._rows_on_host(request, self._arrived_on_host(request, encoding), encoding)
 
-    def own(self, ids: np.ndarray, place: str = "rows") -> Any:
-        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
-
-        The tensor is valid until the next call with the same name of a `place` to keep it.
-        """
+    def own(self, ids: np.ndarray) -> Any:
+        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local."""
         with self.phases("gather"):
             if isinstance(self.shard, DeviceShard):
                 return self.shard.rows(ids).to(self.dtype)
-            rows = self._host_rows(len(ids), self.shard.width, place)
+            rows = self._host_rows(len(ids), self.shard.width)
             self.shard.rows(ids, rows.numpy())
             return rows.to(self.device)
 
@@ -197,12 +193,12 @@ class RowFetcher:
         """The ids that others want of this rank, and how many each wants. Collective."""
         return self.wire.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
 
-    def _host_rows(self, count: int, width: int, place: str = "rows") -> Any:
+    def _host_rows(self, count: int, width: int) -> Any:
         import torch
 
         name = str(self.dtype).removeprefix("torch.")
         if self.device.type == "cpu":
-            return torch.from_numpy(self._scratch.array(place, (count, width), name))
+            return torch.from_numpy(self._rows.array((count, width), name))
         return torch.empty((count, width), dtype=self.dtype, pin_memory=True)
 
     def _arrived_on_device(self, request: Request, encoding: RowEncoding | None) -> Any:

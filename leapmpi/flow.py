@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from leapmpi.waiting import waits
+from leapmpi.waiting import mpi_calls, waits
 
 FRAGMENT = 256 << 10
 """Bytes of one message of an exchange."""
@@ -83,19 +83,41 @@ class Flow:
         return started
 
 
+def advance_all(flows: Iterable[Flow]) -> bool:
+    """Take each of `flows` a step further; returns whether anything happened."""
+    happened = [flow.advance() for flow in flows]
+    return any(happened)
+
+
+class Pace:
+    """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
+
+    def __init__(self) -> None:
+        self.note(True)
+
+    def note(self, happened: bool) -> None:
+        """Whether the last test found anything new."""
+        self._idle = 0 if happened else self._idle + 1
+        if happened:
+            self._nap = _SHORTEST_NAP
+
+    def nap(self) -> float:
+        """Seconds to sleep before the next test."""
+        if self._idle <= _EAGER_TESTS:
+            return 0.0
+        nap, self._nap = self._nap, min(self._nap * 1.5, _LONGEST_NAP)
+        return nap
+
+
 def complete(*flows: Flow) -> None:
     """Wait until all `flows` are finished, asleep while nothing happens."""
-    idle, nap = 0, _SHORTEST_NAP
+    mpi_calls.check()
+    pace = Pace()
     with waits:
         while not all(flow.finished for flow in flows):
-            happened = [flow.advance() for flow in flows]
-            if any(happened):
-                idle, nap = 0, _SHORTEST_NAP
+            happened = advance_all(flows)
+            pace.note(happened)
+            if happened:
                 waits.moves += 1
-                continue
-            idle += 1
-            if idle <= _EAGER_TESTS:
-                time.sleep(0)
             else:
-                time.sleep(nap)
-                nap = min(nap * 1.5, _LONGEST_NAP)
+                time.sleep(pace.nap())

@@ -6,6 +6,8 @@ Values travel as JSON: what arrives is data, and nothing of it is ever run.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,31 @@ import numpy as np
 from leapmpi import message
 from leapmpi.waiting import wait_all
 
+Start = Callable[[], Any]
+"""Starts one non-blocking MPI call and returns its request."""
 
-def gather_values(comm: Any, value: Any) -> list[Any]:
+Finish = Callable[[Start], None]
+"""Starts an MPI call and waits for its end."""
+
+
+def finish_here(start: Start) -> None:
+    """Start an MPI call and wait for its end on the calling thread."""
+    wait_all([start()])
+
+
+def gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[Any]:
     """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
-    return [json.loads(text) for text in gather_texts(comm, to_text(value))]
+    return [json.loads(text) for text in gather_texts(comm, to_text(value), finish)]
 
 
-def gather_texts(comm: Any, text: bytes) -> list[bytes]:
+def gather_texts(comm: Any, text: bytes, finish: Finish = finish_here) -> list[bytes]:
     """The bytes of every rank of `comm`, by rank. Collective."""
     lengths = np.empty((comm.size, 1), np.int64)
-    gather_rows(comm, np.array([len(text)]), lengths)
+    gather_rows(comm, np.array([len(text)]), lengths, finish)
     padded = np.zeros(int(lengths.max()), np.uint8)
     padded[: len(text)] = np.frombuffer(text, np.uint8)
     rows = np.empty((comm.size, len(padded)), np.uint8)
-    gather_rows(comm, padded, rows)
+    gather_rows(comm, padded, rows, finish)
     return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
 
 
@@ -35,13 +48,13 @@ def to_text(value: Any) -> bytes:
     return json.dumps(value, default=lambda number: number.item()).encode()
 
 
-def gather_rows(comm: Any, row: np.ndarray, into: np.ndarray) -> None:
+def gather_rows(comm: Any, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
     """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
 
-    No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31.
+    No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.
     """
     mine, rows = message.as_bytes(row, "row"), message.as_bytes(into, "rows").reshape(comm.size, -1)
     for part in message.pieces(len(mine), max(1, message.PIECE // comm.size)):
         arrived = np.empty((comm.size, part.stop - part.start), np.uint8)
-        wait_all([comm.Iallgather(mine[part], arrived)])
+        finish(partial(comm.Iallgather, mine[part], arrived))
         rows[:, part] = arrived

@@ -31,6 +31,13 @@ class Ledger:
         """Add `count` unique input rows of one iteration, read at `place`, one of ROWS."""
         self.rows[place] += count
 
+    def add(self, counted_bytes: dict[str, int], counted_rows: dict[str, int]) -> None:
+        """Add what another ledger's `take` gave."""
+        for kind, count in counted_bytes.items():
+            self.bytes[kind] += count
+        for place, count in counted_rows.items():
+            self.rows[place] += count
+
     def take(self) -> tuple[dict[str, int], dict[str, int]]:
         """The bytes by kind and rows by place counted so far; counting starts again at zero."""
         taken = self.bytes, self.rows

@@ -1,10 +1,17 @@
-"""Where the time goes: seconds per phase on this rank, and the phase it is in, for messages."""
+"""Where the time goes: seconds per phase on this rank, and the phase it is in, for messages.
+
+Each lane (`leapmpi.lane`) has a clock of its own: what is done ahead of training is told apart, with how much of it
+training did not have to wait for.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from leapmpi import lane
 
 PHASES = (
     "load",
@@ -21,19 +28,47 @@ PHASES = (
 )
 
 
-class Phases:
-    """Adds up seconds by phase. A phase entered inside another interrupts the outer one's clock.
+IDLE = ("start", "wait")
+"""What a rank is in when it does nothing for its training: not yet begun, or waiting for others or for work ahead."""
 
-    `current`, `epoch` and `iteration` say where this rank stands; `stamp` is told of them at every change of phase.
+
+class Phases:
+    """Adds up seconds by phase and lane. A phase entered inside another interrupts the outer one's clock.
+
+    `current`, `epoch` and `iteration` say where the calling thread's lane stands; `span`, where set, is told of every
+    stretch of time: lane, phase, epoch, iteration, and its begin and end on the clock time.perf_counter. `stamp` is
+    told at every change of phase where the rank stands: where training does, or what it is waiting for.
     """
 
     def __init__(self) -> None:
         self.stamp: Callable[[str, int | None, int | None], None] = _nobody
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self.current = "start"
-        self.epoch: int | None = None
-        self.iteration: int | None = None
-        self._since = time.perf_counter()
+        self.span: Callable[[int, str, int | None, int | None, float, float], None] | None = None
+        self._lock = threading.Lock()
+        self._clocks = [_Clock() for _ in lane.LANES]
+        self._hidden = 0.0
+
+    @property
+    def current(self) -> str:
+        """The phase the lane is in."""
+        return self._mine.phase
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch the lane is in, from 0."""
+        return self._mine.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int | None) -> None:
+        self._mine.epoch = epoch
+
+    @property
+    def iteration(self) -> int | None:
+        """The iteration the lane is in, from 0."""
+        return self._mine.iteration
+
+    @iteration.setter
+    def iteration(self, iteration: int | None) -> None:
+        self._mine.iteration = iteration
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
@@ -44,21 +79,44 @@ class Phases:
         self._switch(outer)
 
     def take(self) -> dict[str, float]:
-        """Seconds by phase since the last take."""
+        """Seconds by phase of the calling thread's lane since the last take."""
         self._switch(self.current)
-        taken, self.seconds = self.seconds, dict.fromkeys(PHASES, 0.0)
-        return taken
+        return self._mine.take()
+
+    def take_ahead(self) -> tuple[dict[str, float], float]:
+        """Seconds by phase of the lane AHEAD since the last take, and how many of them training did not wait for."""
+        with self._lock:
+            hidden, self._hidden = self._hidden, 0.0
+            return self._clocks[lane.AHEAD].take(), hidden
+
+    def stand_ahead(self) -> None:
+        """Stand where the lane AHEAD stands: what went wrong there is about to be told from here."""
+        ahead, mine = self._clocks[lane.AHEAD], self._mine
+        mine.phase, mine.epoch, mine.iteration = ahead.phase, ahead.epoch, ahead.iteration
 
     def where(self) -> str:
         """'phase compute, epoch 3, iteration 12' for messages; both are counted from 1, as in all that people read."""
         return place(self.current, self.epoch, self.iteration)
 
+    @property
+    def _mine(self) -> _Clock:
+        return self._clocks[lane.current()]
+
     def _switch(self, phase: str) -> None:
-        now = time.perf_counter()
-        if self.current in self.seconds:
-            self.seconds[self.current] += now - self._since
-        self.current, self._since = phase, now
-        self.stamp(phase, self.epoch, self.iteration)
+        clock, training = self._mine, self._clocks[lane.FOREGROUND]
+        with self._lock:
+            now = time.perf_counter()
+            begin, left = clock.since, clock.phase
+            busy = training.busy_until(now)
+            if clock is not training and left in PHASES:
+                self._hidden += busy - clock.training_busy
+            clock.training_busy = busy
+            clock.switch(phase, now)
+            ahead = self._clocks[lane.AHEAD]
+            shown = ahead if training.phase == "wait" and ahead.phase in PHASES else training
+            self.stamp(shown.phase, shown.epoch, shown.iteration)
+        if self.span and left in PHASES:
+            self.span(lane.current(), left, clock.epoch, clock.iteration, begin, now)
 
 
 def place(phase: str, epoch: int | None, iteration: int | None) -> str:
@@ -73,3 +131,33 @@ def place(phase: str, epoch: int | None, iteration: int | None) -> str:
 
 def _nobody(phase: str, epoch: int | None, iteration: int | None) -> None:
     """Hears of a change of phase where no one keeps stamps."""
+
+
+class _Clock:
+    """Where one lane stands, and its seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.phase = "start"
+        self.epoch: int | None = None
+        self.iteration: int | None = None
+        self.since = time.perf_counter()
+        self.training_busy = 0.0
+        """What `busy_until` of the training lane's clock was at the last switch of this one."""
+        self._busy = 0.0
+
+    def busy_until(self, now: float) -> float:
+        """Seconds spent in phases other than those of IDLE up to `now`."""
+        return self._busy + (now - self.since if self.phase not in IDLE else 0.0)
+
+    def switch(self, phase: str, now: float) -> None:
+        """End the current phase at `now` and enter `phase`."""
+        self._busy = self.busy_until(now)
+        if self.phase in self.seconds:
+            self.seconds[self.phase] += now - self.since
+        self.phase, self.since = phase, now
+
+    def take(self) -> dict[str, float]:
+        """Seconds by phase since the last take."""
+        taken, self.seconds = self.seconds, dict.fromkeys(PHASES, 0.0)
+        return taken

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
+
+from leapmpi import lane
 
 _EAGER_TESTS = 50
 _SHORTEST_SLEEP = 20e-6
@@ -13,31 +16,65 @@ _LONGEST_SLEEP = 1e-3
 class Waits:
     """How this process gets on with waiting for other ranks: read by the watchdog's thread, never by the hot path.
 
-    `begun` counts waits, in step on all ranks that run the same collectives; `moves` counts beginnings, ends and
-    arrivals; `waiting` is true inside a wait.
+    `begun` counts waits, in step on all ranks that run the same collectives, but for what one has done ahead of the
+    other; `moves` counts beginnings, ends and arrivals; `waiting` is true while training is in a wait, or gets no work
+    because what is done ahead is in one.
     """
 
     def __init__(self) -> None:
-        self.begun = 0
         self.moves = 0
-        self.waiting = False
+        self.for_work = False
+        """Whether training is waiting for work that is done ahead."""
+        self._begun = [0 for _ in lane.LANES]
+        self._within = [False for _ in lane.LANES]
+
+    @property
+    def begun(self) -> int:
+        """Waits begun in both lanes."""
+        return sum(self._begun)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether this rank cannot go on without others."""
+        return self._within[lane.FOREGROUND] or (self.for_work and self._within[lane.AHEAD])
 
     def __enter__(self) -> None:
-        self.begun += 1
+        self._begun[lane.current()] += 1
         self.moves += 1
-        self.waiting = True
+        self._within[lane.current()] = True
 
     def __exit__(self, *error: object) -> None:
         self.moves += 1
-        self.waiting = False
+        self._within[lane.current()] = False
 
 
 waits = Waits()
 """Those of this process."""
 
 
+class MpiCalls:
+    """Which thread may make MPI calls, where one has taken them over from all others (`leapmpi.courier`)."""
+
+    def __init__(self) -> None:
+        self._owner: int | None = None
+
+    def belong_to(self, thread: int | None) -> None:
+        """From now on `thread` (its identifier) alone makes MPI calls; None: whichever does, one at a time."""
+        self._owner = thread
+
+    def check(self) -> None:
+        """Raise RuntimeError in a thread that may not make MPI calls now: a defect of leapmpi."""
+        if self._owner not in (None, threading.get_ident()):
+            raise RuntimeError("an MPI call from a thread that does not own MPI; go through Wire")
+
+
+mpi_calls = MpiCalls()
+"""Those of this process."""
+
+
 def wait_all(requests: list[Any]) -> None:
     """Wait for all mpi4py `requests`, asleep between tests."""
+    mpi_calls.check()
     if not requests:
         return
     test_all = type(requests[0]).Testall

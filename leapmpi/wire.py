@@ -3,21 +3,27 @@
 Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload sent to other ranks is counted by kind.
 Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
 Every method that talks to other ranks is collective.
+
+A thread in the lane AHEAD uses a communicator and buffers of its own (`leapmpi.lane`). While a courier is at work all
+messages go through it, so that one thread alone makes MPI calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from leapmpi import message
-from leapmpi.flow import FRAGMENT, Flow, Message, complete
-from leapmpi.gathering import gather_rows, gather_values, to_text
+from leapmpi import lane, message
+from leapmpi.courier import Courier
+from leapmpi.flow import FRAGMENT, Flow, Message, advance_all, complete
+from leapmpi.gathering import Start, gather_rows, gather_values, to_text
 from leapmpi.id_ranges import IdRanges
 from leapmpi.ledger import Ledger
-from leapmpi.waiting import wait_all
+from leapmpi.waiting import waits
 
 _PACKET = 1 << 10
 
@@ -27,38 +33,50 @@ class WireError(RuntimeError):
 
 
 class Wire:
-    """Exchanges between the ranks of one communicator.
+    """Exchanges between the ranks of one communicator; `ahead` is its duplicate, for the lane AHEAD.
 
     `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
+    While `courier` is set it makes all MPI calls, so that several threads may use the wire.
     """
 
-    def __init__(self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False) -> None:
+    def __init__(self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False, ahead: Any = None) -> None:
         from mpi4py import MPI
 
         self._mpi = MPI
-        self.comm = comm
+        self._comms = (comm, ahead)
         self.rank: int = comm.rank
         self.size: int = comm.size
-        self.ledger = ledger or Ledger()
+        self._ledgers = (ledger or Ledger(), Ledger())
         self.direct = direct
-        self._staging: dict[str, Any] = {}
+        self._staging: tuple[dict[str, Any], ...] = tuple({} for _ in lane.LANES)
+        self.courier: Courier | None = None
+
+    @property
+    def comm(self) -> Any:
+        """The communicator of the calling thread's lane."""
+        return self._comms[lane.current()]
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the calling thread's lane has sent and read."""
+        return self._ledgers[lane.current()]
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
-        wait_all([self.comm.Ibarrier()])
+        self._call(self.comm.Ibarrier)
 
     # -- small things ----------------------------------------------------------------------------------------------
 
     def gather_objects(self, value: Any) -> list[Any]:
         """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
         self.ledger.add_bytes("control", (self.size - 1) * len(to_text(value)))
-        return gather_values(self.comm, value)
+        return gather_values(self.comm, value, self._call)
 
     def gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
         """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
         message.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
-        gather_rows(self.comm, row, rows)
+        gather_rows(self.comm, row, rows, self._call)
         self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
         return rows
 
@@ -71,11 +89,12 @@ class Wire:
             return lambda: value
         own, largest = np.array([value], np.int64), np.empty(1, np.int64)
         number = self._mpi.INT64_T
-        request = self.comm.Iallreduce([own, number], [largest, number], op=self._mpi.MAX)
+        start = partial(self.comm.Iallreduce, [own, number], [largest, number], op=self._mpi.MAX)
+        finish = self._begin(Flow(self._mpi, [Message(0, start)]))
         self.ledger.add_bytes("control", (self.size - 1) * own.nbytes)
 
         def result() -> int:
-            wait_all([request])
+            finish()
             # The buffers must live until the request is done.
             return int(max(largest[0], own[0]))
 
@@ -94,7 +113,7 @@ class Wire:
                 raise ValueError(f"broadcast: needs int64[n], not {array.dtype} of shape {array.shape}")
             packet[0] = array.size
             packet[1 : 1 + min(array.size, room)] = array[:room]
-        wait_all([self.comm.Ibcast(message.as_bytes(packet, "packet"), root=0)])
+        self._call(partial(self.comm.Ibcast, message.as_bytes(packet, "packet"), root=0))
         if self.rank == 0:
             result = array
         else:
@@ -102,7 +121,7 @@ class Wire:
             result[:room] = packet[1 : 1 + min(result.size, room)]
         rest = message.as_bytes(result, "broadcast")[room * 8 :]
         for piece in message.pieces(len(rest)):
-            wait_all([self.comm.Ibcast(rest[piece], root=0)])
+            self._call(partial(self.comm.Ibcast, rest[piece], root=0))
         if self.rank == 0:
             self.ledger.add_bytes(kind, (self.size - 1) * result.nbytes)
         return result
@@ -133,7 +152,8 @@ class Wire:
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
         theirs = np.empty_like(counts)
-        wait_all([self.comm.Ialltoall(message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts"))])
+        mine, others = message.as_bytes(counts, "counts"), message.as_bytes(theirs, "counts")
+        self._call(partial(self.comm.Ialltoall, mine, others))
         self.ledger.add_bytes("control", (self.size - 1) * counts.itemsize)
         received = ranges.empty(int(theirs.sum()))
         self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
@@ -217,6 +237,8 @@ class Wire:
 
     def _receives(self, into: Any, origin: int, code: int) -> list[Message]:
         """The receives that fill `into` from rank `origin`, each checked for type `code` and size."""
+        # Looked up here: another thread starts them.
+        comm = self.comm
 
         def message_of(part: slice) -> Message:
             # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
@@ -224,23 +246,40 @@ class Wire:
             size = part.stop - part.start
             return Message(
                 size,
-                lambda: self.comm.Irecv(where, source=origin, tag=tag),
+                lambda: comm.Irecv(where, source=origin, tag=tag),
                 lambda status: self._check_arrival(status, size, code),
             )
 
         return [message_of(part) for part in message.pieces(len(into), FRAGMENT)]
 
     def _sends(self, out: Any, to: int, code: int) -> list[Message]:
+        comm = self.comm
+
         def message_of(part: slice) -> Message:
             what = [out[part], self._mpi.BYTE]
-            return Message(part.stop - part.start, lambda: self.comm.Isend(what, dest=to, tag=code))
+            return Message(part.stop - part.start, lambda: comm.Isend(what, dest=to, tag=code))
 
         return [message_of(part) for part in message.pieces(len(out), FRAGMENT)]
+
+    def _call(self, start: Start) -> None:
+        """Bring one MPI call to its end."""
+        self._carry(Flow(self._mpi, [Message(0, start)]))
+
+    def _carry(self, *flows: Flow) -> None:
+        """Wait until all messages have arrived."""
+        self._begin(*flows)()
+
+    def _begin(self, *flows: Flow) -> Callable[[], None]:
+        """Start messages, or have the courier start them where there is one; what is returned waits for their end."""
+        if self.courier is None:
+            advance_all(flows)
+            return partial(complete, *flows)
+        return partial(_wait_for, self.courier.carry(flows))
 
     def _finish(self, receives: list[Message], sends: list[Message]) -> None:
         """Bring all messages to an end."""
         try:
-            complete(Flow(self._mpi, receives), Flow(self._mpi, sends))
+            self._carry(Flow(self._mpi, receives), Flow(self._mpi, sends))
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise
@@ -258,9 +297,10 @@ class Wire:
 
     def _scratch(self, use: str, like: Any, *shape: int) -> Any:
         """A buffer of the kind and type of `like`, kept between calls of the same shape."""
-        kept = self._staging.get(use)
+        staging = self._staging[lane.current()]
+        kept = staging.get(use)
         if kept is None or tuple(kept.shape) != shape or kept.dtype != like.dtype:
-            kept = self._staging[use] = message.empty_like(like, *shape)
+            kept = staging[use] = message.empty_like(like, *shape)
         return kept
 
     def _pinned(self, use: str, like: Any) -> Any:
@@ -268,8 +308,15 @@ class Wire:
         import torch
 
         key, wanted = f"pinned-{use}", like.numel() * like.element_size()
-        kept = self._staging.get(key)
+        staging = self._staging[lane.current()]
+        kept = staging.get(key)
         if kept is None or kept.numel() < wanted:
             kept = torch.empty(max(wanted, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-            self._staging[key] = kept
+            staging[key] = kept
         return kept[:wanted].view(like.dtype).view(like.shape)
+
+
+def _wait_for(messages: Future[None]) -> None:
+    """Wait for what the courier carries; raises what went wrong with it."""
+    with waits:
+        messages.result()

@@ -45,11 +45,13 @@ _LOCAL_RANK_VARIABLES = (
 class World:
     """This process among the others.
 
-    `comm` is a private duplicate; `node_comm` holds the ranks that share this node's memory; `node` numbers the nodes
-    in order of their lowest rank; `threads` is how many threads this rank should use.
+    `comm` is a private duplicate, `ahead_comm` another one for work done ahead of training; `node_comm` holds the
+    ranks that share this node's memory; `node` numbers the nodes in order of their lowest rank; `threads` is how many
+    threads this rank should use.
     """
 
     comm: Any
+    ahead_comm: Any
     node_comm: Any
     node: int
     nodes: int
@@ -160,7 +162,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
         with _nothing_left_behind(), warnings.catch_warnings():
             # mpi4py's word on foreign launchers; `check_launcher` says it better, and only where it matters.
             warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
-            mpi.Init_thread(mpi.THREAD_FUNNELED)
+            mpi.Init_thread(mpi.THREAD_SERIALIZED)
         # MPI cannot start twice in a process, so it ends with the process, not with a run.
         atexit.register(_end_mpi, mpi)
     if comm is None:
@@ -171,6 +173,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
     order = sorted(set(leaders))
     return World(
         comm=comm,
+        ahead_comm=comm.Dup(),
         node_comm=node_comm,
         node=order.index(leaders[comm.rank]),
         nodes=len(order),
@@ -228,6 +231,7 @@ def default_threads(
 def finish(world: World) -> None:
     """Give back what `start` made; MPI itself ends with the process. Collective."""
     world.node_comm.Free()
+    world.ahead_comm.Free()
     world.comm.Free()
 
 
@@ -284,6 +288,11 @@ def together(world: World, action: Callable[[], T]) -> T:
             agreed.rank = rank
             raise agreed
     return result
+
+
+def threads_may_call(mpi: Any) -> bool:
+    """Whether MPI, which must have been started, bears calls from several threads, one at a time."""
+    return mpi.Query_thread() >= mpi.THREAD_SERIALIZED
 
 
 def cuda_aware(mpi: Any) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from leapmpi import __version__
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.phases import PHASES
 from leapmpi.setting import parse_interval
-from leapmpi.stopping import SAVE, STOP, Agreement, Signals, Word
+from leapmpi.stopping import NOTHING, SAVE, STOP, Agreement, Signals, Word
 from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece, name_of
 from leapmpi.training.progress import Progress
 from leapmpi.training.saved_run import SavedRun
@@ -61,14 +61,19 @@ class Checkpointer:
         self._begun_at = time.monotonic()
         self.agreement.ask()
 
-    def iteration_ended(self) -> None:
-        """Save if it is time to; raise Interrupted on all ranks, the state being saved, if any rank wants to stop."""
+    def iteration_ended(self, quiet: Callable[[], AbstractContextManager] = nullcontext) -> None:
+        """Save if it is time to; raise Interrupted on all ranks, the state being saved, if any rank wants to stop.
+
+        In the context that `quiet` makes nobody else uses MPI.
+        """
         word, progress = self.agreement.answer(), self.trainer.progress
         self._slowest = max(self._slowest, time.monotonic() - self._begun_at)
         done = progress.epoch * self.trainer.per_epoch + progress.iteration
-        if word.wish == STOP:
-            self.stop(word)
-        elif word.wish == SAVE or (self.every and done % self.every == 0):
+        if word.wish == NOTHING and not (self.every and done % self.every == 0):
+            return
+        with quiet():
+            if word.wish == STOP:
+                self.stop(word)
             self._complain(self.save())
 
     @contextmanager

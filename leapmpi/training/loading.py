@@ -92,7 +92,8 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     host = HostShard([part.features for part in opened], first)
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
-    wire = Wire(world.comm, direct=device.type == "cuda" and direct_path(config.run.mpi_device_path)[0])
+    direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
+    wire = Wire(world.comm, direct=direct, ahead=world.ahead_comm)
     model = _model(config, dataset, device)
     label_dtype = dtype if dataset.multilabel else torch.int64
     at = Surroundings(

@@ -16,6 +16,7 @@ from leapmpi.phases import PHASES
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.strategies._iteration import Strategy
+from leapmpi.training.ahead import Ahead, Job, choose_depth
 from leapmpi.training.checkpointing import Checkpointer
 from leapmpi.training.economy import Economy
 from leapmpi.training.evaluation import Evaluator
@@ -61,6 +62,7 @@ class Trainer:
         self.economy = Economy(config, world, loaded, self.strategy)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
         self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
+        self.prefetch = 0
         self.best = Best()
         self.predicted: dict[str, int] = {}
         self.epochs: list[dict[str, Any]] = []
@@ -116,6 +118,7 @@ class Trainer:
             if settled is None:
                 self.strategy.rehearse(first)
                 self.at.features.errors.take()
+        self.prefetch = choose_depth(self.config.strategy, self.strategy.remote_name, self.world.size)
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
@@ -132,6 +135,7 @@ class Trainer:
         if self.progress.epoch != epoch:
             self.progress = Progress.at(epoch, self.per_epoch)
         phases.take()
+        phases.take_ahead()
         self.at.wire.ledger.take()
         self.at.wire.barrier()
         self._since = time.perf_counter()
@@ -158,18 +162,19 @@ class Trainer:
     def _iterations(self, epoch: int) -> None:
         """The iterations of an epoch that are not done yet."""
         parts, progress, keeper = self._batches(epoch), self.progress, self.keeper
-        for iteration in range(progress.iteration, self.per_epoch):
-            self.at.phases.iteration = iteration
-            if keeper:
-                keeper.iteration_begins()
-            work = self.strategy.plan(parts[iteration] if parts else None, epoch, iteration)
-            self.strategy.fetch(work)
-            progress.losses[iteration] = self.strategy.step(work)
-            with self.at.phases("compute"):
-                self.optimizer.step(epoch * self.per_epoch + iteration)
-            progress.iteration = iteration + 1
-            if keeper:
-                keeper.iteration_ended()
+        to_do = range(progress.iteration, self.per_epoch)
+        jobs = [Job(parts[iteration] if parts else None, epoch, iteration) for iteration in to_do]
+        with Ahead(self.strategy, jobs, self.prefetch) as ahead:
+            for iteration in to_do:
+                self.at.phases.iteration = iteration
+                if keeper:
+                    keeper.iteration_begins()
+                progress.losses[iteration] = self.strategy.step(ahead.next())
+                with self.at.phases("compute"):
+                    self.optimizer.step(epoch * self.per_epoch + iteration)
+                progress.iteration = iteration + 1
+                if keeper:
+                    keeper.iteration_ended(ahead.paused)
         self.at.phases.iteration = None
 
     def _batches(self, epoch: int) -> list[np.ndarray] | None:

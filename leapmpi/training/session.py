@@ -18,6 +18,7 @@ from leapmpi.failure import ends_the_job
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.stopping import Signals
+from leapmpi.training.ahead import check_prefetch
 from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
 from leapmpi.training.loop import strategy_class
@@ -83,6 +84,7 @@ def check_settings(config: Config, world: World) -> None:
     """Raise for settings that do not fit the dataset or the ranks, before anything is loaded."""
     dataset = open_for_training(config)
     rank_offsets(dataset.offsets, world.size)
+    check_prefetch(config.strategy)
     choose_metric(config.evaluate.metric, dataset)
     strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
 

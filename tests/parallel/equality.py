@@ -23,6 +23,7 @@ from leapmpi.plan.order import batches, epoch_order
 from leapmpi.remote.partial import Partial
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
 from leapmpi.strategies._iteration import Surroundings
+from leapmpi.training.ahead import Ahead, Job
 from leapmpi.training.economy import Economy
 from leapmpi.training.loading import Loaded, load
 from leapmpi.training.loop import strategy_class
@@ -87,6 +88,7 @@ OPTIONS = {
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
     "cache": ("none", "vip", "presample", "degree"),
+    "prefetch": (0, 1, 2),
 }
 OWN_MODE = ("p3",)
 """Strategies with a way of their own to compute the first layer."""
@@ -103,7 +105,7 @@ EXCLUDED = {
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
 }
 
-PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none"}
+PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0}
 """Options that a loaded dataset does not depend on, at their plainest."""
 
 
@@ -125,6 +127,7 @@ class Case:
     merge: str
     rows: str
     cache: str
+    prefetch: int
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -175,7 +178,6 @@ class Outcome:
     edges: np.ndarray
     counted: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
-    forecast: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -218,17 +220,22 @@ class Runner:
         economy.choose()
         economy.fill()
         optimizer = Optimizer(config.train, at.parameters, 1)
-        outcomes = []
-        for number, (epoch, iteration, batch) in enumerate(steps(case, loaded.dataset, loaded.topology.original_id)):
-            at.wire.ledger.take()
-            work = strategy.plan(batch if self.world.rank == 0 else None, epoch, iteration)
-            strategy.fetch(work)
-            loss = strategy.step(work)
-            outcomes.append(_outcome(loss, work, loaded, strategy))
-            if number == 0:
-                outcomes[-1].forecast = _forecast(work, config, loaded)
-            optimizer.step(number)
+        jobs = [
+            Job(batch if self.world.rank == 0 else None, epoch, iteration)
+            for epoch, iteration, batch in steps(case, loaded.dataset, loaded.topology.original_id)
+        ]
+        trained, counts = [], []
+        at.wire.ledger.take()
+        with Ahead(strategy, jobs, case.prefetch) as ahead:
+            for number in range(len(jobs)):
+                work = ahead.next()
+                loss = strategy.step(work)
+                trained.append((loss, at.parameters.gradients.clone(), work))
+                optimizer.step(number)
+                counts.append(_counted(at))
         assert len(set(at.wire.gather_objects(at.parameters.digest()))) == 1, "replicas have drifted apart"
+        outcomes = [_outcome(*each, counted, loaded, strategy) for each, counted in zip(trained, counts, strict=True)]
+        assert outcomes[0].expected == _forecast(trained[0][-1], config, loaded), "the forecast is wrong"
         return outcomes
 
     def _load(self, case: Case) -> Loaded:
@@ -249,17 +256,15 @@ def _read_in_place(at: Surroundings, mode: Partial) -> None:
     mode._pieces.suit_in_place = lambda *sizes: True
 
 
-def _outcome(loss: float, work, loaded: Loaded, strategy) -> Outcome:
-    at = loaded.at
+def _outcome(loss: float, gradients: torch.Tensor, work, counted: dict[str, int], loaded: Loaded, strategy) -> Outcome:
+    edges = unique_edges(np.concatenate([block_edges(cell.blocks, loaded.topology) for cell in work.cells]))
+    named = {name: each.reshape(-1) for name, each in loaded.at.parameters.by_name(gradients).items()}
+    return Outcome(loss, named, edges, counted, expected_traffic(work, loaded, strategy))
+
+
+def _counted(at) -> dict[str, int]:
     sent, read = at.wire.ledger.take()
-    gradients = at.parameters.by_name(at.parameters.gradients)
-    return Outcome(
-        loss,
-        {name: each.reshape(-1) for name, each in gradients.items()},
-        unique_edges(np.concatenate([block_edges(cell.blocks, loaded.topology) for cell in work.cells])),
-        {**sent, **read},
-        expected_traffic(work, loaded, strategy),
-    )
+    return {**sent, **read}
 
 
 def _forecast(work, config: Config, loaded: Loaded) -> dict[str, int]:
@@ -298,7 +303,6 @@ def check(case: Case, outcomes: list[Outcome], wanted: list[Reference], comm: MP
             assert difference <= allowed, f"{where}: {name} differs by {difference} of {norm}, of {whole} in all"
             worst = max(worst, difference / max(norm, whole * ROUNDING / TOLERANCE))
         assert got.counted == got.expected, where
-        assert not got.forecast or got.counted == got.forecast, where
         loss = sum(comm.allgather(got.loss))
         assert abs(loss - alone.loss) <= TOLERANCE * abs(alone.loss), f"{where}: loss {loss}, alone {alone.loss}"
         union = np.concatenate(comm.allgather(got.edges))

@@ -1,0 +1,106 @@
+"""The thread that makes all MPI calls while a rank works in two lanes at once.
+
+Other threads hand it their messages and wait, without using a processor, until these have arrived. It starts and
+tests messages of both lanes in turn, those of training first, and never waits for one lane before it looks at the
+other. MPI needs to offer THREAD_SERIALIZED: calls come from several threads, but never at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+from leapmpi import lane
+from leapmpi.flow import Flow, Pace, advance_all
+from leapmpi.waiting import mpi_calls, waits
+
+
+class CourierStopped(RuntimeError):
+    """Messages were handed over after the courier had stopped, or were under way when it did."""
+
+
+class _Order:
+    """Messages on their way, and where their end is told."""
+
+    def __init__(self, flows: Sequence[Flow]) -> None:
+        self.flows, self.lane = flows, lane.current()
+        self.done: Future[None] = Future()
+
+    def advance(self) -> bool:
+        """Take the messages a step further; returns whether anything happened."""
+        happened = True
+        try:
+            happened = advance_all(self.flows)
+            if all(flow.finished for flow in self.flows):
+                self.done.set_result(None)
+        except Exception as error:
+            self.done.set_exception(error)
+        return happened
+
+
+class Courier:
+    """Owns MPI from `start` to `stop`; the thread that started it must make no MPI call in between.
+
+    `on_start` runs first on the thread, to select its GPU.
+    """
+
+    def __init__(self, on_start: Callable[[], None] | None = None) -> None:
+        self._on_start = on_start
+        self._inbox: SimpleQueue[_Order | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Take MPI over from the calling thread."""
+        self._thread = threading.Thread(target=self._work, name="leapmpi-courier", daemon=True)
+        self._thread.start()
+        mpi_calls.belong_to(self._thread.ident)
+
+    def stop(self) -> None:
+        """Give MPI back. What is still under way is given up: whoever waits for it gets CourierStopped."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread:
+            self._inbox.put(None)
+            thread.join()
+            mpi_calls.belong_to(None)
+
+    def carry(self, flows: Sequence[Flow]) -> Future[None]:
+        """Start the messages of `flows`, in the lane of the calling thread, and see them through.
+
+        What is returned is done when all have arrived, or has the exception of what went wrong with them.
+        """
+        order = _Order(flows)
+        with self._lock:
+            if not self._thread:
+                raise CourierStopped("messages were handed over after the last")
+            self._inbox.put(order)
+        return order.done
+
+    def _work(self) -> None:
+        if self._on_start:
+            self._on_start()
+        under_way: list[_Order] = []
+        pace = Pace()
+        while self._take_in(under_way, pace):
+            happened = sum(order.advance() for order in under_way) > 0
+            pace.note(happened)
+            waits.moves += happened
+            under_way = [order for order in under_way if not order.done.done()]
+        for order in under_way:
+            order.done.set_exception(CourierStopped("messages were under way when the courier stopped"))
+
+    def _take_in(self, under_way: list[_Order], pace: Pace) -> bool:
+        """Take in a new order, waiting for one as long as nothing else is to be done. Returns False at the end."""
+        try:
+            order = self._inbox.get(timeout=pace.nap()) if under_way else self._inbox.get()
+        except Empty:
+            return True
+        if order is None:
+            return False
+        pace.note(True)
+        under_way.append(order)
+        under_way.sort(key=lambda each: each.lane)
+        return True

@@ -1,0 +1,193 @@
+"""Running ahead: iterations are planned, sampled and fetched while earlier ones are trained.
+
+At depth 0 each is prepared when it is asked for, on the calling thread. At depth d a second thread prepares up to d
+of them ahead, in the lane AHEAD, and a courier makes all MPI calls of both threads. How far a rank may run ahead
+follows from what it has taken alone, never from time: after k iterations taken, all ranks have prepared the same d
+further ones when the work is stopped, so nobody waits for a rank that has given up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+import torch
+
+from leapmpi import compiled, lane
+from leapmpi.config import StrategyConfig
+from leapmpi.courier import Courier
+from leapmpi.errors import ConfigError
+from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.waiting import waits
+from leapmpi.world import load_mpi, threads_may_call
+
+_PATIENCE = 5.0
+"""Seconds to wait for the thread that runs ahead when training has failed."""
+
+
+Counts = tuple[dict[str, int], dict[str, int]]
+"""What `Ledger.take` gives."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An iteration to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
+
+    batch: np.ndarray | None
+    epoch: int
+    iteration: int
+
+
+class Ahead:
+    """Hands out `jobs` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
+
+    While the context lasts and depth is not 0, the calling thread reaches other ranks by Wire alone; `paused` gives
+    MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike. Collective.
+    """
+
+    def __init__(self, strategy: Strategy, jobs: Sequence[Job], depth: int) -> None:
+        self.strategy, self.at, self.jobs, self.depth = strategy, strategy.at, jobs, depth
+        self._taken = 0
+        self._courier = Courier(self._select_device)
+        self._turn = threading.Condition()
+        self._allowed, self._done, self._closed = depth, 0, False
+        self._ready: SimpleQueue[tuple[Iteration, Counts] | None] = SimpleQueue()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
+
+    def next(self) -> Iteration:
+        """The next iteration, ready for its step. Raises what went wrong in preparing it."""
+        job = self.jobs[self._taken]
+        self._taken += 1
+        if not self.depth:
+            return self._prepare(job)
+        with self.at.phases("wait"):
+            waits.for_work = True
+            ready = self._ready.get()
+            waits.for_work = False
+        if ready is None:
+            self._raise_error()
+        work, counts = ready
+        # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
+        self.at.wire.ledger.add(*counts)
+        with self._turn:
+            self._allowed += 1
+            self._turn.notify_all()
+        return work
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the calling thread make MPI calls in the body, once what may be prepared ahead is prepared."""
+        if not self.depth:
+            yield
+            return
+        with self._turn:
+            self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
+        self._raise_error()
+        self._stop_courier()
+        yield
+        self._start_courier()
+
+    def __enter__(self) -> Ahead:
+        if self.depth:
+            self._start_courier()
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self.depth:
+            return
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+        if kind is None:
+            self._thread.join()
+            self._stop_courier()
+            self._raise_error()
+            return
+        # Others may never answer what is under way. Without the courier this thread's messages fail at once.
+        self._courier.stop()
+        self._thread.join(_PATIENCE)
+        self.at.wire.courier = None
+
+    def _start_courier(self) -> None:
+        self._courier.start()
+        self.at.wire.courier = self._courier
+
+    def _stop_courier(self) -> None:
+        self._courier.stop()
+        self.at.wire.courier = None
+
+    def _raise_error(self) -> None:
+        """Raise what went wrong on the other thread, if anything did."""
+        if self._error is not None:
+            self.at.phases.stand_ahead()
+            raise self._error
+
+    def _prepare(self, job: Job) -> Iteration:
+        self.at.phases.epoch, self.at.phases.iteration = job.epoch, job.iteration
+        work = self.strategy.plan(job.batch, job.epoch, job.iteration)
+        self.strategy.fetch(work)
+        return work
+
+    # -- on the thread that runs ahead -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._select_device()
+            compiled.set_threads(self.at.sampler.threads)
+            with lane.ahead():
+                self._run_ahead()
+        except BaseException as error:
+            with self._turn:
+                self._error = error
+                self._turn.notify_all()
+            self._ready.put(None)
+
+    def _run_ahead(self) -> None:
+        # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may
+        # be given back after the iteration's step, which ends by waiting for training's own work.
+        stream = torch.cuda.Stream(self.at.device) if self.at.device.type == "cuda" else None
+        with torch.cuda.stream(stream) if stream else nullcontext():
+            for number, job in enumerate(self.jobs):
+                if not self._may_prepare(number):
+                    return
+                work = self._prepare(job)
+                if stream:
+                    stream.synchronize()
+                self._ready.put((work, self.at.wire.ledger.take()))
+                del work
+                with self._turn:
+                    self._done += 1
+                    self._turn.notify_all()
+
+    def _may_prepare(self, number: int) -> bool:
+        with self._turn:
+            self._turn.wait_for(lambda: number < self._allowed or self._closed)
+            return number < self._allowed
+
+    def _select_device(self) -> None:
+        """Threads start on the first GPU, whichever their process has chosen."""
+        if self.at.device.type == "cuda":
+            torch.cuda.set_device(self.at.device)
+
+
+def check_prefetch(config: StrategyConfig) -> None:
+    """Raise ConfigError when running ahead is asked for and MPI cannot be called by threads in turn. MPI must run."""
+    if config.prefetch not in ("auto", "0") and not threads_may_call(load_mpi()):
+        raise ConfigError(
+            f"strategy.prefetch: {config.prefetch} needs an MPI that several threads may call in turn "
+            "(MPI_THREAD_SERIALIZED), which this one does not offer or was not started with; use --prefetch 0"
+        )
+
+
+def choose_depth(config: StrategyConfig, remote: str, ranks: int) -> int:
+    """Iterations to prepare ahead. `auto`: one where raw rows come from other ranks, which takes long and needs no
+    weights; none where only sampling and ids could run ahead. MPI must run."""
+    if config.prefetch != "auto":
+        return int(config.prefetch)
+    return int(remote == "raw" and ranks > 1 and threads_may_call(load_mpi()))
