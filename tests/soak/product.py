@@ -13,7 +13,7 @@ from tests.parallel import datasets
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.parallel.pairs import full_product, pair
 
-# Batch, strategy, remote mode, merge rule and how rows are read vary fastest: a dataset is loaded once for all of them.
+# Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for all of them.
 PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
@@ -27,6 +27,7 @@ PRODUCT = {
     "cache": ("none", "vip"),
     "merge": OPTIONS["merge"],
     "rows": OPTIONS["rows"],
+    "prefetch": OPTIONS["prefetch"],
 }
 # Rules matter where steps are merged; those of one strategy are left to the other.
 UNMERGED = {
