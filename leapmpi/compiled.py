@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 
-def _writable(folder: Path) -> bool:
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder`, which is made where it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -33,7 +34,7 @@ def cache_folder() -> Path:
         return Path(given)
     version = _version_of_shared_kernels()
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / f"kernels-{version}"
-    if _writable(home):
+    if writable(home):
         return home
     temporary = Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}-{version}"
     temporary.mkdir(mode=0o700, exist_ok=True)

@@ -145,6 +145,16 @@ def library_name(mpi: Any) -> str:
     return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
 
 
+def library_file() -> str:
+    """The file of the MPI library that is mapped into this process; MPI's module must have been loaded."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            names = {line.split()[-1] for line in maps if "/libmpi" in line}
+    except OSError:
+        return "unknown"
+    return ", ".join(sorted(names)) or "unknown"
+
+
 def start(threads: int = 0, comm: Any = None) -> World:
     """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
 

@@ -1,19 +1,21 @@
-"""`leapmpi doctor`: which MPI, ranks, devices and versions a job would run with."""
+"""`leapmpi doctor`: what a job would run with, and what is wrong with it."""
 
 from __future__ import annotations
 
 import argparse
 
-HELP = "show which MPI, devices and versions are in use"
+HELP = "show what a job would run with, and what is wrong with it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The form of the answer."""
+    """What to look at, and the form of the answer."""
+    parser.add_argument("--data", metavar="DATA", help="look at this dataset's folder too")
+    parser.add_argument("--run", metavar="FOLDER", help="look at this run folder too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look and report. Collective."""
-    from leapmpi.doctor import doctor
+    """Look and report; 1 where there is a problem. Collective."""
+    from leapmpi.doctor.examination import doctor
 
-    return doctor(arguments.json)
+    return doctor(arguments.json, arguments.data, arguments.run)

@@ -1,0 +1,60 @@
+"""Facts about the dataset's and the run's folder, as one node sees them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")
+PARALLEL = ("lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "daos", "fuse.daos")
+
+
+def facts(data: str | None, run: str | None) -> dict[str, Any]:
+    """File system, room and access of both folders; a folder that is not named is None."""
+    return {
+        "host": socket.gethostname(),
+        "data": _place(Path(data)) if data else None,
+        "run": _place(Path(run)) if run else None,
+    }
+
+
+def _place(path: Path) -> dict[str, Any]:
+    """What holds for `path`, or for the nearest folder above it that exists."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    return {
+        "path": str(path),
+        "exists": path.exists(),
+        "file_system": file_system(there),
+        "free": shutil.disk_usage(there).free,
+        "readable": os.access(there, os.R_OK | os.X_OK),
+        "writable": os.access(there, os.W_OK | os.X_OK),
+    }
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """The type of the file system that holds `path`, such as 'ext4', 'nfs4' or 'lustre'.
+
+    `mounts` is the text of /proc/self/mountinfo (man 5 proc_pid_mountinfo), read where not given.
+    """
+    try:
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace") if mounts is None else mounts
+    except OSError:
+        return "unknown"
+    found, deepest = "unknown", -1
+    real = Path(os.path.realpath(path))
+    for line in text.splitlines():
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        if len(words) < 5 or not rest:
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
+        # Of two mounts on one point the later one is seen.
+        if (point == real or point in real.parents) and len(point.parts) >= deepest:
+            found, deepest = rest.split()[0], len(point.parts)
+    return found

@@ -1,0 +1,108 @@
+"""The doctor in earnest: real misconfigurations, in one process, under mpirun, and on several hosts."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests import cluster as clusters
+from tests.cluster import Cluster
+from tests.launch import PROJECT, child_environment
+
+DOCTOR = [sys.executable, "-m", "leapmpi.cli", "doctor", "--json"]
+
+
+def found(done: subprocess.CompletedProcess[str]) -> str:
+    """The problems of a doctor's JSON, a line each, the grave ones with an exclamation mark."""
+    assert done.returncode in (0, 1), done.stderr
+    listed = json.loads(done.stdout)["problems"]
+    assert any(each["grave"] for each in listed) == (done.returncode == 1)
+    assert all(each["mend"] for each in listed)
+    return "\n".join(each["what"] + "!" * each["grave"] for each in listed)
+
+
+def alone(shell: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The doctor in one process, after the commands in `shell`."""
+    command = f"{shell}; exec {shlex.join([*DOCTOR, *arguments])}"
+    environment = child_environment(env)
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_one_process_with_all_kinds_of_trouble(tmp_path):
+    shell = "ulimit -n 200; ulimit -s 512; taskset -p -c 0 $$ >/dev/null"
+    trouble = {"NUMBA_CACHE_DIR": "/proc/nowhere", "OMP_NUM_THREADS": "64", "SLURM_NTASKS": "4"}
+    said = found(alone(shell, "--data", str(tmp_path / "none"), "--run", "/dev/shm/run", **trouble))
+    for sentence in (
+        "open files are limited to 200",
+        "the stack is limited to 524,288 bytes",
+        "64 threads share 1 core!",
+        "the folder for compiled kernels cannot be written",
+        "the Slurm job has 4 tasks but this is one process",
+        f"the dataset {tmp_path / 'none'} is not there",
+        "the run folder /dev/shm/run lies in the memory",
+    ):
+        assert sentence in said
+
+
+def test_people_read_the_problems_last(small_data, tmp_path):
+    places = ["--data", str(small_data), "--run", str(tmp_path / "run")]
+    environment = child_environment({"OMP_NUM_THREADS": "50"})
+    done = subprocess.run([*DOCTOR[:-1], *places], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("1 problem, ")
+    assert any(line.startswith("PROBLEM       rank 0 on ") for line in lines)
+    assert any(re.match(rf"data +{small_data}: \w+, [0-9.]+ GiB free", line) for line in lines)
+    assert any(line.startswith("MPI library ") for line in lines)
+
+
+def test_ranks_of_one_machine():
+    # Little shared memory, as in a container, where namespaces can be made; every rank on one core.
+    small_memory = "mount -t tmpfs -o size=100m tmpfs /dev/shm && "
+    inside = ["unshare", "--mount", "bash", "-c"]
+    rooted = subprocess.run([*inside, small_memory + "true"], capture_output=True).returncode == 0
+    job = f"taskset -c 0 {PROJECT}/jobs/mpirun/local 3 {shlex.join(DOCTOR)}"
+    command = [*inside, small_memory + job] if rooted else ["bash", "-c", job]
+    environment = {name: value for name, value in child_environment().items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    said, facts = found(done), json.loads(done.stdout)
+    assert "3 threads share 1 core!" in said
+    assert "OMP_NUM_THREADS is not set (ranks 0-2)" in said
+    assert "MiB free for 3 ranks" in said or not rooted
+    assert [link["distance"] for link in facts["links"]] == [1]
+    for link in facts["links"]:
+        assert len(link["mbytes"]) == len(link["microseconds"]) == 3
+        assert all(rate > 0 for rate in link["mbytes"])
+    assert [rank["launcher"]["OMPI_COMM_WORLD_RANK"] for rank in facts["ranks"]] == ["0", "1", "2"]
+
+
+def test_hosts_with_a_shared_address_a_wrong_name_and_a_slow_link(tmp_path):
+    if why := clusters.lacking():
+        pytest.skip(why)
+    bridge = "ip link add docker0 type bridge && ip link set docker0 up && ip address add 172.17.0.1/16 dev docker0"
+    slow = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kb latency 20ms"
+    (tmp_path / "wrong").write_text("127.0.0.1 localhost\n127.0.1.1 node1\n")
+    (tmp_path / "job").write_text(
+        f"#!/bin/bash\n#SBATCH --nodes=3 --ntasks=3 --output=out\nmpirun --bind-to none {shlex.join(DOCTOR)} 2>err\n"
+    )
+    cluster = Cluster(tmp_path, 3)
+    try:
+        for host in (0, 1):
+            cluster.said("bash", "-c", bridge, host=host)
+        cluster.said("mount", "--bind", tmp_path / "wrong", "/etc/hosts", host=1)
+        cluster.said("bash", "-c", slow, host=2)
+        # Open MPI itself is told by a file, so that the job runs all the same.
+        (tmp_path / "settings").write_text("btl_tcp_if_include = eth0\n")
+        environment = {**cluster.environment, "OMPI_MCA_mca_base_param_files": str(tmp_path / "settings")}
+        del environment["OMPI_MCA_btl_tcp_if_include"]
+        done = cluster.run(["sbatch", "--wait", "job"], env=environment, timeout=100)
+    finally:
+        cluster.stop()
+    assert done.returncode == 1, done.stderr + (tmp_path / "err").read_text()
+    said = found(subprocess.CompletedProcess("", 1, (tmp_path / "out").read_text()))
+    assert "node0, node1 have the same address 172.17.0.1 (docker0)" in said
+    assert "node1 resolves its own name to 127.0.1.1" in said
+    assert re.search(r"rank 2 sends to rank [01] at \d+ MB/s, where [\d,]+ MB/s are usual between nodes", said)
