@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) ->
 
 
 def _train(config: Config, session: Session) -> Run:
-    world = session.world
+    begin, world = time.perf_counter(), session.world
     # A start that is ended before it trains has changed nothing: the same command may try again.
     session.signals.exit_code = RESUMABLE
     # All that can be refused is refused before a run folder is made.
@@ -62,7 +63,7 @@ def _train(config: Config, session: Session) -> Run:
     loaded = session.load(config)
     saved = saved_run.tell(found, loaded.at.wire)
     trainer = together(world, lambda: Trainer(config, world, loaded))
-    loaded = trainer.loaded
+    loaded, trainer.begun = trainer.loaded, begin
     trainer.prepare(settled(saved) if saved else None)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])

@@ -69,7 +69,7 @@ class Trainer:
         self.progress = Progress.at(0, self.per_epoch)
         self.keeper: Checkpointer | None = None
         self.restarts, self.seconds_before = 0, 0.0
-        self._begun = time.perf_counter()
+        self.begun = time.perf_counter()
         self._since: float | None = None
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Trainer:
 
     def run_seconds(self) -> float:
         """Seconds of the run so far, those of earlier starts up to their last checkpoint included."""
-        return self.seconds_before + time.perf_counter() - self._begun
+        return self.seconds_before + time.perf_counter() - self.begun
 
     def prepare(self, settled: dict[str, Any] | None = None) -> None:
         """Compile all kernels and settle what crosses ranks, before the clock runs. Collective.

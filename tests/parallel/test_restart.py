@@ -1,0 +1,97 @@
+"""Stopped in mid-epoch by a signal to one rank and started again, a run ends with the same bits; on other ranks or
+parts, with the same losses."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from leapmpi import Config, load_run, train
+from leapmpi.errors import Interrupted
+from leapmpi.strategies._iteration import Strategy
+from tests.parallel import datasets
+
+COMMON = {"train.epochs": 3, "train.batch_size": 24, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
+          "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
+# Each option at least once, in pairs that differ in much: strategy and steps, model, optimizer, what crosses ranks.
+CASES = {
+    "leap, sage, adam": {"strategy.remote": "auto", "train.lr_schedule": "cosine", "train.warmup_epochs": 0.5},
+    "leap on a ring, gat, sgd": {
+        "strategy.time_steps": "N", "strategy.remote": "projected", "model.name": "gat", "model.attention_dropout": 0.2,
+        "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05,
+    },
+    "pull, sage, sgd": {
+        "strategy.name": "pull", "strategy.remote": "partial", "train.optimizer": "sgd", "train.momentum": 0.9,
+        "model.input_dropout": 0.3, "train.lr": 0.05,
+    },
+    "p3, gcn, adamw": {
+        "strategy.name": "p3", "model.name": "gcn", "train.optimizer": "adamw", "train.weight_decay": 0.01,
+        "train.clip_norm": 0.5,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def parts(world, folder):
+    """Two partitions of one graph."""
+    wanted = [datasets.Wanted("single", partition, 4) for partition in ("uneven", "hash")]
+    datasets.build(world.comm, folder, set(wanted))
+    return [each.folder(folder) for each in wanted]
+
+
+def stopped(config, comm, monkeypatch, rank):
+    """Train on `comm` until `rank` is sent a signal in the second epoch. Collective over `comm`."""
+    genuine = Strategy.step
+
+    def step(strategy, work):
+        if (work.schedule.epoch, work.schedule.iteration) == (1, 1) and strategy.at.wire.rank == rank:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        return genuine(strategy, work)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Strategy, "step", step)
+        with pytest.raises(
+            Interrupted, match=f"SIGUSR2 on rank {rank}: training stopped in epoch 2, after iteration 3"
+        ):
+            train(config, comm)
+
+
+def epochs(run):
+    return [record for record in run.metrics() if record["event"] == "epoch"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_ranks_end_with_the_same_bits(name, world, folder, parts, monkeypatch):
+    if world.size not in (2, 4) and not (world.size == 1 and "leap" in name):
+        pytest.skip("1, 2 and 4 ranks tell what 3 would; one rank knows no strategies")
+    base = Config.from_values({"data": str(parts[0]), **COMMON, **CASES[name]})
+    place = folder / str(list(CASES).index(name))
+    whole = train(base.replaced({"run.folder": f"{place}-whole"}), world.comm)
+    config = base.replaced({"run.folder": f"{place}-stopped"})
+    stopped(config, world.comm, monkeypatch, world.size - 1)
+    run = train(config, world.comm)
+    for which in ("final", "best"):
+        wanted = {key: array.tobytes() for key, array in whole.weights(which).items()}
+        assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
+    for got, wanted in zip(epochs(run), epochs(whole), strict=True):
+        assert all(got[key] == wanted[key] for key in ("losses", "loss", "accuracy", "bytes", "rows", "remote", "lr"))
+    assert run.summary["best"] == whole.summary["best"]
+
+
+def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, monkeypatch):
+    if world.size not in (2, 4):
+        pytest.skip("2 and 4 ranks tell what 3 would")
+    name = {2: "leap on a ring, gat, sgd", 4: "p3, gcn, adamw"}[world.size]
+    values = {"data": str(parts[0]), **COMMON, **CASES[name], "train.dtype": "float64"}
+    config = Config.from_values({**values, "run.folder": str(folder / "moved")})
+    stopped(config, world.comm, monkeypatch, 0)
+    if world.rank == 0:
+        run = train(config.replaced({"data": str(parts[1])}), MPI.COMM_SELF)
+        alone = train(config.replaced({"run.folder": config.run.folder + "-alone"}), MPI.COMM_SELF)
+        got, wanted = (np.concatenate([record["losses"] for record in epochs(each)]) for each in (run, alone))
+        np.testing.assert_allclose(got, wanted, rtol=1e-9)
+        assert [each["epoch"] for each in epochs(run)] == [0, 1, 2]
+        assert load_run(run.path).summary["ranks"] == 1
+    world.comm.barrier()

@@ -1,0 +1,320 @@
+"""Restart in one process: what a signal leaves, what is refused, what is put right, and that nothing else changes."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leapmpi import Config, load_run, train
+from leapmpi.cli import main
+from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.errors import DataError, Interrupted, RunFolderError
+from leapmpi.report.compare import row
+from leapmpi.strategies._iteration import Strategy
+from leapmpi.training import loading
+from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece
+from leapmpi.training.evaluation import Evaluator
+from tests.dataset.graphs import random_graph
+
+SETTINGS = {
+    "model": {"hidden": 16},
+    "train": {"epochs": 3, "batch_size": 32, "lr": 0.05},
+    "run": {"threads": 1, "log_level": "error", "device": "cpu"},
+}
+
+
+def config(data, folder, **more) -> Config:
+    return Config.from_values({**SETTINGS, "data": str(data)}).replaced({"run.folder": str(folder), **more})
+
+
+@pytest.fixture(scope="module")
+def whole(small_data, tmp_path_factory):
+    """The run that nothing disturbs."""
+    return train(config(small_data, tmp_path_factory.mktemp("whole") / "run"))
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """A function that has something happen before the step of one (epoch, iteration)."""
+    genuine, wanted = Strategy.step, {}
+
+    def step(strategy, work):
+        action = wanted.pop((work.schedule.epoch, work.schedule.iteration), None)
+        if action:
+            action()
+        return genuine(strategy, work)
+
+    monkeypatch.setattr(Strategy, "step", step)
+    return lambda epoch, iteration, action: wanted.update({(epoch, iteration): action})
+
+
+def send(name="TERM"):
+    os.kill(os.getpid(), signal.Signals["SIG" + name])
+
+
+def stopped(chosen: Config, at_step, epoch=1, iteration=0):
+    """The unfinished run of `chosen` after a signal."""
+    at_step(epoch, iteration, send)
+    with pytest.raises(Interrupted) as caught:
+        train(chosen)
+    assert caught.value.exit_code == 75
+    return load_run(chosen.run.folder)
+
+
+def checkpoints(run) -> list[str]:
+    return CheckpointFolder(run.path).names()
+
+
+def epochs(run) -> list[dict]:
+    return [record for record in run.metrics() if record["event"] == "epoch"]
+
+
+def without_clocks(record: dict) -> dict:
+    timed = ("time", "seconds", "evaluation_seconds", "phases")
+    return {key: value for key, value in record.items() if key not in timed}
+
+
+def assert_same(run, whole):
+    """Weights, losses, counts and scores of `run` are those of `whole`, to the last bit."""
+    for which in ("final", "best"):
+        ours, theirs = run.weights(which), whole.weights(which)
+        assert {name: array.tobytes() for name, array in ours.items()} == {
+            name: array.tobytes() for name, array in theirs.items()
+        }
+    assert [without_clocks(each) for each in epochs(run)] == [without_clocks(each) for each in epochs(whole)]
+    assert run.summary["best"] == whole.summary["best"]
+    assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert row(run)["loss"] == row(whole)["loss"]
+    assert not (run.path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])
+def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, whole, at_step, tmp_path, capsys):
+    arguments = ["train", str(small_data), "--run", str(tmp_path / "run"), "--epochs", "3", "--hidden", "16"]
+    arguments += ["--batch-size", "32", "--lr", "0.05", "--threads", "1", "--log-level", "warning", "--device", "cpu"]
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)}
+    at_step(1, 0, lambda: send(name))
+    assert main(arguments) == 75
+    assert {each: signal.getsignal(each) for each in before} == before
+    run = load_run(tmp_path / "run")
+    said = f"SIG{name} on rank 0: training stopped in epoch 2, after iteration 2 of 3; the same command with --run"
+    assert f"leapmpi: {said} {run.path} resumes it\n" == capsys.readouterr().err
+    assert run.failure["status"] == "interrupted"
+    assert said in run.failure["why"]
+    assert not run.finished
+    assert main(arguments) == 0
+    assert_same(run, whole)
+    (resumed,) = (record for record in run.metrics() if record["event"] == "resumed")
+    assert (resumed["epoch"], resumed["iteration"], resumed["after"]["status"]) == (1, 2, "interrupted")
+    assert load_run(run.path).summary["restarts"] == 1
+
+
+def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step, monkeypatch, tmp_path):
+    genuine, sent = Evaluator._logits, []
+
+    def logits(evaluator, *arguments):
+        if evaluator.at.phases.epoch == 1 and not sent:
+            sent.append(send())
+        return genuine(evaluator, *arguments)
+
+    monkeypatch.setattr(Evaluator, "_logits", logits)
+    chosen = config(small_data, tmp_path / "run")
+    with pytest.raises(Interrupted):
+        train(chosen)
+    run = load_run(tmp_path / "run")
+    assert checkpoints(run)[-1] == "epoch-000001-iteration-000000003"
+    assert len(epochs(run)) == 1
+    stopped(chosen, at_step, 2, 0)
+    assert_same(train(chosen), whole)
+    assert load_run(run.path).summary["restarts"] == 2
+
+
+def test_while_loading_a_signal_ends_the_job_at_once(small_data, monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "verify", lambda *arguments, **keywords: send("USR2"))
+    with pytest.raises(Interrupted, match="SIGUSR2 ended the job") as caught:
+        train(config(small_data, tmp_path / "run"))
+    assert caught.value.exit_code == 75
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_signal_ends_the_job_at_once(small_data, at_step, monkeypatch, tmp_path):
+    monkeypatch.setattr("leapmpi.stopping._SAME_EVENT", 0.0)
+    at_step(1, 0, lambda: [send(), send()])
+    with pytest.raises(Interrupted, match="a second signal, SIGTERM") as caught:
+        train(config(small_data, tmp_path / "run"))
+    assert caught.value.exit_code == 128 + signal.SIGTERM
+    assert checkpoints(load_run(tmp_path / "run")) == ["epoch-000000-iteration-000000000"]
+
+
+def test_the_end_of_the_job_is_a_reason_to_stop(small_data, monkeypatch, tmp_path):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3))
+    with pytest.raises(Interrupted, match="the job's time is running out"):
+        train(config(small_data, tmp_path / "run", **{"train.epochs": 10**6, "evaluate.every": 0}))
+    assert checkpoints(load_run(tmp_path / "run"))
+
+
+def test_checkpoints_come_when_due_and_old_ones_go(small_data, at_step, tmp_path):
+    every = {"run.checkpoint_every": "2", "run.checkpoint_keep": 3}
+    run = stopped(config(small_data, tmp_path / "a", **every), at_step, 2, 1)
+    names = [f"epoch-{epoch:06d}-iteration-{iteration:09d}" for epoch, iteration in ((1, 3), (2, 2), (2, 3))]
+    assert checkpoints(run) == names
+    run = stopped(config(small_data, tmp_path / "b", **{"run.checkpoint_every": "0.00001m"}), at_step)
+    assert checkpoints(run) == ["epoch-000001-iteration-000000001", "epoch-000001-iteration-000000002"]
+    run = stopped(config(small_data, tmp_path / "c", **{"run.checkpoint_every": "0"}), at_step)
+    assert checkpoints(run) == ["epoch-000001-iteration-000000002"]
+
+
+def damage(run, name):
+    path = run.path / "checkpoint" / name / "state.h5"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(small_data, whole, at_step, tmp_path, capsys):
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "2", "run.log_level": "warning"})
+    run = stopped(chosen, at_step, 1, 2)
+    newest, before = checkpoints(run)[::-1]
+    damage(run, newest)
+    capsys.readouterr()
+    train(chosen)
+    said = capsys.readouterr().out
+    assert f"{newest}/state.h5" in said
+    assert f"{before}, the one before, is used" in said
+    assert_same(load_run(run.path), whole)
+
+
+def test_without_a_sound_checkpoint_a_run_is_not_resumed(small_data, whole, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run")
+    run = stopped(chosen, at_step)
+    for name in checkpoints(run):
+        damage(run, name)
+    with pytest.raises(RunFolderError, match=r"checkpoints are all damaged .* or pass --overwrite"):
+        train(chosen)
+    assert_same(train(chosen.replaced({"run.overwrite": True})), whole)
+
+
+def test_a_run_that_is_not_the_same_is_refused_with_all_differences(small_data, at_step, tmp_path):
+    graph = random_graph(n=240, degree=6)
+    graph = replace(graph, features=graph.features + np.float32(1))
+    write_dataset(tmp_path / "other", graph, np.arange(240) % 4, 4, method="test", figures={}, seed=0)
+    chosen = config(small_data, tmp_path / "run")
+    run = stopped(chosen, at_step)
+    kept = (run.path / "metrics.jsonl").read_bytes()
+    changed = {"data": str(tmp_path / "other"), "model.hidden": 8, "sampling.fanout": "all,5", "train.epochs": 1}
+    with pytest.raises(RunFolderError) as caught:
+        train(chosen.replaced({**changed, "run.threads": 2}))
+    for difference in (
+        f"{tmp_path / 'other'} holds another graph",
+        "model.hidden was 16, is 8",
+        "sampling.fanout was 10,10, is all,5",
+        "train.epochs was 3, is 1, but 1 epochs are done",
+    ):
+        assert difference in str(caught.value)
+    assert "threads" not in str(caught.value)
+    assert (run.path / "metrics.jsonl").read_bytes() == kept
+    assert checkpoints(run)
+
+
+def test_what_may_change_may(small_data, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run")
+    stopped(chosen, at_step)
+    moved = shutil.copytree(small_data, tmp_path / "moved")
+    more = {"data": str(moved), "train.epochs": 4, "evaluate.every": 2, "run.threads": 2, "run.checkpoint_every": "5"}
+    run = train(chosen.replaced(more))
+    assert [each["epoch"] for each in epochs(run)] == [0, 1, 2, 3]
+    assert run.config.train.epochs == 4
+    longer = train(config(small_data, tmp_path / "longer", **{"train.epochs": 4}))
+    assert run.summary["parameters_digest"] == longer.summary["parameters_digest"]
+
+
+def test_what_was_recorded_after_the_checkpoint_is_not_recorded_twice(small_data, whole, at_step, tmp_path):
+    run = stopped(config(small_data, tmp_path / "run"), at_step)
+    with (run.path / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps({"event": "epoch", "epoch": 1}) + '\n{"event": "ep')
+    assert_same(train(config(small_data, tmp_path / "run")), whole)
+
+
+def test_metrics_that_were_lost_are_written_again(small_data, at_step, tmp_path):
+    run = stopped(config(small_data, tmp_path / "run"), at_step)
+    (run.path / "metrics.jsonl").unlink()
+    run = train(config(small_data, tmp_path / "run"))
+    assert [each["epoch"] for each in epochs(run)] == [0, 1, 2]
+
+
+def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, whole, at_step, tmp_path, capsys):
+    def limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "1", "run.log_level": "warning"})
+    try:
+        at_step(0, 2, lambda: limit(7000))
+        at_step(1, 1, lambda: limit(resource.RLIM_INFINITY))
+        run = stopped(chosen, at_step, 1, 0)
+    finally:
+        limit(resource.RLIM_INFINITY)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2, "the third checkpoint, and the first of the second epoch"
+    assert "no checkpoint could be written" in said[0]
+    assert "the disk is full" in said[0]
+    assert "training goes on, the one of epoch-000000-iteration-000000002 stays" in said[0]
+    assert checkpoints(run)[-1] == "epoch-000001-iteration-000000002"
+    assert sorted(os.listdir(run.path / "checkpoint")) == checkpoints(run)
+    assert_same(train(chosen), whole)
+
+
+def test_a_start_that_did_not_get_going_is_no_obstacle(small_data, whole, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run")
+    run = stopped(chosen, at_step)
+    (run.path / "config.toml").unlink()  # written last, when the run can be resumed
+    (run.path / "checkpoint" / ".epoch-000000-iteration-000000000.partial").mkdir()
+    assert_same(train(chosen), whole)
+
+
+def test_a_checkpoint_file_is_read_whole_or_refused(tmp_path):
+    """Every byte of a file in turn, changed: it reads as before, where the byte has no meaning, or is refused."""
+    folder = CheckpointFolder(tmp_path)
+    piece = Piece({"a/b": np.arange(5.0), "empty": np.empty(0, np.float32)}, {"checkpoint": 1, "rank_pieces": 0})
+    folder.path.mkdir()
+    folder.begin("epoch-000000-iteration-000000000")
+    folder.finish("epoch-000000-iteration-000000000", piece)
+    path = folder.path / "epoch-000000-iteration-000000000" / "state.h5"
+    content, rng = path.read_bytes(), np.random.default_rng(5)
+    for place in rng.integers(len(content), size=300):
+        path.write_bytes(content[:place] + bytes([content[place] ^ (1 << rng.integers(8))]) + content[place + 1 :])
+        _, found, complaints = folder.newest()
+        if complaints:
+            assert found is None
+            assert "Traceback" not in complaints[0]
+        else:
+            assert found.values == piece.values
+            assert found.arrays["a/b"].tobytes() == piece.arrays["a/b"].tobytes()
+    for size in (0, 8, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        assert folder.newest()[1] is None
+
+
+def test_pieces_of_ranks_belong_to_one_checkpoint(tmp_path):
+    folder, name = CheckpointFolder(tmp_path, keep=1), "epoch-000000-iteration-000000003"
+    for token in (1, 2):
+        folder.begin(name)
+        for rank in range(2):
+            folder.write_rank(name, rank, Piece({"own": np.array([rank])}, {"checkpoint": token}))
+        folder.finish(name, Piece({}, {"checkpoint": token, "rank_pieces": 2}))
+        if token == 1:
+            shutil.copy(folder.path / name / "rank-00001.h5", tmp_path / "stale.h5")
+    found, state, _ = folder.newest()
+    assert [folder.rank_piece(found, rank, state).arrays["own"].tolist() for rank in range(2)] == [[0], [1]]
+    shutil.copy(tmp_path / "stale.h5", folder.path / name / "rank-00001.h5")
+    assert "belongs to another checkpoint" in folder.newest()[2][0]
+    (folder.path / name / "rank-00001.h5").unlink()
+    with pytest.raises(DataError, match="does not exist"):
+        folder.rank_piece(name, 1, state)
+    assert Path(folder.path / name).is_dir()
