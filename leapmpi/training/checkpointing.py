@@ -130,6 +130,7 @@ class Checkpointer:
         values = {
             **_identity(trainer),
             "progress": trainer.progress.to_values(counts),
+            "row_errors": _row_errors(trainer),
             "phases": list(PHASES),
             "optimizer": {"tensors": list(tensors), "numbers": numbers},
             "strategy": {name: each for name, each in settled.items() if not isinstance(each, np.ndarray)},
@@ -214,6 +215,13 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
     }
 
 
+def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
+    """Number, sum and largest of the errors of the rows that all ranks sent in the epoch so far. Collective."""
+    errors = trainer.at.features.errors
+    table = trainer.at.wire.gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
+    return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
+
+
 def _named(group: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{group}/{name}": array for name, array in arrays.items()}
 
@@ -236,6 +244,8 @@ def restore(trainer: Trainer, saved: SavedRun, checkpoints: CheckpointFolder) ->
     trainer.progress = Progress.restored(
         values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.at.wire
     )
+    if world.rank == 0:
+        trainer.at.features.errors.add(*values["row_errors"])
     trainer.epochs = list(values["epochs"])
     best, weights = values["best"], _below("best", arrays)
     trainer.best = type(trainer.best)(best["epoch"], best["val"], best["test"], weights if world.rank == 0 else {})

@@ -107,17 +107,16 @@ class Trainer:
         """
         with self.at.phases("load"):
             warm_up(self.world, self.at, self.config)
+            epoch = self._batches(0)
+            first = epoch[0] if epoch else None
             if settled is not None:
                 self.strategy.restore(settled)
             self.economy.choose()
             if settled is None:
-                epoch = self._batches(0)
-                first = epoch[0] if epoch else None
                 self.predicted = self.strategy.settle_remote(first)
             self.economy.fill()
-            if settled is None:
-                self.strategy.rehearse(first)
-                self.at.features.errors.take()
+            self.strategy.rehearse(first)
+            self.at.features.errors.take()
         self.prefetch = choose_depth(self.config.strategy, self.strategy.remote_name, self.world.size)
 
     def epoch(self, epoch: int) -> dict[str, Any]:
