@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from leapmpi.config import Config
-from leapmpi.errors import ConfigError, LeapmpiError, one_line
+from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
 from leapmpi.flags import add_settings, config_from, given
 from leapmpi.run import Run
 from leapmpi.sweep import Sweep, read_sweep
@@ -73,8 +73,8 @@ def _train(index: int, config: Config) -> int:
     try:
         train(config)
     except LeapmpiError as error:
-        # A run that cannot be trained leaves the others alone.
-        if not error.agreed:
+        # A run that was told to stop stops the sweep; one that cannot be trained leaves the others alone.
+        if not error.agreed or isinstance(error, Interrupted):
             raise
         if job_rank() == 0:
             sys.stderr.write(f"leapmpi: error: run {index}: {one_line(error)}\n")

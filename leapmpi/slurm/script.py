@@ -51,7 +51,8 @@ echo "$(date -Is) $SLURM_JOB_NAME $SLURM_JOB_ID on $SLURM_JOB_NODELIST, restart 
 _SIGNALS = """\
 # Signals go on to the ranks: time is nearly up (USR2), or the job is cancelled or preempted (TERM).
 launcher=
-trap '[[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null' USR2
+stopped=
+trap 'stopped=yes; [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null' USR2
 trap '[[ -n $launcher ]] && kill -TERM "$launcher" 2>/dev/null || exit 143' TERM"""
 
 
@@ -160,10 +161,12 @@ def _end(site: Site) -> str:
     if not site.requeue:
         return "exit $code  # 75: unfinished, with a checkpoint; submitted again, the job goes on from there"
     return """\
-# Exit code 75: unfinished, with a checkpoint. Back into the queue, to go on from there, unless the job was cancelled.
+# Exit code 75: unfinished, with a checkpoint; so is a job whose launcher crashed after it had been told to stop.
+# Back into the queue, to go on from there, unless the job was cancelled.
 job=$SLURM_JOB_ID
 [[ -n ${SLURM_ARRAY_JOB_ID:-} ]] && job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-if [[ $code == 75 && $(squeue --noheader --job "$job" --format %T) == RUNNING ]]; then
+if [[ $code == 75 || ($stopped && $code -gt 128) ]] &&
+    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING ]]; then
     scontrol requeue "$job"
 fi
 exit $code"""

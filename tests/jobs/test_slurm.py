@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm of four hosts (tests/cluster.py): staged, in arrays, after data preparation, cancelled."""
+"""Jobs on a real Slurm of four hosts (tests/cluster.py): staged, in arrays, prepared, cancelled, resumed."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.cluster import Cluster, wait_for
 
 LAUNCHERS = {"leapmpi": "leapmpi.cli", "leapmpi-prep": "data_prep.cli"}
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,16 @@ def submit(cluster, small_data, tmp_path):
     return run
 
 
-def ended(cluster: Cluster, job: str, seconds: float = 60) -> str:
+def ended(cluster: Cluster, job: str, seconds: float = 120) -> str:
     """Wait until a job has left the queue; returns its state and restarts."""
     wait_for(lambda: cluster.state(job).split()[0] not in ("PENDING", "RUNNING", "COMPLETING"), seconds, f"job {job}")
     return cluster.state(job)
+
+
+def started(run: Path) -> None:
+    """Wait until a run is in the midst of its work."""
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and '"event": "epoch"' in metrics.read_text(), 90, "the first epoch")
 
 
 def log(folder: Path) -> str:
@@ -76,8 +82,7 @@ def test_prepared_staged_and_trained_on_four_nodes(cluster, submit, tmp_path):
 @pytest.mark.parametrize("launcher", ["mpirun", "srun"])
 def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(launcher, cluster, submit, small_data, tmp_path):
     (job,) = submit("--nodes", 4, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and '"epoch"' in metrics.read_text(), 60, "the first epoch")
+    started(tmp_path / "run")
     assert len(cluster.programs("leapmpi.cli train")) >= 4
     cluster.said("scancel", job)
     assert ended(cluster, job, 30) == "CANCELLED 0"
@@ -94,3 +99,20 @@ def test_a_sweep_is_an_array(cluster, submit, small_data, tmp_path):
     runs = [load_run(tmp_path / "runs" / "seeds" / name) for name in ("0-seed=7", "1-seed=8")]
     assert [run.config.train.seed for run in runs] == [7, 8]
     assert [run.summary["ranks"] for run in runs] == [2, 2]
+
+
+def test_a_job_told_to_stop_is_queued_again_goes_on_and_learns_the_same(cluster, submit, small_data, tmp_path):
+    settings = ["--epochs", 60, "--hidden", 8, "--batch-size", 32, "--eval-every", 10, "--verify", "none"]
+    (stopped,) = submit("--nodes", 4, "train", small_data, "--run", "stopped", *settings)
+    (whole,) = submit("--nodes", 4, "train", small_data, "--run", "whole", *settings)
+    started(tmp_path / "stopped")
+    # What Slurm does at the time given by --signal=B:USR2@SECONDS.
+    cluster.said("scancel", "--signal=USR2", "--batch", stopped)
+    assert ended(cluster, whole, 200) == "COMPLETED 0", log(tmp_path)
+    assert ended(cluster, stopped, 200) == "COMPLETED 1", log(tmp_path)
+    said = (tmp_path / f"leapmpi-{stopped}.out").read_text()
+    starts = [f"{stopped} on node[0-3], restart {number}" for number in (0, 1)]
+    assert [said.count(sentence) for sentence in (*starts, "SIGUSR2", "resumed in ")] == [1] * 4, said
+    ours, theirs = (load_run(tmp_path / name).summary for name in ("stopped", "whole"))
+    assert ours["parameters_digest"] == theirs["parameters_digest"]
+    assert ours["best"] == theirs["best"]
