@@ -11,6 +11,7 @@ import numpy as np
 
 from leapmpi.dataset.storage import (
     Attributes,
+    array_in,
     check_digest,
     map_array,
     new_file,
@@ -18,6 +19,7 @@ from leapmpi.dataset.storage import (
     write_array,
     write_attributes,
 )
+from leapmpi.errors import DataError
 
 _ABOUT = "about"
 
@@ -47,12 +49,14 @@ def read_bundle(
     Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
-        text = map_array(file, path, _ABOUT, ("u1",), file[_ABOUT].shape)
+        text = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
         check_digest(path, kind, {_ABOUT: text})
         said = json.loads(bytes(text))
         about, mapped = dict(said["about"]), {}
         for name in said["order"]:
             key = f"{group}/{name}"
-            mapped[key] = map_array(file, path, key, tuple(dtypes), file[key].shape)
+            mapped[key] = map_array(file, path, key, tuple(dtypes), array_in(file, path, key).shape)
+        if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
+            raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
     check_digest(path, kind, mapped)
     return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, about

@@ -205,7 +205,24 @@ def open_dataset(folder: Path | str) -> Dataset:
             raise DataError(
                 f"{dataset.part_path(part)} is missing: the dataset has {parts} parts; copy it or partition again"
             )
+    _check_sizes(dataset)
     return dataset
+
+
+def _check_sizes(dataset: Dataset) -> None:
+    """Raise DataError when the parts cannot hold what dataset.h5 lists: nothing is allocated on its word alone.
+
+    A part that is a little too short is left to those who open it, and know better what ails it.
+    """
+    width = np.dtype(names.index_dtype(dataset.vertices)).itemsize
+    listed = 16 * dataset.vertices + width * dataset.edges
+    there = sum(dataset.part_path(part).stat().st_size for part in range(dataset.parts))
+    if listed > 2 * there + 2**20:
+        raise DataError(
+            f"{dataset.folder / names.DATASET_FILE} lists {dataset.vertices} vertices and {dataset.edges} edges, more "
+            f"than its part files hold ({there} bytes); the files do not belong together or are truncated: copy them "
+            "again"
+        )
 
 
 def _check_folder(folder: Path, path: Path) -> None:

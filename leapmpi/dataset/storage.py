@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ BLOCK_BYTES = 16 * 2**20
 
 # Attributes end up in object headers with a checksum, which hold 64 KiB; a command line may be longer.
 LONGEST_TEXT = 4000
+_LARGEST_ATTRIBUTE = 1 << 16
 
 
 def digest_of(blocks: Iterable[np.ndarray]) -> str:
@@ -255,8 +257,32 @@ _MEND = {
 
 
 def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
-    """All attributes of `group` as plain Python values."""
+    """All attributes of `group` as plain Python values. Raises ValueError for one that is larger than any of ours."""
+    for name in group.attrs:
+        size = group.attrs.get_id(name).get_storage_size()
+        if size > _LARGEST_ATTRIBUTE:
+            raise ValueError(f"attribute {name} takes {size} bytes")
     return {name: _plain(value) for name, value in group.attrs.items()}
+
+
+def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    """Array `name` (a path such as group/array) of `file` itself: no link is followed to another name or file.
+
+    Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
+    """
+    place = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) and part not in ("", ".", "..") else None
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            raise DataError(f"{path}: array {name} is a link to another place, which is not followed; make it again")
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+        place = place[part]
+    if not isinstance(place, h5py.Dataset):
+        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+    if place.external or place.is_virtual:
+        raise DataError(f"{path}: array {name} lies in other files, which are not opened; write it into this one")
+    return place
 
 
 def required(attributes: Attributes, name: str, kind: type, path: Path):
@@ -272,26 +298,26 @@ def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], s
 
     Raises DataError naming the file and the array.
     """
-    array = file.get(name)
-    if not isinstance(array, h5py.Dataset):
-        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+    array = array_in(file, path, name)
     if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
         raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
     if array.shape != shape:
         raise DataError(f"{path}: array {name} has shape {array.shape}, expected {shape}; make the file again")
-    if array.size == 0:
+    # Not array.size, which overflows.
+    size = math.prod(shape) * array.dtype.itemsize
+    if size == 0:
         return np.empty(shape, array.dtype)
     offset = array.id.get_offset()
-    if array.chunks is not None or array.external or offset is None:
+    if array.chunks is not None or offset is None:
         raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")
-    if offset + array.size * array.dtype.itemsize > path.stat().st_size:
+    if offset + size > path.stat().st_size:
         raise DataError(f"{path}: array {name} reaches past the end of the file: truncated; copy or make it again")
     return np.memmap(path, array.dtype, "r", offset, shape)
 
 
 def stored_digest(file: h5py.File, path: Path, name: str) -> str:
     """The digest stored with array `name`."""
-    value = read_attributes(file[name]).get(names.DIGEST)
+    value = read_attributes(array_in(file, path, name)).get(names.DIGEST)
     if not isinstance(value, str):
         raise DataError(f"{path}: array {name} has no digest; make the file again")
     return value

@@ -1,0 +1,213 @@
+"""Kills ranks of real jobs with SIGKILL, one a trial, in every phase, and lets the next start go on:
+
+    python -m tests.soak.kills --trials 100 --ranks 3 --seed 0
+
+A trial watches the stamps of the run folder until the chosen rank is in the chosen phase (while loading there are
+none: there it waits a random time), waits a moment more, and kills it. The job must end by itself with an error, name
+the rank and its phase, and leave no process and nothing in shared memory. The next trial starts the same command
+again, which goes on from the checkpoint. When the run is finished its weights must be, bit for bit, those of a run that
+nobody disturbed; then a new run is begun.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from leapmpi.aftermath import how_it_ended
+from leapmpi.dataset.writing import write_dataset
+from leapmpi.run import Run, load_run
+from leapmpi.stamps import RUNNING, STAMPS_FILE, read_stamps
+from tests.launch import PROJECT, child_environment, end_session, session_members
+from tests.parallel.datasets import assign, make_graph
+
+PHASES = ("load", "plan", "sample", "gather", "compute", "migrate", "reduce", "evaluate", "checkpoint")
+OPTIONS = [
+    *("--strategy", "leap", "--time-steps", "N", "--remote", "raw", "--checkpoint-every", "2", "--eval-every", "1"),
+    *("--batch-size", "64", "--hidden", "8", "--fanout", "3,2", "--device", "cpu", "--comm-timeout", "30"),
+]
+TIME_LIMIT = 120.0
+"""Seconds after which a job counts as one that hangs."""
+
+
+class Job:
+    """A training job on this machine, in a session of its own, of which nothing is left in the end."""
+
+    def __init__(self, ranks, data, run, epochs):
+        self.run = run
+        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `finish`)
+        command = [str(PROJECT / "jobs/mpirun/local"), str(ranks), sys.executable, "-m", "tests.soak.slowed"]
+        command += ["train", str(data), "--run", str(run), "--epochs", str(epochs), *OPTIONS]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT, cwd=PROJECT,
+            env=child_environment({"OMP_NUM_THREADS": "1"}), start_new_session=True,
+        )  # fmt: skip
+
+    def rank_process(self, rank):
+        """The process of `rank`, found by what its launcher told it; None while there is none."""
+        for process in session_members(self.process.pid):
+            with suppress(OSError):
+                found = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+                if f"OMPI_COMM_WORLD_RANK={rank}".encode() in found or f"PMI_RANK={rank}".encode() in found:
+                    return process
+        return None
+
+    def finish(self):
+        """Wait for the end; returns the exit code, the output, and what is left: processes, folders, shared memory."""
+        try:
+            code = self.process.wait(TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            code = None
+        left = session_members(self.process.pid)
+        # Ranks that the launcher has just killed may take a moment to go.
+        deadline = time.monotonic() + 5
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = session_members(self.process.pid)
+        end_session(self.process)
+        # The launcher names its folders by its own process.
+        for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+            left += [str(each) for each in place.glob(f"leapmpi-local.*.{self.process.pid}.*")]
+        self.output.seek(0)
+        text = self.output.read()
+        self.output.close()
+        assert code is not None, f"the job hung:\n{text[-4000:]}"
+        return code, text, left
+
+
+def kill(job, rank, phase, chance):
+    """Kill `rank` of `job` in `phase`; returns the phase it died in, None when the job ended before."""
+    process = None
+    while process is None:
+        if job.process.poll() is not None:
+            return None
+        time.sleep(0.02)
+        process = job.rank_process(rank)
+    if phase == "load":
+        time.sleep(chance.uniform(0.0, 1.5))
+    elif not met(job, rank, process, phase, skip=chance.randrange(4)):
+        return None
+    time.sleep(chance.uniform(0, 0.002))
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    stamp = stamp_of(job, rank, process)
+    return stamp.phase if stamp and stamp.state == RUNNING else "load" if stamp is None else None
+
+
+def stamp_of(job, rank, process):
+    """What `rank` of this start has stamped in the run folder; None while it has not."""
+    try:
+        stamp = read_stamps(job.run / STAMPS_FILE).get(rank)
+    except (OSError, ValueError):
+        return None
+    return stamp if stamp and stamp.process == process else None
+
+
+def met(job, rank, process, phase, skip):
+    """Wait until `rank` enters `phase` for the time after `skip` others; False when the job ends before."""
+    seen, deadline = None, time.monotonic() + TIME_LIMIT
+    while time.monotonic() < deadline:
+        stamp = stamp_of(job, rank, process)
+        if stamp is None:
+            if job.process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        elif stamp.phase == phase and stamp.changes != seen:
+            if not skip:
+                return True
+            seen, skip = stamp.changes, skip - 1
+        elif stamp.state != RUNNING or job.process.poll() is not None:
+            return False
+    return False
+
+
+def check_end(code, text, left, run, ranks, rank, phase):
+    """The job has ended as it should after `rank` was killed in `phase`."""
+    assert code not in (0, None), text[-3000:]
+    assert not left, f"{left} outlived the job"
+    told = re.findall(rf"leapmpi: error: lost rank {rank}/{ranks} on \S+ in phase (\w+)", text)
+    after = how_it_ended(run) or {}
+    if phase == "load":
+        # Before MPI runs there is nobody to tell but the launcher.
+        assert told in (["load"], ["start"], []), told
+        assert told or f"rank {rank}" in text, text[-3000:]
+        return bool(told)
+    assert told == [phase] or not told, (told, phase)
+    assert (after.get("rank"), after.get("phase")) == (rank, phase), (after, phase, text[-3000:])
+    return bool(told)
+
+
+def weights_of(run):
+    """The digest of the final weights."""
+    return load_run(run).summary["parameters_digest"]
+
+
+def soak(trials, ranks, seed, base, epochs=6, say=print):
+    """Run the trials; returns how many ended in each (rank, phase), and how many runs were finished and compared."""
+    chance = random.Random(seed)
+    data = base / "data"
+    graph = make_graph("single")
+    write_dataset(data, graph, assign(graph, "random", 4), 4, method="random", figures={}, seed=0)
+    code, text, _ = Job(ranks, data, base / "reference", epochs).finish()
+    assert code == 0, text[-4000:]
+    wanted = weights_of(base / "reference")
+
+    cells, hits, told, compared = list(itertools.product(PHASES, range(ranks))), Counter(), 0, 0
+    chance.shuffle(cells)
+    targets, runs = itertools.cycle(cells), itertools.count()
+    run, misses = base / f"run-{next(runs)}", 0
+    while sum(hits.values()) < trials:
+        phase, rank = next(targets)
+        job = Job(ranks, data, run, epochs)
+        died_in = kill(job, rank, phase, chance)
+        code, text, left = job.finish()
+        if died_in is None:
+            misses += 1
+            assert code == 0, text[-4000:]
+            assert misses <= trials + 3, "the chosen phase is missed again and again"
+        else:
+            told += check_end(code, text, left, run, ranks, rank, died_in)
+            hits[died_in, rank] += 1
+            say(f"trial {sum(hits.values())}: rank {rank} killed in {died_in} (meant: {phase}), exit code {code}")
+        if Run(run).finished:
+            compared += 1
+            assert weights_of(run) == wanted, f"{run} ended with other weights"
+            run = base / f"run-{next(runs)}"
+    code, text, _ = Job(ranks, data, run, epochs).finish()
+    assert code == 0, text[-4000:]
+    assert weights_of(run) == wanted, f"{run} ended with other weights"
+    return hits, told, compared + 1
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="leapmpi-kills-") as base:
+        hits, told, compared = soak(given.trials, given.ranks, given.seed, Path(base))
+    table = {phase: [hits[phase, rank] for rank in range(given.ranks)] for phase, _ in sorted(hits)}
+    print("kills by phase and rank:", json.dumps(table))
+    print(
+        f"{sum(hits.values())} kills on {given.ranks} ranks, {told} told by survivors, {compared} runs went on to the "
+        f"same weights, {time.monotonic() - begin:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""A hundred ranks killed, one a job (tests/soak/kills.py)."""
+
+import pytest
+
+from tests.soak.kills import soak
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_a_hundred_kills_on_three_ranks(tmp_path):
+    hits, told, compared = soak(100, 3, seed=0, base=tmp_path)
+    print(sorted(hits.items()), told, compared)
+    assert len(hits) >= 20
