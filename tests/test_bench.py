@@ -11,7 +11,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.training.bench import parse_strategies
 from tests.launch import mpirun
 
-STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial"
+STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial,naive,p3"
 
 
 def test_strategies_are_configs_by_label():
@@ -44,8 +44,8 @@ def test_all_strategies_learn_the_same_on_two_ranks(small_data):
     assert job.returncode == 0, job.stderr
     rows = json.loads(job.stdout)
     assert [row["strategy"] for row in rows] == STRATEGIES.split(",")
-    assert [row["time_steps"] for row in rows] == [1, 1, 2, 1]
-    assert [row["remote"] for row in rows] == ["raw", "raw", "raw", "partial"]
+    assert [row["time_steps"] for row in rows] == [1, 1, 2, 1, 1, 1]
+    assert [row["remote"] for row in rows] == ["raw", "raw", "raw", "partial", "ring", "columns"]
     for row in rows:
         assert row["loss"] == pytest.approx(rows[0]["loss"], rel=1e-9)
         assert row["accuracy"] == rows[0]["accuracy"]
@@ -53,6 +53,10 @@ def test_all_strategies_learn_the_same_on_two_ranks(small_data):
     assert rows[3]["bytes"]["features"] == 0 < rows[3]["bytes"]["activations"]
     assert rows[2]["bytes"]["parameters"] > 0 == rows[1]["bytes"]["parameters"]
     assert rows[1]["rows"] == rows[2]["rows"]
+    for row in rows[4:]:
+        assert row["bytes"]["features"] == row["rows"]["remote"] == 0 < row["bytes"]["activations"]
+    assert rows[4]["bytes"]["parameters"] > 0 == rows[5]["bytes"]["parameters"]
+    assert rows[5]["bytes"]["gradients"] < rows[0]["bytes"]["gradients"] < rows[4]["bytes"]["gradients"]
 
 
 def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(small_data):

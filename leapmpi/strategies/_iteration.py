@@ -76,7 +76,7 @@ class Iteration:
     key: DrawKey
     cells: list[Cell]
     features: Any = None
-    labels: Any = None
+    labels: Sequence[Any] = ()
     asked: list[Any] = field(default_factory=list)
     drops: bool = True
     """Whether dropout applies: in training."""
@@ -226,18 +226,21 @@ class Strategy(ABC):
         """Bring here what the iteration needs and does not depend on the weights. Collective."""
         with self.at.phases("exchange"):
             self.remote.ask(work)
-            work.labels = self.at.root_labels(np.concatenate([cell.roots for cell in work.cells]))
+            roots = self.labelled(work)
+            work.labels = self.at.root_labels(np.concatenate(roots)).split([len(each) for each in roots])
+
+    def labelled(self, work: Iteration) -> list[np.ndarray]:
+        """The roots (int64) whose loss this rank computes, by cell. Local."""
+        return [cell.roots for cell in work.cells]
 
     def step(self, work: Iteration) -> float:
         """Add the gradients of all cells to the parameters' and sum them over ranks. Collective.
 
         Returns this rank's share of the batch's loss: the sum over its roots of loss / batch size.
         """
-        at, begin, loss = self.at, 0, 0.0
+        at, loss = self.at, 0.0
         at.parameters.gradients.zero_()
-        for number, cell in enumerate(work.cells):
-            labels = work.labels[begin : begin + len(cell.roots)]
-            begin += len(cell.roots)
+        for number, labels in enumerate(work.labels):
             loss += self.remote.train(work, number, labels)
             if number + 1 < len(work.cells):
                 self.after_step(work, number)

@@ -87,6 +87,7 @@ _REMOTE = {
     "raw": "raw rows of vertices at home elsewhere",
     "projected": "projected rows of vertices at home elsewhere and their gradients",
     "partial": "projected partial sums of destinations with neighbours elsewhere and their gradients",
+    "ring": "models with the blocks of their roots and what their first layer gathers, past all ranks and back",
     "columns": "blocks of the first layer to all ranks, every rank's partial sums (gat: projected rows) for them and "
     "their gradients",
 }

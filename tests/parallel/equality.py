@@ -53,6 +53,7 @@ STRATEGIES = {
         "strategy.time_steps": "2",
         "strategy.migrate": "none",
     },
+    "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
 # Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
@@ -90,7 +91,7 @@ OPTIONS = {
     "cache": ("none", "vip", "presample", "degree"),
     "prefetch": (0, 1, 2),
 }
-OWN_MODE = ("p3",)
+OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""
 # What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {

@@ -18,8 +18,9 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
     at, wire = loaded.at, loaded.at.wire
     home = home_ranks(loaded.dataset, wire.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-    for count_kind in (INPUT[strategy.remote_name], _labels):
-        for kind, count in count_kind(work, loaded, home).items():
+    roots = {int(root) for cell in strategy.labelled(work) for root in cell}
+    for part in (INPUT[strategy.remote_name](work, loaded, home), _labels(roots, loaded, home)):
+        for kind, count in part.items():
             counts[kind] += count
     if wire.rank == 0:
         cells, header = wire.size * strategy.time_steps, 7
@@ -28,7 +29,7 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
         numbers, width = shared_numbers(loaded, strategy), at.parameters.gradients.element_size()
         bounds = [numbers * each // wire.size for each in range(wire.size + 1)]
         own = bounds[wire.rank + 1] - bounds[wire.rank]
-        counts["gradients"] = width * ((numbers - own) + own * (wire.size - 1))
+        counts["gradients"] += width * ((numbers - own) + own * (wire.size - 1))
         if strategy.config.name == "leap" and strategy.config.migrate == "ring":
             hops = strategy.time_steps - 1
             counts["parameters"] += hops * width * numbers
@@ -36,10 +37,9 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
     return counts
 
 
-def _labels(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _labels(roots: set[int], loaded, home: np.ndarray) -> dict[str, int]:
     """Labels of roots at home elsewhere: their ids are sent, and labels that others lack."""
     width = row_bytes(loaded.dataset.part_path(0))[1]
-    roots = {int(root) for cell in work.cells for root in cell.roots}
     asked, answered = _request(roots, loaded.at.wire, home)
     return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
 
@@ -112,6 +112,42 @@ def _columns(work, loaded, home: np.ndarray) -> dict[str, int]:
     }  # fmt: skip
 
 
+def _ring(work, loaded, home: np.ndarray) -> dict[str, int]:
+    """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
+    wire, layer, model = loaded.at.wire, loaded.at.model.layers[0], loaded.at.parameters
+    attention, size = hasattr(layer, "attend_source"), wire.size
+    width = layer.bias.element_size() * (layer.attend_source.numel() if attention else len(layer.bias))
+    counts: dict[str, int] = defaultdict(int)
+    every = wire.comm.allgather([(each.src, each.n_dst, each.src[each.indices]) for each in work.cells[0].blocks])
+    for step in range(size):
+        start = (wire.rank + step) % size
+        *upper, (src, n_dst, neighbours) = every[start]
+        seen = [(start - each) % size for each in range(step + 1)]
+        gathered = int(np.isin(home[src], seen).sum()) if attention else n_dst
+        # A parcel begins with the number of its arrays and their lengths.
+        arrays = 2 * len(upper) + (3 if attention else 4)
+        words = 1 + arrays + sum(n + len(edges) for _, n, edges in upper)
+        left = len(neighbours) - int(np.isin(home[neighbours], seen).sum())
+        words += len(src) + n_dst + len(neighbours) if attention else 3 * n_dst + left
+        if step + 1 < size:
+            counts["ids"] += ID * words
+            counts["parameters"] += width_of(model) * model.count
+            counts["activations"] += width * gathered
+        if step:
+            counts["gradients"] += width_of(model) * model.count
+            before = int(np.isin(home[src], seen[:-1]).sum()) if attention else n_dst
+            counts["activations"] += width * before
+        read = {*src, *neighbours} if attention else {*src[:n_dst], *neighbours}
+        counts["local"] += sum(home[vertex] == wire.rank for vertex in read)
+    counts["control"] = (size - 1) * _header(wire)
+    return counts
+
+
+def width_of(parameters) -> int:
+    """Bytes of a number."""
+    return parameters.values.element_size()
+
+
 def shared_numbers(loaded, strategy) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
     layer, split = loaded.at.model.layers[0], 0
@@ -120,7 +156,7 @@ def shared_numbers(loaded, strategy) -> int:
     return loaded.at.parameters.count - split
 
 
-INPUT = {"columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
+INPUT = {"ring": _ring, "columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
 
 
 @cache

@@ -9,6 +9,7 @@ from leapmpi.config import ModelConfig, StrategyConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.build import build_model
 from leapmpi.strategies.leap import Leap
+from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.p3 import P3
 from leapmpi.strategies.pull import Pull
 from leapmpi.training.loop import strategy_class
@@ -37,13 +38,15 @@ def test_time_steps(kind, given, ranks, steps):
     assert kind.choose_time_steps(StrategyConfig(time_steps=given), ranks) == steps
 
 
-@pytest.mark.parametrize(("kind", "given"), [(Pull, "N"), (Pull, "4"), (P3, "N"), (Leap, "5"), (Leap, "40")])
+@pytest.mark.parametrize(
+    ("kind", "given"), [(Pull, "N"), (Pull, "4"), (P3, "N"), (Naive, "2"), (Leap, "5"), (Leap, "40")]
+)
 def test_time_steps_that_cannot_be_are_refused(kind, given):
     with pytest.raises(ConfigError, match=r"time_steps.*not " + given):
         kind.choose_time_steps(StrategyConfig(time_steps=given), 4)
 
 
-@pytest.mark.parametrize("kind", [P3])
+@pytest.mark.parametrize("kind", [P3, Naive])
 def test_strategies_with_a_way_of_their_own_take_no_other(kind):
     made = strategy(kind, name=kind.__name__.lower(), remote="partial")
     with pytest.raises(ConfigError, match=f"{kind.__name__.lower()} has its own way .*leave out partial"):
@@ -57,6 +60,7 @@ def test_strategies_with_a_way_of_their_own_take_no_other(kind):
 def test_strategies_are_found_by_name():
     assert strategy_class("pull") is Pull
     assert strategy_class("p3") is P3
+    assert strategy_class("naive") is Naive
     assert strategy_class("leap") is Leap
     with pytest.raises(ConfigError, match="did you mean 'leap'"):
         strategy_class("leep")

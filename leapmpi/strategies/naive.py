@@ -1,0 +1,164 @@
+"""`naive`: feature-centric training without micrographs, which LeapGNN (FAST'25) sets its own scheme against.
+
+Model d, with its whole share of the batch, starts at rank d and visits the ranks in a ring. Each adds what its own rows
+contribute to the first layer; the sums travel on with the parameters and the blocks, and no feature row ever moves. The
+last rank visited computes the other layers and the loss. The way back is the same in reverse: the gradient of the sums
+goes to where rows lie, and each rank adds its share of the first layer's gradients to those that travel along.
+All models are under way at once: rank s holds model (s + t) mod N at step t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.id_ranges import IdRanges
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.remote._mode import RemoteMode, no_residual
+from leapmpi.strategies._cargo import Parcel, Rows, Sums, Visit, arrays, block_of, flat
+from leapmpi.strategies._own_mode import OwnMode
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.block import Block
+    from leapmpi.strategies._iteration import Iteration, Surroundings
+
+
+@dataclass
+class Round:
+    """One iteration on this rank: the visits by time step, and what it takes to train the model that ends here.
+
+    arrive: makes of its cargo what the first layer's `finish` wants; blocks: those of the other layers.
+    """
+
+    visits: list[Visit]
+    arrive: Callable[[Any], Any]
+    blocks: list[BlockTensors]
+
+
+class Ring(RemoteMode):
+    """What the first layer has gathered travels with the model, there and back."""
+
+    def __init__(self, at: Surroundings) -> None:
+        super().__init__(at)
+        self.cargo = (Sums if at.model.layers[0].linear else Rows)(at)
+        self.ranges = IdRanges.anywhere(at.rank_offsets)
+
+    @staticmethod
+    def refusal(model: Any) -> str | None:
+        """Refuses first layers with a residual."""
+        return no_residual(model)
+
+    def predicted_bytes(self, work: Iteration) -> int:
+        """What travels with the model that starts here, there and back."""
+        at, ranks, total = self.at, self.at.wire.size, 0
+        row = 2 * self.cargo.width * at.parameters.values.element_size()
+        parcel = self._pack(work.cells[0].blocks)
+        for hop in range(ranks - 1):
+            place = (at.wire.rank - hop) % ranks
+            rows = self.cargo.gathered(parcel, at.wire.rank, hop + 1)
+            parcel = self.cargo.leave(parcel, *at.rank_offsets[place : place + 2])
+            total += self.ranges.id_bytes * len(flat(parcel)) + rows * row + 2 * at.parameters.values.nbytes
+        return total
+
+    def ask(self, work: Iteration) -> None:
+        """Send the blocks round, and see what each model needs here: none of it depends on the weights. Collective."""
+        at, ranks, visits = self.at, self.at.wire.size, []
+        parcel = self._pack(work.cells[0].blocks)
+        for step in range(ranks):
+            with at.phases("sample"):
+                visits.append(self.cargo.visit(parcel, (at.wire.rank + step) % ranks, work.key))
+            at.wire.ledger.add_rows("local", len(visits[-1].vertices))
+            if step + 1 < ranks:
+                parcel = self._pass_blocks(self.cargo.leave(parcel, *at.rank_offsets[at.wire.rank :][:2]))
+        with at.phases("sample"):
+            work.asked = [Round(visits, self.cargo.arrive(parcel, work.key), self._unpack(parcel))]
+
+    def train(self, work: Iteration, number: int, labels: Any) -> float:
+        """Round the ring, train the model that ends here, and back. Collective."""
+        trip: Round = work.asked[number]
+        carried = self._there(trip).requires_grad_()
+        with self.at.phases("compute"):
+            first = self.at.model.layers[0].finish(None, trip.arrive(carried), None)
+            # The first layer's block has done its work.
+            logits = self.at.model.after_first([*trip.blocks, None], first, work.key)
+            loss = self.loss(work, logits, labels)
+            loss.backward()
+        self._back(trip, torch.zeros_like(carried) if carried.grad is None else carried.grad.contiguous())
+        return float(loss.detach())
+
+    def _there(self, trip: Round) -> Any:
+        """Add the shares of own rows to the cargo of one model after the other; returns the last one's. Collective."""
+        at, values, carried = self.at, self.at.parameters.values, None
+        for step, visit in enumerate(trip.visits):
+            if step:
+                with at.phases("migrate"):
+                    at.wire.ring_hop(values, (("parameters", values.nbytes),))
+                    carried = self._pass(carried, visit.before, -1, "activations")
+            with at.phases("compute"):
+                visit.share = visit.share_of(at.features.own(visit.vertices, f"visit {step}"))
+                share = visit.share.detach()
+                carried = self.cargo.join(carried, share) if step else share
+        return carried
+
+    def _back(self, trip: Round, gradient: Any) -> None:
+        """Give every share its gradient; first-layer gradients are added to those on their way home. Collective."""
+        gradients = self.at.parameters.gradients
+        for step in reversed(range(len(trip.visits))):
+            visit = trip.visits[step]
+            with self.at.phases("compute"):
+                visit.share.backward(self.cargo.own_gradient(visit, gradient))
+                visit.share = None
+            if step:
+                with self.at.phases("migrate"):
+                    gradient = self._pass(gradient[: visit.before], trip.visits[step - 1].after, 1, "activations")
+                    gradients.copy_(self._pass(gradients, len(gradients), 1, "gradients"))
+
+    def _pass(self, rows: Any, arriving: int, to: int, kind: str) -> Any:
+        """Send `rows` to this rank + `to`; returns the `arriving` ones of this rank - `to`. Collective."""
+        wire = self.at.wire
+        received = rows.new_empty((arriving, *rows.shape[1:]))
+        sent, expected = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
+        sent[(wire.rank + to) % wire.size], expected[(wire.rank - to) % wire.size] = len(rows), arriving
+        wire.exchange(rows, sent, received, expected, kind)
+        return received
+
+    def _pass_blocks(self, parcel: Parcel) -> Parcel:
+        """Send `parcel` to the next rank to be visited; returns the one that comes here. Collective."""
+        wire, words = self.at.wire, flat(parcel)
+        counts = np.zeros(wire.size, np.int64)
+        counts[(wire.rank - 1) % wire.size] = len(words)
+        return arrays(wire.exchange_ids(words, counts, self.ranges)[0])
+
+    def _pack(self, blocks: list[Block]) -> Parcel:
+        parcel = self.cargo.pack(blocks[-1])
+        for block in blocks[:-1]:
+            parcel += [np.diff(block.indptr), block.indices.astype(np.int64)]
+        return parcel
+
+    def _unpack(self, parcel: Parcel) -> list[BlockTensors]:
+        """The blocks of all layers but the first. Their sources are the first of the first layer's."""
+        topology, upper = self.at.sampler.topology, parcel[self.cargo.head :]
+        counts, indices = upper[::2], upper[1::2]
+        sources = [len(each) for each in (*counts[1:], parcel[1])]
+        return [
+            block_of(topology, hop, parcel[0][:n_src], counts[hop], indices[hop], self.at.device)
+            for hop, n_src in enumerate(sources[: len(counts)])
+        ]
+
+
+class Naive(OwnMode):
+    """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
+
+    own_mode = ("ring", Ring)
+
+    def labelled(self, work: Iteration) -> list[np.ndarray]:
+        """The roots of the model that ends here, which started on the rank before."""
+        wire = self.at.wire
+        return [work.schedule.cell((wire.rank - 1) % wire.size, 0)]
+
+
+STRATEGY = Naive
