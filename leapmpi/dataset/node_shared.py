@@ -52,8 +52,6 @@ def _layout(dataset: Dataset) -> list[int]:
     return starts
 
 
-
-
 def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:
     like = empty_topology(dataset)
     views = [

@@ -52,9 +52,7 @@ def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> l
     return [_seat(common, dataset, Seat(rank, ranks), dtype, wire_dtype) for rank in range(ranks)]
 
 
-def _seat(
-    common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype, wire_dtype: str
-) -> Surroundings:
+def _seat(common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype, wire_dtype: str) -> Surroundings:
     offsets, device = common["rank_offsets"], common["device"]
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
     first = int(offsets[seat.rank])
@@ -62,9 +60,7 @@ def _seat(
     labels = HostShard([part.labels for part in parts], first)
     return Surroundings(
         wire=seat,
-        features=RowFetcher(
-            seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)
-        ),
+        features=RowFetcher(seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)),
         labels=RowFetcher(seat, labels, offsets, device, torch.int64, "labels"),
         **common,
     )

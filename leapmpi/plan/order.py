@@ -12,9 +12,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.sampling.keys import ORDER, DrawKey, fold_all, key_hash
 
 
-def epoch_order(
-    train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int, stream: int = ORDER
-) -> np.ndarray:
+def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int, stream: int = ORDER) -> np.ndarray:
     """The training vertices in the order of one epoch: int64[n], a permutation of `train`.
 
     train: int64[n], renumbered ids; original_ids: int64[n], their distinct original ids in the same order.

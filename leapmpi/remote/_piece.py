@@ -5,6 +5,7 @@ Which neighbours a destination sampled comes from a block, or is drawn anew; the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,22 @@ def _count_new(rows, seen, stamp):
     return count
 
 
+@dataclass(frozen=True)
+class Contribution:
+    """A piece, and where its rows are: those of `vertices` (int64) copied together, or all in place where it is None.
+
+    `read` counts the distinct rows that the piece reads.
+    """
+
+    piece: Piece
+    vertices: np.ndarray | None
+    read: int
+
+    def rows(self, features: RowFetcher, place: str = "rows") -> Any:
+        """The rows as a tensor, kept at `place` until the next call with the same one."""
+        return features.whole if self.vertices is None else features.own(self.vertices, place)
+
+
 class Pieces:
     """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
 
@@ -87,6 +104,22 @@ class Pieces:
         self.topology, self.first, self.end, self.device = topology, first, end, device
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
+
+    def contribution(
+        self,
+        layer: Layer,
+        features: RowFetcher,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        destinations: np.ndarray,
+        sampled: np.ndarray | None = None,
+    ) -> Contribution:
+        """What the rows in `features` contribute to `destinations`, read in the cheaper way. Arrays as in `cut`."""
+        if self.suit_in_place(layer, features, len(neighbours), len(destinations)):
+            piece, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
+            return Contribution(piece, None, read)
+        piece, vertices = self.cut(indptr, neighbours, destinations, sampled)
+        return Contribution(piece, vertices, len(vertices))
 
     def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should read rows where they lie: no copy is made, but if any are projected, all are.
@@ -124,7 +157,9 @@ class Pieces:
         )
         return piece, rows
 
-    def cut_in_place(self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray) -> tuple[Piece, int]:
+    def cut_in_place(
+        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
+    ) -> tuple[Piece, int]:
         """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
         at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
         own_rows = destinations[at_home] - self.first
@@ -132,7 +167,7 @@ class Pieces:
         edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
         piece = Piece(
             edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
-            sampled=self._index(np.diff(indptr)),
+            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
             dst_degree=self._index(self.topology.degree(destinations)),
             src_original=self._names,
             src_degree=self._degrees,

@@ -16,10 +16,10 @@ from leapmpi.compiled import compiled
 from leapmpi.id_ranges import IdRanges
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
-from leapmpi.remote._piece import Pieces
+from leapmpi.remote._piece import Contribution, Pieces
 
 if TYPE_CHECKING:
-    from leapmpi.nn.tensors import BlockTensors, Piece
+    from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
     from leapmpi.strategies._iteration import Cell, Iteration
@@ -61,7 +61,7 @@ class Partial(ExchangedMode):
         first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
         # A rank is asked about destinations that are at home anywhere.
         self.ranges = IdRanges.anywhere(at.rank_offsets)
-        self._pieces = Pieces(at.sampler.topology, first, end, at.device)
+        self.pieces = Pieces(at.sampler.topology, first, end, at.device)
 
     @staticmethod
     def refusal(model: Any) -> str | None:
@@ -97,7 +97,8 @@ class Partial(ExchangedMode):
         counts, destinations = self._depends(block)
         foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts, self.ranges)
         with at.phases("sample"):
-            source = self._piece(work, block, foreign)
+            source = self._contribution(work, block, foreign)
+        at.wire.ledger.add_rows("local", source.read)
         at.wire.ledger.add_rows("remote", len(destinations))
         return Asked(
             total=block.n_dst,
@@ -110,10 +111,8 @@ class Partial(ExchangedMode):
 
     def compute(self, work: Iteration, asked: Asked) -> Any:
         """This rank's shares: of its own destinations, then of those it was asked for."""
-        piece, rows = asked.source
-        features = self.at.features
-        own = features.whole if rows is None else features.own(rows)
-        return self.at.model.layers[0].partial(piece, own, work.dropout)
+        source: Contribution = asked.source
+        return self.at.model.layers[0].partial(source.piece, source.rows(self.at.features), work.dropout)
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """The shares add up to what is wanted."""
@@ -124,23 +123,14 @@ class Partial(ExchangedMode):
         home = home_of(block.src, self.at.rank_offsets)
         return _owners(block.indptr, block.indices, home, wire.rank, wire.size)
 
-    def _piece(self, work: Iteration, block: Block, foreign: np.ndarray) -> tuple[Piece, np.ndarray | None]:
-        """What own rows contribute to the block's destinations and to `foreign` ones; int64 ids of those rows.
-
-        The ids are None where rows are read in place: then all rows of this rank are sources.
-        """
+    def _contribution(self, work: Iteration, block: Block, foreign: np.ndarray) -> Contribution:
+        """What own rows contribute to the block's destinations and to `foreign` ones."""
         drawn_indptr, drawn = self.at.sampler.neighbours(work.key, block.hop, foreign)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn))
         destinations = np.concatenate((block.dst, foreign))
-        layer, features, ledger = self.at.model.layers[0], self.at.features, self.at.wire.ledger
-        if self._pieces.suit_in_place(layer, features, len(neighbours), len(destinations)):
-            piece, read = self._pieces.cut_in_place(indptr, neighbours, destinations)
-            ledger.add_rows("local", read)
-            return piece, None
-        piece, rows = self._pieces.cut(indptr, neighbours, destinations)
-        ledger.add_rows("local", len(rows))
-        return piece, rows
+        layer, features = self.at.model.layers[0], self.at.features
+        return self.pieces.contribution(layer, features, indptr, neighbours, destinations)
 
 
 MODE = Partial

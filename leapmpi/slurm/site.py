@@ -1,11 +1,11 @@
 """Site profiles: what a cluster wants to be told, said once in a short TOML file.
 
-    partition = "cpu"
-    nodes = 4
-    ranks_per_node = 2
-    cores_per_rank = 16
-    modules = ["openmpi/5.0"]
-    venv = "/home/me/leapmpi/.venv"
+partition = "cpu"
+nodes = 4
+ranks_per_node = 2
+cores_per_rank = 16
+modules = ["openmpi/5.0"]
+venv = "/home/me/leapmpi/.venv"
 """
 
 from __future__ import annotations

@@ -32,15 +32,16 @@ its kind of cargo needs), then counts and indices of every other hop, from the r
 
 @dataclass
 class Visit:
-    """What a model finds at one rank: `vertices` (int64) whose rows it reads there, and how they make a `share`.
+    """What a model finds at one rank: it `read`s so many rows there, of which `share_of` makes a share of the layer.
 
-    It brings `before` rows of cargo along and takes `after` on. `share` is kept from the way there to the way back.
+    It brings `before` rows of cargo along and takes `after` on. `share_of` is given the place where rows are kept, if
+    they are copied; the share is kept from the way there to the way back.
     """
 
-    vertices: np.ndarray
+    read: int
     before: int
     after: int
-    share_of: Callable[[Any], Any]
+    share_of: Callable[[str], Any]
     share: Any = None
 
 
@@ -54,20 +55,23 @@ class Sums:
         self.layer: Layer = at.model.layers[0]
         self.width = self.layer.out_dim
         first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
-        self._pieces = Pieces(at.sampler.topology, first, end, at.device)
+        self.features = at.features
+        self.pieces = Pieces(at.sampler.topology, first, end, at.device)
 
     def pack(self, block: Block) -> Parcel:
         """The arrays of the first layer."""
         counts = np.diff(block.indptr)
         return [block.dst, counts, counts, block.src[block.indices]]
 
-    def visit(self, parcel: Parcel, model: int, key: DrawKey) -> Visit:
+    def visit(self, parcel: Parcel, model: int, key: DrawKey | None) -> Visit:
         """What own rows add to the sums of `model`."""
         del model
         destinations, sampled, left, neighbours = parcel[: self.head]
-        piece, vertices = self._pieces.cut(indptr_of(left), neighbours, destinations, sampled)
-        size = len(destinations)
-        return Visit(vertices, size, size, lambda x: self.layer.partial(piece, x, key))
+        sizes, size = indptr_of(left), len(destinations)
+        found = self.pieces.contribution(self.layer, self.features, sizes, neighbours, destinations, sampled)
+        return Visit(
+            found.read, size, size, lambda place: self.layer.partial(found.piece, found.rows(self.features, place), key)
+        )
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
         """`parcel` as it goes on from the rank of vertices `first` to `end`, without the edges that start there."""
@@ -90,7 +94,7 @@ class Sums:
         del visit
         return gradient
 
-    def arrive(self, parcel: Parcel, key: DrawKey) -> Callable[[Any], Any]:
+    def arrive(self, parcel: Parcel, key: DrawKey | None) -> Callable[[Any], Any]:
         """How the cargo at its end becomes what the first layer's `finish` wants: it is that already."""
         del parcel, key
         return lambda carried: carried
@@ -111,13 +115,18 @@ class Rows:
         """The arrays of the first layer."""
         return [block.src, np.diff(block.indptr), block.indices.astype(np.int64)]
 
-    def visit(self, parcel: Parcel, model: int, key: DrawKey) -> Visit:
+    def visit(self, parcel: Parcel, model: int, key: DrawKey | None) -> Visit:
         """The rows of `model` that are at home here, after those collected before."""
         at = self.at
         mine = (model - at.wire.rank) % at.wire.size
         vertices, before = parcel[0][self._turns(parcel, model) == mine], self.gathered(parcel, model, mine)
         original = torch.from_numpy(at.sampler.topology.original_id[vertices]).to(at.device)
-        return Visit(vertices, before, before + len(vertices), lambda x: self.layer.projected(x, original, key))
+        return Visit(
+            len(vertices),
+            before,
+            before + len(vertices),
+            lambda place: self.layer.projected(at.features.own(vertices, place), original, key),
+        )
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
         """The whole block is needed at the end."""
@@ -136,7 +145,7 @@ class Rows:
         """The part of the cargo's gradient that belongs to the rows of `visit`."""
         return gradient[visit.before :]
 
-    def arrive(self, parcel: Parcel, key: DrawKey) -> Callable[[Any], Any]:
+    def arrive(self, parcel: Parcel, key: DrawKey | None) -> Callable[[Any], Any]:
         """How the cargo becomes what `finish` wants: rows take the order of the block's sources, and are aggregated."""
         at = self.at
         block = block_of(at.sampler.topology, len(at.sampler.fanouts) - 1, *parcel[: self.head], at.device)

@@ -205,7 +205,7 @@ class Strategy(ABC):
         """
         at, work = self.at, works[self.at.wire.rank]
         self.remote.predict(works, traffic)
-        roots = Request(work.schedule.rank_roots(at.wire.rank), at.rank_offsets, at.wire.rank)
+        roots = Request(np.concatenate(self.labelled(work)), at.rank_offsets, at.wire.rank)
         row_bytes = at.labels.shard.row_bytes
         traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
         if at.wire.rank == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from abc import abstractmethod
 
 import numpy as np
 
@@ -14,17 +14,18 @@ from leapmpi.strategies.pull import Pull
 class OwnMode(Pull):
     """Base of strategies to which strategy.remote does not apply."""
 
-    own_mode: ClassVar[tuple[str, type[RemoteMode]]]
-    """The mode and the name by which records call it."""
+    @abstractmethod
+    def own_mode(self) -> tuple[str, type[RemoteMode]]:
+        """The strategy's mode, after the name by which records call it."""
 
     def choose_remote(self) -> tuple[str, RemoteMode]:
         """The strategy's own mode. Raises ConfigError when another is asked for, or the model does not suit it."""
-        name, mode = self.own_mode
         if self.config.remote not in ("raw", "auto"):
             raise ConfigError(
                 f"strategy.remote: {self.config.name} has its own way to compute the first layer; "
                 f"leave out {self.config.remote}"
             )
+        name, mode = self.own_mode()
         if reason := mode.refusal(self.at.model):
             raise ConfigError(f"strategy: {self.config.name} cannot train this model: {reason}; use leap or pull")
         return name, mode(self.at)

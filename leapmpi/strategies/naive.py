@@ -9,7 +9,7 @@ All models are under way at once: rank s holds model (s + t) mod N at step t.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,15 @@ import torch
 
 from leapmpi.id_ranges import IdRanges
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import RemoteMode, no_residual
 from leapmpi.strategies._cargo import Parcel, Rows, Sums, Visit, arrays, block_of, flat
 from leapmpi.strategies._own_mode import OwnMode
 
 if TYPE_CHECKING:
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
-    from leapmpi.strategies._iteration import Iteration, Surroundings
+    from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
 
 
 @dataclass
@@ -54,15 +56,40 @@ class Ring(RemoteMode):
 
     def predicted_bytes(self, work: Iteration) -> int:
         """What travels with the model that starts here, there and back."""
-        at, ranks, total = self.at, self.at.wire.size, 0
-        row = 2 * self.cargo.width * at.parameters.values.element_size()
-        parcel = self._pack(work.cells[0].blocks)
-        for hop in range(ranks - 1):
-            place = (at.wire.rank - hop) % ranks
-            rows = self.cargo.gathered(parcel, at.wire.rank, hop + 1)
-            parcel = self.cargo.leave(parcel, *at.rank_offsets[place : place + 2])
-            total += self.ranges.id_bytes * len(flat(parcel)) + rows * row + 2 * at.parameters.values.nbytes
-        return total
+        return sum(sum(sizes.values()) for hop in self._hops(work) for sizes in hop)
+
+    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """The journey of the model that starts here, and the rows it reads wherever it comes."""
+        rank, ranks, work = self.at.wire.rank, traffic.ranks, works[self.at.wire.rank]
+        for hop, (there, back) in enumerate(self._hops(work)):
+            traffic.add_hop((rank - hop) % ranks, 1, there)
+            traffic.add_hop((rank - hop - 1) % ranks, -1, back)
+            traffic.add_request(rank, np.zeros(ranks, np.int64), self.ranges.id_bytes, "ids", 0)
+        read = np.bincount(home_of(work.cells[0].blocks[-1].src, self.at.rank_offsets), minlength=ranks)
+        for place, count in enumerate(read):
+            traffic.add_rows(place, "local", int(count))
+
+    def step_bytes(self, cell: Cell, alone: bool) -> int:
+        """Rows of all models that are read here, about as many as one model reads, and their shares with gradients."""
+        rows, copies = cell.blocks[-1].n_src, 1 + (self.at.model.layers[0].dropout > 0)
+        width = copies * self.at.model.layers[0].in_dim + 3 * self.cargo.width
+        return rows * width * self.at.parameters.values.element_size()
+
+    def _hops(self, work: Iteration) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
+        """Bytes by kind that go from rank to rank with the model that starts here, on the way there and back."""
+        at, parcel = self.at, self._pack(work.cells[0].blocks)
+        model, row = at.parameters.values.nbytes, self.cargo.width * at.parameters.values.element_size()
+        for hop in range(at.wire.size - 1):
+            parcel = self.cargo.leave(parcel, *self._bounds((at.wire.rank - hop) % at.wire.size))
+            gathered = self.cargo.gathered(parcel, at.wire.rank, hop + 1) * row
+            blocks = self.ranges.id_bytes * len(flat(parcel))
+            yield (
+                {"ids": blocks, "parameters": model, "activations": gathered},
+                {"gradients": model, "activations": gathered},
+            )
+
+    def _bounds(self, rank: int) -> np.ndarray:
+        return self.at.rank_offsets[rank : rank + 2]
 
     def ask(self, work: Iteration) -> None:
         """Send the blocks round, and see what each model needs here: none of it depends on the weights. Collective."""
@@ -70,25 +97,39 @@ class Ring(RemoteMode):
         parcel = self._pack(work.cells[0].blocks)
         for step in range(ranks):
             with at.phases("sample"):
-                visits.append(self.cargo.visit(parcel, (at.wire.rank + step) % ranks, work.key))
-            at.wire.ledger.add_rows("local", len(visits[-1].vertices))
+                visits.append(self.cargo.visit(parcel, (at.wire.rank + step) % ranks, work.dropout))
+            at.wire.ledger.add_rows("local", visits[-1].read)
             if step + 1 < ranks:
-                parcel = self._pass_blocks(self.cargo.leave(parcel, *at.rank_offsets[at.wire.rank :][:2]))
+                parcel = self._pass_blocks(self.cargo.leave(parcel, *self._bounds(at.wire.rank)))
         with at.phases("sample"):
-            work.asked = [Round(visits, self.cargo.arrive(parcel, work.key), self._unpack(parcel))]
+            work.asked = [Round(visits, self.cargo.arrive(parcel, work.dropout), self._unpack(parcel))]
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Round the ring, train the model that ends here, and back. Collective."""
         trip: Round = work.asked[number]
         carried = self._there(trip).requires_grad_()
         with self.at.phases("compute"):
-            first = self.at.model.layers[0].finish(None, trip.arrive(carried), None)
-            # The first layer's block has done its work.
-            logits = self.at.model.after_first([*trip.blocks, None], first, work.key)
-            loss = self.loss(work, logits, labels)
+            loss = self.loss(work, self._rest(work, trip, carried), labels)
             loss.backward()
         self._back(trip, torch.zeros_like(carried) if carried.grad is None else carried.grad.contiguous())
         return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, work: Iteration, number: int) -> Any:
+        """Round the ring, and from its end to where the model started. Collective."""
+        trip: Round = work.asked[number]
+        carried = self._there(trip)
+        with self.at.phases("compute"):
+            outputs = self._rest(work, trip, carried)
+        with self.at.phases("migrate"):
+            return self._pass(outputs, len(work.cells[number].roots), -1, "activations")
+
+    def _rest(self, work: Iteration, trip: Round, carried: Any) -> Any:
+        """The outputs of the model that ends here. Local."""
+        model = self.at.model
+        first = model.layers[0].finish(None, trip.arrive(carried), None)
+        # The first layer's block has done its work.
+        return model.after_first([*trip.blocks, None], first, work.dropout)
 
     def _there(self, trip: Round) -> Any:
         """Add the shares of own rows to the cargo of one model after the other; returns the last one's. Collective."""
@@ -99,7 +140,7 @@ class Ring(RemoteMode):
                     at.wire.ring_hop(values, (("parameters", values.nbytes),))
                     carried = self._pass(carried, visit.before, -1, "activations")
             with at.phases("compute"):
-                visit.share = visit.share_of(at.features.own(visit.vertices, f"visit {step}"))
+                visit.share = visit.share_of(f"visit {step}")
                 share = visit.share.detach()
                 carried = self.cargo.join(carried, share) if step else share
         return carried
@@ -153,7 +194,9 @@ class Ring(RemoteMode):
 class Naive(OwnMode):
     """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
 
-    own_mode = ("ring", Ring)
+    def own_mode(self) -> tuple[str, type[RemoteMode]]:
+        """The ring."""
+        return "ring", Ring
 
     def labelled(self, work: Iteration) -> list[np.ndarray]:
         """The roots of the model that ends here, which started on the rank before."""

@@ -9,12 +9,12 @@ needs single rows, so for it projected rows take the place of sums, and only the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from leapmpi.config import Config
 from leapmpi.dataset.column_shard import load_columns
@@ -22,12 +22,13 @@ from leapmpi.dataset.shard import load_shard
 from leapmpi.errors import ConfigError
 from leapmpi.fetch import RowFetcher
 from leapmpi.id_ranges import IdRanges
-from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
-from leapmpi.remote._piece import Pieces
+from leapmpi.remote._mode import Asked, ExchangedMode, RemoteMode, no_residual
+from leapmpi.remote._piece import Contribution, Pieces
 from leapmpi.strategies._own_mode import OwnMode
 from leapmpi.training.split_layout import SplitLayout, column_bounds
 
 if TYPE_CHECKING:
+    from leapmpi.nn.layer import Layer
     from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
@@ -41,9 +42,9 @@ class Columns(ExchangedMode):
 
     def __init__(self, at: Surroundings) -> None:
         super().__init__(at)
-        vertices = int(at.rank_offsets[-1])
+        self.layer: Layer = at.model.layers[0]
         self.ranges = IdRanges.anywhere(at.rank_offsets)
-        self._pieces = Pieces(at.sampler.topology, 0, vertices, at.device)
+        self.pieces = Pieces(at.sampler.topology, 0, int(at.rank_offsets[-1]), at.device)
 
     @staticmethod
     def refusal(model: Any) -> str | None:
@@ -52,92 +53,156 @@ class Columns(ExchangedMode):
             return "normalising a row of features takes all its columns"
         return no_residual(model)
 
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers in a row of an answer."""
+
+    @abstractmethod
+    def push(self, block: Block) -> np.ndarray:
+        """What others need to know of `block`, int64."""
+
+    @abstractmethod
+    def answered(self, pushed: np.ndarray) -> int:
+        """Rows of the answer to `pushed`."""
+
+    @abstractmethod
+    def source(self, pushed: list[np.ndarray]) -> Any:
+        """What makes the answers to all of `pushed`, one after the other, and `read`, the number of rows it reads."""
+
     def predicted_bytes(self, work: Iteration) -> int:
         """Pushed blocks, shares and gradients that leave this rank or come back to it."""
-        layer, others = self.at.model.layers[0], self.at.wire.size - 1
-        width = layer.bias.element_size() * (layer.out_dim if layer.linear else layer.projected_width)
-        blocks = [cell.blocks[-1] for cell in work.cells]
-        rows = sum(block.n_dst if layer.linear else block.n_src for block in blocks)
-        pushed = sum(len(self._pushed(block)) for block in blocks)
-        return others * (pushed * self.ranges.id_bytes + 2 * rows * width)
+        pushed = [self.push(cell.blocks[-1]) for cell in work.cells]
+        words, rows = sum(map(len, pushed)), sum(map(self.answered, pushed))
+        return (self.at.wire.size - 1) * (words * self.ranges.id_bytes + 2 * rows * self._row_bytes)
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """Blocks pushed to all others, sums or projected rows that come from each, and their gradients."""
-        layer, rank = self.at.model.layers[0], self.at.wire.rank
-        width = layer.bias.element_size() * (layer.out_dim if layer.linear else layer.projected_width)
-        everyone = np.full(traffic.ranks, 1)
+        rank, everyone = self.at.wire.rank, np.ones(traffic.ranks, np.int64)
         everyone[rank] = 0
         for number, cell in enumerate(works[rank].cells):
-            block = cell.blocks[-1]
-            pushed = len(self._pushed(block)) * self.ranges.id_bytes
-            rows = width * (block.n_dst if layer.linear else block.n_src)
-            traffic.add_request(rank, everyone, pushed, "activations", rows, rows)
+            pushed = self.push(cell.blocks[-1])
+            answer = self.answered(pushed) * self._row_bytes
+            traffic.add_request(rank, everyone, len(pushed) * self.ranges.id_bytes, "activations", answer, answer)
             read = np.concatenate([work.cells[number].blocks[-1].src for work in works])
             traffic.add_rows(rank, "local", len(np.unique(read)))
 
+    def step_bytes(self, cell: Cell, alone: bool) -> int:
+        """The columns here of the rows of all ranks' blocks, and their answers with gradients."""
+        del alone
+        rows, copies = cell.blocks[-1].n_src, 1 + (self.layer.dropout > 0)
+        each = copies * self.layer.in_dim * self.layer.bias.element_size() + 4 * self._row_bytes
+        return self.at.wire.size * rows * each
+
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Push the block to all others, and see what theirs need of the columns here. Collective."""
-        wire, block = self.at.wire, cell.blocks[-1]
-        pushed = self._pushed(block)
-        counts = np.full(wire.size, len(pushed), np.int64)
-        counts[wire.rank] = 0
-        arrived, sizes = wire.exchange_ids(np.tile(pushed, wire.size - 1), counts, self.ranges)
-        blocks = np.split(arrived, np.cumsum(sizes)[:-1])
-        blocks[wire.rank] = pushed
-        order = [wire.rank, *(rank for rank in range(wire.size) if rank != wire.rank)]
+        wire, pushed = self.at.wire, self.push(cell.blocks[-1])
+        others = np.arange(wire.size) != wire.rank
+        arrived, sizes = wire.exchange_ids(np.tile(pushed, wire.size - 1), others * len(pushed), self.ranges)
+        theirs = np.split(arrived, np.cumsum(sizes)[:-1])
+        answers = np.zeros(wire.size, np.int64)
+        answers[others] = [self.answered(theirs[rank]) for rank in np.flatnonzero(others)]
         with self.at.phases("sample"):
-            rows, source, vertices = self._source([blocks[rank] for rank in order])
-        wire.ledger.add_rows("local", len(vertices))
-        total, answers = rows[0], np.zeros(wire.size, np.int64)
-        answers[order] = rows
-        answers[wire.rank] = 0
-        own = np.arange(total)
+            source = self.source([pushed, *(theirs[rank] for rank in np.flatnonzero(others))])
+        wire.ledger.add_rows("local", source.read)
+        total = self.answered(pushed)
         return Asked(
             total=total,
-            own_positions=own,
-            asked_positions=np.tile(own, wire.size - 1),
-            asked_counts=np.where(np.arange(wire.size) == wire.rank, 0, total),
+            own_positions=np.arange(total),
+            asked_positions=np.tile(np.arange(total), wire.size - 1),
+            asked_counts=others * total,
             answer_counts=answers,
-            source=(source, vertices),
+            source=source,
         )
 
-    def compute(self, work: Iteration, asked: Asked) -> Any:
-        """The share of the columns here in the sums, or projected rows, of all ranks' blocks."""
-        layer, (source, vertices) = self.at.model.layers[0], asked.source
-        features = self.at.columns.own(vertices)
-        if layer.linear:
-            return layer.partial(source, features, work.dropout)
-        original = torch.from_numpy(self.at.sampler.topology.original_id[vertices]).to(self.at.device)
-        return layer.projected(features, original, work.dropout)[source]
+    @property
+    def _row_bytes(self) -> int:
+        return self.width * self.layer.bias.element_size()
 
-    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
-        """Shares of sums add up to what is wanted; projected rows are aggregated here."""
-        layer = self.at.model.layers[0]
-        return rows if layer.linear else layer.from_projected(block, rows, work.dropout)
 
-    def _pushed(self, block: Block) -> np.ndarray:
-        """What others need to know of `block`: its sources, or its destinations with their sampled neighbours."""
-        if not self.at.model.layers[0].linear:
-            return block.src
-        head = np.array([block.n_dst], np.int64)
-        return np.concatenate((head, block.dst, np.diff(block.indptr), block.src[block.indices]))
+class ColumnSums(Columns):
+    """For a linear first layer: destinations and their sampled neighbours go out, partial sums come back."""
 
-    def _source(self, pushed: list[np.ndarray]) -> tuple[list[int], Any, np.ndarray]:
-        """Rows to compute for each of the blocks `pushed`; what makes them from which vertices (int64, distinct)."""
-        if not self.at.model.layers[0].linear:
-            vertices, numbers = self._pieces.number(np.concatenate(pushed))
-            return [len(each) for each in pushed], self._index(numbers), vertices
+    @property
+    def width(self) -> int:
+        """Those of the layer's output."""
+        return self.layer.out_dim
+
+    def push(self, block: Block) -> np.ndarray:
+        """The number of destinations; they, their numbers of neighbours, and these."""
+        return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.src[block.indices]))
+
+    def answered(self, pushed: np.ndarray) -> int:
+        """One row per destination."""
+        return int(pushed[0])
+
+    def source(self, pushed: list[np.ndarray]) -> Contribution:
+        """What all vertices contribute to all destinations."""
         parts = [np.split(each[1:], [each[0], 2 * each[0]]) for each in pushed]
         destinations, sampled, neighbours = (np.concatenate(kind) for kind in zip(*parts, strict=True))
         indptr = np.concatenate(([0], np.cumsum(sampled)))
-        piece, vertices = self._pieces.cut(indptr, neighbours, destinations)
-        return [int(each[0]) for each in pushed], piece, vertices
+        return self.pieces.contribution(self.layer, self.at.columns, indptr, neighbours, destinations)
+
+    def compute(self, work: Iteration, asked: Asked) -> Any:
+        """The share of the columns here in all sums."""
+        return self.layer.partial(asked.source.piece, asked.source.rows(self.at.columns), work.dropout)
+
+    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+        """Shares add up to what is wanted."""
+        return rows
+
+
+@dataclass(frozen=True)
+class DistinctRows:
+    """Rows to project: those of `vertices` (int64, distinct), and where each answer stands among them, int64."""
+
+    vertices: np.ndarray
+    numbers: np.ndarray
+
+    @property
+    def read(self) -> int:
+        """The number of rows read."""
+        return len(self.vertices)
+
+
+class ColumnRows(Columns):
+    """For attention: sources go out, partial projections of their rows come back."""
+
+    @property
+    def width(self) -> int:
+        """Those of a projected row."""
+        return self.layer.projected_width
+
+    def push(self, block: Block) -> np.ndarray:
+        """The sources."""
+        return block.src
+
+    def answered(self, pushed: np.ndarray) -> int:
+        """One row per source."""
+        return len(pushed)
+
+    def source(self, pushed: list[np.ndarray]) -> DistinctRows:
+        """Each vertex once, however many blocks it is a source of."""
+        return DistinctRows(*self.pieces.number(np.concatenate(pushed)))
+
+    def compute(self, work: Iteration, asked: Asked) -> Any:
+        """The share of the columns here in all projected rows."""
+        source, topology = asked.source, self.at.sampler.topology
+        original = self._index(topology.original_id[source.vertices])
+        rows = self.layer.projected(self.at.columns.own(source.vertices), original, work.dropout)
+        return rows[self._index(source.numbers)]
+
+    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+        """Projected rows, whole now, are aggregated."""
+        return self.layer.from_projected(block, rows, work.dropout)
 
 
 class P3(OwnMode):
     """Equal shares of the shuffled batch; columns of features and of first-layer weights on all ranks."""
 
-    own_mode = ("columns", Columns)
+    def own_mode(self) -> tuple[str, type[RemoteMode]]:
+        """Sums where the first layer is linear, rows otherwise."""
+        return "columns", ColumnSums if self.at.model.layers[0].linear else ColumnRows
 
     @classmethod
     def seated(cls, at: Surroundings) -> Surroundings:

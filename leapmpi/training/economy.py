@@ -95,7 +95,7 @@ class Economy:
         raw = self.strategy.remote_name == "raw"
         for flag, given in (("--cache", bool(self.config.cache)), ("--wire-dtype", self.config.wire_dtype != "native")):
             if given and not raw:
-                told.append(f"{flag} is ignored: with --remote {self.strategy.remote_name} no raw rows cross ranks")
+                told.append(f"{flag} is ignored: no raw rows cross ranks (first layer: {self.strategy.remote_name})")
         if raw and self.config.wire_dtype != "native":
             told.append(self._about_encoding())
         if cache := self.about["cache"]:

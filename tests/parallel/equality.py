@@ -17,10 +17,11 @@ from mpi4py import MPI
 
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.fetch import RowFetcher
 from leapmpi.forecast.predict import Forecaster, predicted_traffic
 from leapmpi.phases import Phases
 from leapmpi.plan.order import batches, epoch_order
-from leapmpi.remote.partial import Partial
+from leapmpi.remote._mode import RemoteMode
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.ahead import Ahead, Job
@@ -56,6 +57,10 @@ STRATEGIES = {
     "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
+OWN_MODE = ("naive", "p3")
+"""Strategies with a way of their own to compute the first layer."""
+OWN = "own"
+"""Their `remote`: the setting is left alone."""
 # Roots per batch and the (epoch, iteration) that are trained; -1 is the last iteration of an epoch.
 BATCHES = {
     "even": (48, ((0, 0), (0, 1), (0, 2))),
@@ -85,25 +90,23 @@ OPTIONS = {
     "shape": tuple(SHAPE),
     "labels": datasets.LABELS,
     "threads": (1, 2),
-    "remote": ("raw", "projected", "partial"),
+    "remote": ("raw", "projected", "partial", OWN),
     "merge": ("paper", "balanced", "random"),
     "rows": ("copied", "in place"),
     "cache": ("none", "vip", "presample", "degree"),
     "prefetch": (0, 1, 2),
 }
-OWN_MODE = ("naive", "p3")
-"""Strategies with a way of their own to compute the first layer."""
 # What does not go together: modes that need a linear first layer, or one without a residual.
 EXCLUDED = {
-    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("projected", "partial")),
+    *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
+    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
     pair("remote", "partial", "model", "gat"),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
     pair("rows", "in place", "dropout", "everywhere"),
     pair("rows", "in place", "model", "gat"),
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
-    *(pair("rows", "in place", "strategy", name) for name in OWN_MODE),
-    *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial") for shape in ("residual", "both")),
+    *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial", OWN) for shape in ("residual", "both")),
 }
 
 PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0}
@@ -142,7 +145,9 @@ class Case:
     def config(self, base: Path, ranks: int) -> Config:
         """The config, in float64; time steps are cut down to `ranks`."""
         common = dataclasses.replace(self, **PLAINEST)
-        settings = STRATEGIES[self.strategy] | {"strategy.remote": self.remote, "strategy.merge": self.merge}
+        settings = STRATEGIES[self.strategy] | {"strategy.merge": self.merge}
+        if self.remote != OWN:
+            settings["strategy.remote"] = self.remote
         if self.cache != "none":
             settings |= {"strategy.cache": 0.1, "strategy.cache_policy": self.cache}
         steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
@@ -249,12 +254,21 @@ class Runner:
         return self._loaded
 
 
-def _read_in_place(at: Surroundings, mode: Partial) -> None:
+def _read_in_place(at: Surroundings, mode: RemoteMode) -> None:
     """Let `mode` read rows where they lie, which it does by itself only for features at rest in the model's type."""
-    own = np.arange(*at.rank_offsets[at.wire.rank : at.wire.rank + 2])
-    mode.at = dataclasses.replace(at, features=copy(at.features))
-    mode.at.features.__dict__["whole"] = at.features.own(own).clone()
-    mode._pieces.suit_in_place = lambda *sizes: True
+    holder = getattr(mode, "cargo", mode)
+    holder.pieces.suit_in_place = lambda *sizes: True
+    features = _in_place(at.features, np.arange(*at.rank_offsets[at.wire.rank : at.wire.rank + 2]))
+    columns = at.columns and _in_place(at.columns, np.arange(at.rank_offsets[-1]))
+    mode.at = dataclasses.replace(at, features=features, columns=columns)
+    if holder is not mode:
+        holder.features = features
+
+
+def _in_place(fetcher: RowFetcher, ids: np.ndarray) -> RowFetcher:
+    fetcher = copy(fetcher)
+    fetcher.__dict__["whole"] = fetcher.own(ids).clone()
+    return fetcher
 
 
 def _outcome(loss: float, gradients: torch.Tensor, work, counted: dict[str, int], loaded: Loaded, strategy) -> Outcome:

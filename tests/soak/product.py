@@ -13,7 +13,8 @@ from tests.parallel import datasets
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.parallel.pairs import full_product, pair
 
-# Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for all of them.
+# Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for
+# all of them.
 PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
