@@ -92,9 +92,9 @@ class Contribution:
     vertices: np.ndarray | None
     read: int
 
-    def rows(self, features: RowFetcher, place: str = "rows") -> Any:
-        """The rows as a tensor, kept at `place` until the next call with the same one."""
-        return features.whole if self.vertices is None else features.own(self.vertices, place)
+    def rows(self, features: RowFetcher) -> Any:
+        """The rows as a tensor."""
+        return features.whole if self.vertices is None else features.own(self.vertices)
 
 
 class Pieces:

@@ -32,16 +32,15 @@ its kind of cargo needs), then counts and indices of every other hop, from the r
 
 @dataclass
 class Visit:
-    """What a model finds at one rank: it `read`s so many rows there, of which `share_of` makes a share of the layer.
+    """What a model finds at one rank: it reads `read` rows there, of which `make` makes its share.
 
-    It brings `before` rows of cargo along and takes `after` on. `share_of` is given the place where rows are kept, if
-    they are copied; the share is kept from the way there to the way back.
+    It brings `before` rows of cargo along and takes `after` on. The share is kept from the way there to the way back.
     """
 
     read: int
     before: int
     after: int
-    share_of: Callable[[str], Any]
+    make: Callable[[], Any]
     share: Any = None
 
 
@@ -69,9 +68,7 @@ class Sums:
         destinations, sampled, left, neighbours = parcel[: self.head]
         sizes, size = indptr_of(left), len(destinations)
         found = self.pieces.contribution(self.layer, self.features, sizes, neighbours, destinations, sampled)
-        return Visit(
-            found.read, size, size, lambda place: self.layer.partial(found.piece, found.rows(self.features, place), key)
-        )
+        return Visit(found.read, size, size, lambda: self.layer.partial(found.piece, found.rows(self.features), key))
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
         """`parcel` as it goes on from the rank of vertices `first` to `end`, without the edges that start there."""
@@ -121,11 +118,9 @@ class Rows:
         mine = (model - at.wire.rank) % at.wire.size
         vertices, before = parcel[0][self._turns(parcel, model) == mine], self.gathered(parcel, model, mine)
         original = torch.from_numpy(at.sampler.topology.original_id[vertices]).to(at.device)
+        after = before + len(vertices)
         return Visit(
-            len(vertices),
-            before,
-            before + len(vertices),
-            lambda place: self.layer.projected(at.features.own(vertices, place), original, key),
+            len(vertices), before, after, lambda: self.layer.projected(at.features.own(vertices), original, key)
         )
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:

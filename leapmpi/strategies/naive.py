@@ -140,7 +140,7 @@ class Ring(RemoteMode):
                     at.wire.ring_hop(values, (("parameters", values.nbytes),))
                     carried = self._pass(carried, visit.before, -1, "activations")
             with at.phases("compute"):
-                visit.share = visit.share_of(f"visit {step}")
+                visit.share = visit.make()
                 share = visit.share.detach()
                 carried = self.cargo.join(carried, share) if step else share
         return carried
