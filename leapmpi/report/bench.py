@@ -8,7 +8,7 @@ from typing import Any
 from leapmpi.report.columns import aligned
 
 _HEADINGS = (
-    *("strategy", "steps", "remote", "s/epoch", "ratio"),
+    *("strategy", "steps", "remote", "s/epoch", "ratio", "core s"),
     *("rows", "remote rows", "MiB sent", "loss", "val", "test"),
 )
 
@@ -43,6 +43,7 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         row["remote"],
         f"{row['epoch_seconds']:.3f}",
         f"{row['ratio']:.2f}",
+        f"{row['core_seconds']:.2f}",
         f"{sum(row['rows'].values()):,.0f}",
         f"{row['rows']['remote']:,.0f}",
         f"{sum(row['bytes'].values()) / 2**20:.1f}",

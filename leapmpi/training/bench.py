@@ -86,6 +86,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "remote": trainer.strategy.remote_name,
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
         "seconds": [epoch["seconds"] for epoch in epochs],
+        "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
         "rows": medians("rows"),
         "bytes": medians("bytes"),
         **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},

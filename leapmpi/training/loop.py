@@ -137,16 +137,19 @@ class Trainer:
         phases.take_ahead()
         self.at.wire.ledger.take()
         self.at.wire.barrier()
-        self._since = time.perf_counter()
+        self._since, processor = time.perf_counter(), time.process_time()
         self._iterations(epoch)
         with phases("wait"):
             self.at.wire.barrier()
         self.account()
         self._since = None
+        processors = self.at.wire.gather_rows(np.array([time.process_time() - processor]))
         losses, counts, spent = self.progress.summed(self.at.wire)
         return {
             "epoch": epoch,
             "seconds": self.progress.seconds,
+            # Of all ranks and threads, waiting included, since this start.
+            "core_seconds": float(processors.sum()),
             **self._loss(losses),
             "accuracy": {"val": None, "test": None},
             "phases": _mean_and_max(spent),
