@@ -296,7 +296,7 @@ def check_disk_full(child, folder):
     assert re.fullmatch(r"leapmpi: error: .*the disk is full or a quota is reached; free some space.*\n", child.stderr)
     left = {path.name for path in (folder / "run").iterdir()}
     whole = {"config.toml", "metrics.jsonl", "log.txt", "summary.json", "weights-final.h5", "weights-best.h5"}
-    assert left <= {*whole, "checkpoint"}
+    assert left <= {*whole, "checkpoint", "ranks.stamps"}
     checkpoints = CheckpointFolder(folder / "run")
     assert not list(checkpoints.path.glob(".*")), "a checkpoint is half-written"
     assert checkpoints.newest()[2] == []
