@@ -114,6 +114,7 @@ class RunConfig:
     )
     deterministic: bool = setting(False, "only operations that give the same bits each time on a GPU; CPUs do anyway")
     log_level: str = setting("info", "least severity shown", choices=("debug", "info", "warning", "error"))
+    timeline: bool = setting(False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json")
     device: str = setting("auto", "where models are trained", choices=("auto", "cpu", "cuda"))
     mpi_device_path: str = setting(
         "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto")

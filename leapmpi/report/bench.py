@@ -17,7 +17,19 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """Seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase where any is not 0."""
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
-    return "\n\n".join([*parts, *_economies(rows)])
+    return "\n\n".join([*parts, *_ahead(rows), *_economies(rows)])
+
+
+def _ahead(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What was done ahead of training, and how much of it training did not wait for."""
+    ran = [row for row in rows if row["prefetch"]]
+    if not ran:
+        return []
+    lines = [("seconds ahead of training", "prefetch", "spent", "hidden")]
+    for row in ran:
+        spent, hidden = row["ahead"]["seconds"], row["ahead"]["hidden"]
+        lines.append((row["strategy"], str(row["prefetch"]), f"{spent:.2f}", f"{hidden:.2f}"))
+    return [aligned(lines)]
 
 
 def _economies(rows: Sequence[dict[str, Any]]) -> list[str]:

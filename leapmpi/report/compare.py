@@ -39,6 +39,8 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
         "strategy": summary["strategy"],
         "ranks": summary["ranks"],
         "time_steps": epochs[-1]["time_steps"],
+        "prefetch": epochs[-1].get("prefetch", 0),
+        "hidden_seconds": statistics.median(epoch.get("ahead", {}).get("hidden", 0.0) for epoch in warm),
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
         "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
         "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
@@ -51,7 +53,7 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
 
 
 _HEADINGS = (
-    *("run", "strategy", "ranks", "steps", "s/epoch", "ratio"),
+    *("run", "strategy", "ranks", "steps", "s/epoch", "ratio", "hidden"),
     *("rows", "remote", "MiB sent", "loss", "val", "test"),
 )
 
@@ -68,6 +70,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 str(each["time_steps"]),
                 f"{each['epoch_seconds']:.3f}",
                 "-" if each["ratio"] is None else f"{each['ratio']:.2f}",
+                f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
                 f"{each['rows']:,.0f}",
                 f"{each['remote_rows']:,.0f}",
                 f"{each['sent_bytes'] / 2**20:.1f}",

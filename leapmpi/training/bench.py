@@ -12,7 +12,7 @@ from typing import Any
 from leapmpi.config import Config
 from leapmpi.errors import ConfigError
 from leapmpi.training.loading import with_new_model
-from leapmpi.training.loop import Trainer
+from leapmpi.training.loop import Trainer, ahead_seconds
 from leapmpi.training.session import Session, check_settings, in_session
 from leapmpi.world import together
 
@@ -92,6 +92,11 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
+        },
+        "prefetch": trainer.prefetch,
+        "ahead": {
+            "seconds": statistics.median(ahead_seconds(epoch["ahead"]) for epoch in warm),
+            "hidden": statistics.median(epoch["ahead"]["hidden"] for epoch in warm),
         },
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],

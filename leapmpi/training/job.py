@@ -15,6 +15,7 @@ from leapmpi.files import explain
 from leapmpi.gathering import gather_values
 from leapmpi.memory import peak_bytes
 from leapmpi.run import FAILED, Run
+from leapmpi.timeline import recorded
 from leapmpi.training import banner, saved_run
 from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
@@ -79,7 +80,8 @@ def _train(config: Config, session: Session) -> Run:
     together(world, lambda: folder.start(config) if world.rank == 0 else None)
     trainer.watched_by(keeper)
     _announce(config, world, loaded, trainer, folder.path)
-    trainer.run()
+    with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
+        trainer.run()
     summary = _summary(config, world, loaded, trainer)
     together(world, lambda: folder.finish(summary) if world.rank == 0 else None)
     if world.rank == 0:

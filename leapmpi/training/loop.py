@@ -145,6 +145,7 @@ class Trainer:
         self._since = None
         processors = self.at.wire.gather_rows(np.array([time.process_time() - processor]))
         losses, counts, spent = self.progress.summed(self.at.wire)
+        ahead = self._ahead()
         return {
             "epoch": epoch,
             "seconds": self.progress.seconds,
@@ -158,6 +159,8 @@ class Trainer:
             "time_steps": self.strategy.time_steps,
             "remote": self.strategy.remote_name,
             "lr": self.optimizer.last_rate,
+            "prefetch": self.prefetch,
+            "ahead": ahead,
             **self.economy.epoch(counts),
         }
 
@@ -206,6 +209,13 @@ class Trainer:
         )
         error.agreed = True
         return error
+
+    def _ahead(self) -> dict[str, Any]:
+        """Seconds spent on work ahead of training since this epoch, or start, began, by phase; and how many of them
+        were hidden: spent while training did something else than wait. Collective."""
+        spent, hidden = self.at.phases.take_ahead()
+        seconds = self.at.wire.gather_rows(np.array([*(spent[phase] for phase in PHASES), hidden]))
+        return {"phases": _mean_and_max(seconds[:, :-1]), "hidden": float(seconds[:, -1].mean())}
 
     def _evaluates(self, epoch: int) -> bool:
         every, last = self.config.evaluate.every, self.config.train.epochs - 1
@@ -262,7 +272,15 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
     spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
     if spent:
         text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"
+    if record.get("prefetch"):
+        ahead = record["ahead"]
+        text += f"  ahead {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} of them hidden"
     return text
+
+
+def ahead_seconds(ahead: dict[str, Any]) -> float:
+    """Seconds, mean over ranks, that an epoch's record says were spent ahead of training."""
+    return sum(times["mean"] for times in ahead["phases"].values())
 
 
 def size_text(count: float) -> str:

@@ -1,0 +1,216 @@
+"""Running ahead: the same bits at any depth, overlap with training, and an orderly end whatever goes wrong."""
+
+import json
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import leapmpi
+from leapmpi import lane
+from leapmpi.config import Config
+from leapmpi.courier import Courier, CourierStopped
+from leapmpi.phases import Phases
+from leapmpi.timeline import NAMES
+from leapmpi.training.ahead import Ahead, Job
+from leapmpi.waiting import wait_all
+from leapmpi.wire import Wire
+from tests.parallel import datasets
+
+DATA = datasets.Wanted("single", "metis", 4)
+PATIENCE = 30.0
+BATCH = 64
+JOBS = [Job(None, 0, number) for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {DATA})
+    return folder
+
+
+def names_of_threads():
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("leapmpi-")}
+
+
+def train(world, base, depth, **values):
+    values = {"data": str(DATA.folder(base)), "train.epochs": 2, "train.batch_size": BATCH, "model.hidden": 8,
+              "run.folder": str(base / f"run-{len(list(base.glob('run-*')))}"), "run.log_level": "error",
+              "run.device": "cpu", "run.threads": 1, "strategy.prefetch": str(depth), "run.timeline": True,
+              "strategy.remote": "raw"} | values  # fmt: skip
+    world.comm.barrier()
+    return leapmpi.train(Config.from_values(values), world.comm)
+
+
+@pytest.mark.parametrize("settings", [
+    {"strategy.name": "pull"},
+    {"strategy.time_steps": "N", "model.dropout": 0.5},
+    {"strategy.remote": "partial"},
+], ids=["pull", "leap on a ring", "leap, partial sums"])  # fmt: skip
+def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
+    runs = [train(world, base, depth, **settings).summary for depth in (0, 1, 2)]
+    assert len({run["parameters_digest"] for run in runs}) == 1
+    for name in ("loss", "bytes", "rows", "accuracy"):
+        assert len({json.dumps([epoch[name] for epoch in run["epochs"]]) for run in runs}) == 1, name
+    assert [run["epochs"][0]["prefetch"] for run in runs] == [0, 1, 2]
+    assert not names_of_threads()
+
+
+class Recorder:
+    """A strategy whose iterations are numbers; `plan` and `fetch` are collective. Hooks run in the thread of each."""
+
+    def __init__(self, world, hook=lambda what, number: None):
+        self.wire, self.hook, self.trained = Wire(world.comm, ahead=world.ahead_comm), hook, []
+        self.at = self
+        self.phases, self.device, self.sampler, self.threads = Phases(), torch.device("cpu"), self, 1
+
+    def plan(self, batch, epoch, iteration):
+        with self.phases("plan"):
+            self.hook("plan", iteration)
+            number = self.wire.broadcast(np.array([iteration]) if self.wire.rank == 0 else None, "schedule")
+        return int(number[0])
+
+    def fetch(self, work):
+        with self.phases("exchange"):
+            assert self.wire.gather_rows(np.array([work])).tolist() == [[work]] * self.wire.size
+
+    def step(self, work):
+        with self.phases("compute"):
+            self.hook("step", work)
+            total = np.array([float(work)])
+        with self.phases("reduce"):
+            self.wire.reduce(total)
+        assert total[0] == work * self.wire.size
+        self.trained.append(work)
+
+
+def run_all(strategy, depth):
+    with Ahead(strategy, JOBS, depth) as ahead:
+        for _ in JOBS:
+            strategy.step(ahead.next())
+
+
+def test_training_and_work_ahead_overlap(world):
+    """Iteration i is not through before i + 1 has begun: without overlap this would never end."""
+    begun = [threading.Event() for _ in JOBS]
+
+    def hook(what, number):
+        if what == "plan":
+            begun[number].set()
+        elif number + 1 < len(JOBS):
+            assert begun[number + 1].wait(PATIENCE)
+
+    strategy, spans = Recorder(world, hook), []
+    strategy.phases.span = lambda *span: spans.append(span)
+    run_all(strategy, 1)
+    assert strategy.trained == list(range(len(JOBS)))
+    for number in range(1, len(JOBS)):
+        planned = next(span for span in spans if span[:2] == (lane.AHEAD, "plan") and span[3] == number)
+        computed = [span for span in spans if span[:2] == (lane.FOREGROUND, "compute")][number - 1]
+        assert planned[4] < computed[5], f"iteration {number} was planned after the one before was computed"
+    spent, hidden = strategy.phases.take_ahead()
+    assert 0 < hidden <= sum(spent.values())
+    assert not names_of_threads()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_ranks_may_differ_in_how_far_ahead_they_are(world, depth):
+    delay = threading.Event()
+
+    def hook(what, number):
+        if (number + world.rank) % 3 == 0:
+            delay.wait(0.01 * (1 + world.rank))
+
+    strategy = Recorder(world, hook)
+    run_all(strategy, depth)
+    assert strategy.trained == list(range(len(JOBS)))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_work_left_early_is_dropped_by_all_ranks_alike(world, depth):
+    planned = []
+    strategy = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None)
+    with Ahead(strategy, JOBS, depth) as ahead:
+        for _ in range(2):
+            strategy.step(ahead.next())
+    assert strategy.trained == [0, 1]
+    assert planned == list(range(2 + depth))
+    assert strategy.wire.ledger.take()[0] == sent_by(world, 2)
+    assert not names_of_threads()
+    strategy.wire.barrier()
+
+
+def sent_by(world, iterations):
+    """What `iterations` of Recorder send, planned, fetched and stepped, whatever else was prepared."""
+    strategy = Recorder(world)
+    for number in range(iterations):
+        work = strategy.plan(None, 0, number)
+        strategy.fetch(work)
+        strategy.step(work)
+    return strategy.wire.ledger.take()[0]
+
+
+def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
+    strategy = Recorder(world)
+    with Ahead(strategy, JOBS, 2) as ahead:
+        for number in range(len(JOBS)):
+            strategy.step(ahead.next())
+            if number == 1:
+                with pytest.raises(RuntimeError, match="does not own MPI"):
+                    wait_all([])
+                with ahead.paused():
+                    wait_all([world.comm.Ibarrier()])
+    assert strategy.trained == list(range(len(JOBS)))
+
+
+def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
+    def hook(what, number):
+        if (what, number) == ("plan", 3):
+            raise OSError("the disk is on fire")
+
+    strategy = Recorder(world, hook)
+    with pytest.raises(OSError, match="on fire"):
+        run_all(strategy, 2)
+    assert strategy.trained == [0, 1, 2]
+    assert strategy.phases.where() == "phase plan, epoch 1, iteration 4"
+    assert not names_of_threads()
+    strategy.wire.barrier()
+
+
+def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world):
+    ahead_comm = world_comm.Dup()
+    strategy = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
+    strategy.wire = Wire(world_comm, ahead=ahead_comm)
+    if world.rank == 0:
+        with pytest.raises(ZeroDivisionError):
+            run_all(strategy, 1)
+        assert not names_of_threads()
+    else:
+        with Ahead(strategy, JOBS[:1], 1) as ahead:
+            ahead.next()
+    world.comm.barrier()
+
+
+def test_a_courier_that_has_stopped_takes_nothing(world):
+    wire = Wire(world.comm)
+    wire.courier = Courier()
+    with pytest.raises(CourierStopped):
+        wire.barrier()
+
+
+def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
+    run = train(world, base, 1)
+    events = json.loads((run.path / f"timeline-rank-{world.rank}.json").read_text())
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in events} == {world.rank}
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(NAMES.values())
+    ahead = [each for each in spans if each["tid"] == lane.AHEAD]
+    assert {"plan", "sample", "exchange"} <= {each["name"] for each in ahead}
+    iterations = -(-datasets.TRAINING // BATCH)
+    sampled = [(each["args"]["epoch"], each["args"]["iteration"]) for each in ahead if each["name"] == "sample"]
+    assert sampled == [(epoch, number) for epoch in range(2) for number in range(iterations)]
+    for number in NAMES:
+        own = [each for each in spans if each["tid"] == number]
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 2 for a, b in pairwise(own))
