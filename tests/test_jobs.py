@@ -182,7 +182,7 @@ def test_two_ranks_tell_one_story_and_record_what_moved(small_data, tmp_path):
     job = mpirun(2, [*LEAPMPI, "train", small_data, *settings])
     assert job.returncode == 0, job.stderr
     assert [line.split()[1] for line in job.stdout.splitlines() if line.startswith("epoch ")] == ["1/2", "2/2"]
-    for said in ("ranks 2 on 1 node", "rank 1: ", "2 time steps", "models with gradients"):
+    for said in ("ranks 2 on 1 node", "libmpi", "plan: strategy leap, ", "2 time steps", "models with gradients"):
         assert said in job.stdout
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["ranks"] == 2

@@ -1,26 +1,32 @@
-"""What a run starts with, told once: ranks, hosts, devices, parts, bytes, batch, what will move, which MPI."""
+"""What a run starts with, told once: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan."""
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+
+import torch
 
 from leapmpi.config import Config
+from leapmpi.memory import available_bytes, used_bytes
+from leapmpi.report.ranks import rank_table
+from leapmpi.report.sizes import size_text
 from leapmpi.strategies._iteration import Strategy
 from leapmpi.training.loading import Loaded, direct_path
-from leapmpi.training.loop import size_text
-from leapmpi.world import World, library_name, load_mpi
+from leapmpi.world import World, library_file, library_name, load_mpi
 
 
 def rank_facts(world: World, loaded: Loaded) -> dict:
-    """What rank 0 needs from every rank for the banner."""
+    """What rank 0 needs from every rank for the banner; `memory` and `free` are bytes in use and left on the host."""
     device = loaded.at.device
+    name = "" if device.type == "cpu" else f" {torch.cuda.get_device_name(device)}"
     return {
         "host": world.host,
         "node": world.node,
-        "device": str(device),
+        "device": f"{device}{name}",
         "parts": [loaded.parts.start, loaded.parts.stop - 1],
         "features": loaded.shard_bytes,
+        "memory": used_bytes(),
+        "free": available_bytes(),
         "threads": world.threads,
         "process": os.getpid(),
     }
@@ -30,20 +36,28 @@ def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, fact
     """The banner, given the `rank_facts` of all ranks."""
     dataset, topology = loaded.dataset, loaded.topology
     topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
-    copies = 1 if loaded.topology_held == "one copy per node" else None
-    batch = min(config.train.batch_size, len(dataset.splits.train))
+    method = dataset.attributes.get("method", "unknown")
     return [
-        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features, "
-        f"{dataset.classes} classes, {dataset.parts} parts ({dataset.attributes.get('method', 'unknown')})",
-        f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, "
-        f"MPI {library_name(load_mpi())}, GPU data {_device_path(config, loaded)}",
-        *_rank_lines(facts),
-        *_node_lines(facts, topology_bytes, copies),
-        f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank; {strategy.time_steps} time step"
-        f"{'s' * (strategy.time_steps > 1)}; fan-out {fanout_text(config.sampling.fanout)}; "
-        f"model {config.model.name}, {loaded.at.parameters.count:,} parameters ({config.train.dtype})",
+        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features "
+        f"({size_text(sum(fact['features'] for fact in facts))}), {dataset.classes} classes, {dataset.parts} parts "
+        f"({method}); topology {size_text(topology_bytes)}, {loaded.topology_held}",
+        f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
+        f"({library_file()}), GPU data {_device_path(config, loaded)}",
+        *(f"  {line}" for line in rank_table(facts)),
+        _plan(config, world, loaded, strategy),
         _moves(config, world, loaded, strategy),
     ]
+
+
+def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
+    batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), strategy.time_steps
+    merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
+    return (
+        f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
+        f"{merged}; batch {batch:,} roots, about {batch / world.size:,.0f} per rank; "
+        f"fan-out {fanout_text(config.sampling.fanout)}; "
+        f"model {config.model.name}, {loaded.at.parameters.count:,} parameters ({config.train.dtype})"
+    )
 
 
 def fanout_text(fanout: tuple[int, ...]) -> str:
@@ -56,31 +70,6 @@ def _device_path(config: Config, loaded: Loaded) -> str:
         return "not used (CPU)"
     direct, why = direct_path(config.run.mpi_device_path)
     return f"{'handed to MPI directly' if direct else 'staged through pinned host memory'} ({why})"
-
-
-def _rank_lines(facts: list[dict]) -> list[str]:
-    def parts(fact: dict) -> str:
-        first, last = fact["parts"]
-        return f"part {first}" if first == last else f"parts {first}-{last}"
-
-    return [
-        f"rank {rank}: {fact['host']}, {fact['device']}, {fact['threads']} thread{'s' * (fact['threads'] > 1)}, "
-        f"{parts(fact)}, features {size_text(fact['features'])}"
-        for rank, fact in enumerate(facts)
-    ]
-
-
-def _node_lines(facts: list[dict], topology_bytes: int, copies: int | None) -> list[str]:
-    nodes = defaultdict(list)
-    for fact in facts:
-        nodes[fact["node"]].append(fact)
-    held = "once" if copies else "by each rank"
-    return [
-        f"node {node}: {members[0]['host']}, {len(members)} rank{'s' * (len(members) > 1)}, "
-        f"features {size_text(sum(fact['features'] for fact in members))}, "
-        f"topology {size_text(topology_bytes * (copies or len(members)))} (held {held})"
-        for node, members in sorted(nodes.items())
-    ]
 
 
 _REMOTE = {

@@ -14,13 +14,14 @@ from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
 from leapmpi.memory import peak_bytes
+from leapmpi.report.sizes import size_text
 from leapmpi.run import FAILED, Run
 from leapmpi.timeline import recorded
 from leapmpi.training import banner, saved_run
 from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training
-from leapmpi.training.loop import Trainer, size_text
+from leapmpi.training.loop import Trainer
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun

@@ -15,6 +15,7 @@ from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
+from leapmpi.report.sizes import size_text
 from leapmpi.strategies._iteration import Strategy
 from leapmpi.training.ahead import Ahead, Job, choose_depth
 from leapmpi.training.checkpointing import Checkpointer
@@ -281,12 +282,3 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
 def ahead_seconds(ahead: dict[str, Any]) -> float:
     """Seconds, mean over ranks, that an epoch's record says were spent ahead of training."""
     return sum(times["mean"] for times in ahead["phases"].values())
-
-
-def size_text(count: float) -> str:
-    """Bytes for people: '1.5 MiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -9,7 +9,6 @@ from leapmpi.doctor.checks import REGISTRY, problems
 from leapmpi.doctor.links import rounds
 from leapmpi.doctor.places import file_system
 from leapmpi.doctor.text import lines
-from leapmpi.report.ranks import ranks_text
 
 GIB = 1 << 30
 
@@ -162,11 +161,6 @@ def test_in_a_round_no_rank_sends_and_receives(size):
         assert np.sum(found, axis=0).tolist() == [1] * size
         for senders in found:
             assert not (senders & np.roll(senders, distance)).any()
-
-
-def test_ranks_are_told_as_spans():
-    assert ranks_text([3]) == "rank 3"
-    assert ranks_text([7, 0, 1, 2, 5, 5]) == "ranks 0-2, 5, 7"
 
 
 MOUNTS = """\
