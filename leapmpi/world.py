@@ -20,6 +20,7 @@ from fractions import Fraction
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from leapmpi.cleaning import prefix
 from leapmpi.errors import LaunchError, LeapmpiError, error_of
 from leapmpi.waiting import wait_all
 
@@ -203,7 +204,7 @@ def _nothing_left_behind() -> Iterator[None]:
         yield
         return
     before = {name: os.environ.get(name) for name in ("OMPI_MCA_btl", "TMPDIR")}
-    with TemporaryDirectory(prefix="leapmpi-") as folder:
+    with TemporaryDirectory(prefix=prefix("single")) as folder:
         os.environ.update({"OMPI_MCA_btl": before["OMPI_MCA_btl"] or "self", "TMPDIR": folder})
         try:
             yield

@@ -121,7 +121,7 @@ def test_a_job_that_is_stopped_leaves_no_process_and_no_file(job, cause):
     assert [name for name in os.listdir("/dev/shm") if f".{job.leader.pid}." in name] == []
     assert "Traceback" not in job.leader.stderr.read()
     left = {path.name for path in job.run.iterdir()} - {"summary.json"}
-    assert left == {"config.toml", "metrics.jsonl", "log.txt", "checkpoint"}
+    assert left == {"config.toml", "metrics.jsonl", "log.txt", "checkpoint", "ranks.stamps"}
     for line in (job.run / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
 

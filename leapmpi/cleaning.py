@@ -1,0 +1,53 @@
+"""What jobs that were killed outright may leave on a machine, and its removal: only what is leapmpi's and nobody uses.
+
+Folders of leapmpi carry their owner's process and process name space in their names: leapmpi-KIND.NAMESPACE.PROCESS.*
+in the temporary folder and in /dev/shm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+
+_OWNED = re.compile(r"leapmpi-(local|single)\.(\d+)\.(\d+)\..+")
+
+
+def prefix(kind: str) -> str:
+    """How the name of a temporary folder of this process begins."""
+    return f"leapmpi-{kind}.{_namespace()}.{os.getpid()}."
+
+
+def leftovers() -> list[Path]:
+    """Folders of this user's ended jobs on this machine, in the temporary folder and in shared memory."""
+    found = []
+    for place in (Path(tempfile.gettempdir()), SHARED_MEMORY):
+        with suppress(OSError):
+            found += [entry for entry in place.iterdir() if _is_left(entry)]
+    return sorted(found)
+
+
+def clean() -> list[Path]:
+    """Remove the leftovers; returns those that are gone."""
+    found = leftovers()
+    for each in found:
+        shutil.rmtree(each, ignore_errors=True)
+    return [each for each in found if not each.exists()]
+
+
+def _is_left(entry: Path) -> bool:
+    """Whether `entry` is a folder of ours whose owner, a process that this one could see, has ended."""
+    name = _OWNED.fullmatch(entry.name)
+    if not name or name[2] != _namespace() or Path("/proc", name[3]).exists():
+        return False
+    status = entry.lstat()
+    return entry.is_dir() and not entry.is_symlink() and status.st_uid == os.getuid()
+
+
+def _namespace() -> str:
+    return re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
