@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from dataclasses import asdict
 from typing import Any
 
 from leapmpi.doctor import links, mpi, places, rank
 from leapmpi.doctor.checks import Problem, problems
 from leapmpi.doctor.text import lines
+from leapmpi.doctor.time_limit import time_limit
+from leapmpi.failure import DEFECT_CODE
 from leapmpi.gathering import gather_values
-from leapmpi.world import World, finish, load_mpi, start
+from leapmpi.world import World, abort, finish, load_mpi, start
 
 SCHEMA = 2
 """Version of what --json prints."""
@@ -26,28 +29,35 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
     device = rank.choose_device()
-    world = start()
-    try:
-        facts = _facts(library, world, device, data, run)
-        found = problems(facts)
-        if world.rank == 0:
-            _print(facts, found, as_json)
-    finally:
-        finish(world)
+    stage = ["the start of MPI"]
+    with time_limit(stage):
+        world = start()
+        try:
+            facts = _facts(library, world, device, data, run, stage)
+            found = problems(facts)
+            if world.rank == 0:
+                _print(facts, found, as_json)
+        except Exception:
+            # The others wait for this rank.
+            traceback.print_exc()
+            abort(world, DEFECT_CODE)
+        finally:
+            finish(world)
     return int(any(problem.grave for problem in found))
 
 
-def _facts(library: Any, world: World, device: int | None, data: str | None, run: str | None) -> dict[str, Any]:
+def _facts(
+    library: Any, world: World, device: int | None, data: str | None, run: str | None, stage: list[str]
+) -> dict[str, Any]:
     """All facts, the same on all ranks. Collective."""
+    stage.append("gathering facts")
     ranks = gather_values(world.comm, rank.facts(world, device))
     seen = places.facts(data, run) if world.node_comm.rank == 0 else None
-    return {
-        "mpi": mpi.facts(library),
-        "ranks": ranks,
-        "links": links.measured(world, device is not None) if _usable(ranks) else [],
-        "places": [each for each in gather_values(world.comm, seen) if each],
-        "versions": ranks[0]["versions"],
-    }
+    found = [each for each in gather_values(world.comm, seen) if each]
+    stage.append("measuring links")
+    measured = links.measured(world, device is not None) if _usable(ranks) else []
+    versions = ranks[0]["versions"]
+    return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": found, "versions": versions}
 
 
 def _usable(ranks: list[dict[str, Any]]) -> bool:

@@ -23,18 +23,25 @@ def facts(data: str | None, run: str | None) -> dict[str, Any]:
 
 
 def _place(path: Path) -> dict[str, Any]:
-    """What holds for `path`, or for the nearest folder above it that exists."""
+    """What holds for `path`, or for the nearest folder above it that exists and can be seen."""
     there = path.absolute()
-    while not there.exists():
+    while not os.path.exists(there):
         there = there.parent
     return {
         "path": str(path),
-        "exists": path.exists(),
+        "exists": os.path.exists(path),
         "file_system": file_system(there),
-        "free": shutil.disk_usage(there).free,
+        "free": _free(there),
         "readable": os.access(there, os.R_OK | os.X_OK),
         "writable": os.access(there, os.W_OK | os.X_OK),
     }
+
+
+def _free(there: Path) -> int:
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return 0
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:

@@ -9,6 +9,7 @@ import resource
 import shutil
 import socket
 import struct
+import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def _kernels() -> dict[str, Any]:
     except Exception as error:
         return {"folder": None, "writable": False, "error": f"{type(error).__name__}: {error}"}
     folder = cache_folder()
-    lasting = Path(os.environ.get("NUMBA_CACHE_DIR") or Path.home()) in (folder, *folder.parents)
+    lasting = Path(tempfile.gettempdir()) not in folder.parents
     return {"folder": str(folder), "writable": writable(folder), "lasting": lasting, "error": None}
 
 

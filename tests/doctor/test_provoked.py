@@ -10,7 +10,7 @@ import pytest
 
 from tests import cluster as clusters
 from tests.cluster import Cluster
-from tests.launch import PROJECT, child_environment
+from tests.launch import PROJECT, child_environment, mpirun
 
 DOCTOR = [sys.executable, "-m", "leapmpi.cli", "doctor", "--json"]
 
@@ -49,12 +49,15 @@ def test_one_process_with_all_kinds_of_trouble(tmp_path):
 
 def test_people_read_the_problems_last(small_data, tmp_path):
     places = ["--data", str(small_data), "--run", str(tmp_path / "run")]
-    environment = child_environment({"OMP_NUM_THREADS": "50"})
+    environment = child_environment({"OMP_NUM_THREADS": "50", "HOME": "/proc/nowhere"})
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
     done = subprocess.run([*DOCTOR[:-1], *places], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[-1].startswith("1 problem, ")
     assert any(line.startswith("PROBLEM       rank 0 on ") for line in lines)
+    assert any(line.startswith("note          compiled kernels are kept in a temporary folder") for line in lines)
     assert any(re.match(rf"data +{small_data}: \w+, [0-9.]+ GiB free", line) for line in lines)
     assert any(line.startswith("MPI library ") for line in lines)
 
@@ -77,6 +80,22 @@ def test_ranks_of_one_machine():
         assert len(link["mbytes"]) == len(link["microseconds"]) == 3
         assert all(rate > 0 for rate in link["mbytes"])
     assert [rank["launcher"]["OMPI_COMM_WORLD_RANK"] for rank in facts["ranks"]] == ["0", "1", "2"]
+
+
+STUCK = """
+import time
+from leapmpi.doctor import links
+from leapmpi.doctor import time_limit
+time_limit.SECONDS, links.measured = 3.0, lambda world, gpu: time.sleep(60)
+from leapmpi.doctor.examination import doctor
+doctor()
+"""
+
+
+def test_lost_messages_do_not_make_it_hang():
+    job = mpirun(2, [sys.executable, "-c", STUCK], timeout=50)
+    assert job.returncode == 5
+    assert "rank 0 waited 3 s in measuring links: messages between ranks do not arrive" in job.stderr
 
 
 def test_hosts_with_a_shared_address_a_wrong_name_and_a_slow_link(tmp_path):

@@ -81,9 +81,9 @@ def test_prepared_staged_and_trained_on_four_nodes(cluster, submit, tmp_path):
 
 @pytest.mark.parametrize("launcher", ["mpirun", "srun"])
 def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(launcher, cluster, submit, small_data, tmp_path):
-    (job,) = submit("--nodes", 4, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
+    (job,) = submit("--nodes", 2, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
     started(tmp_path / "run")
-    assert len(cluster.programs("leapmpi.cli train")) >= 4
+    assert len(cluster.programs("leapmpi.cli train")) >= 2
     cluster.said("scancel", job)
     assert ended(cluster, job, 30) == "CANCELLED 0"
     wait_for(lambda: not cluster.programs("leapmpi"), 10, "the last process")
@@ -93,12 +93,12 @@ def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(launcher, clu
 def test_a_sweep_is_an_array(cluster, submit, small_data, tmp_path):
     file = tmp_path / "seeds.toml"
     file.write_text(f'data = "{small_data}"\ntrain.epochs = 1\nmodel.hidden = 8\n[sweep]\ntrain.seed = [7, 8]\n')
-    (job,) = submit("--nodes", 2, "sweep", file)
+    (job,) = submit("sweep", file)
     for index in (0, 1):
         assert ended(cluster, f"{job}_{index}") == "COMPLETED 0", log(tmp_path)
     runs = [load_run(tmp_path / "runs" / "seeds" / name) for name in ("0-seed=7", "1-seed=8")]
     assert [run.config.train.seed for run in runs] == [7, 8]
-    assert [run.summary["ranks"] for run in runs] == [2, 2]
+    assert [run.summary["ranks"] for run in runs] == [1, 1]
 
 
 def test_a_job_told_to_stop_is_queued_again_goes_on_and_learns_the_same(cluster, submit, small_data, tmp_path):

@@ -27,12 +27,12 @@ def test_a_run_longer_than_its_time_limit_comes_to_its_end(launcher, small_data,
     try:
         run = tmp_path / "run"
         words = [tmp_path / "leapmpi", "submit", "--site", "site.toml", "--launcher", launcher, "--yes"]
-        words += ["train", small_data, "--run", run, "--epochs", 600, *SETTINGS]
+        words += ["train", small_data, "--run", run, "--epochs", 200, *SETTINGS]
         done = cluster.run(words)
         job = re.search(r"submitted as job (\d+)", done.stderr)[1]
         wait_for(lambda: cluster.state(job).split()[0] == "COMPLETED", 1200, "the end of the job")
         restarts = int(cluster.state(job).split()[1])
-        whole = [tmp_path / "leapmpi", "train", small_data, "--run", tmp_path / "whole", "--epochs", 600, *SETTINGS]
+        whole = [tmp_path / "leapmpi", "train", small_data, "--run", tmp_path / "whole", "--epochs", 200, *SETTINGS]
         cluster.run(["sbatch", "--wait", "--nodes=4", "--ntasks=4", "--output=whole.out", "--wrap",
                      "mpirun --bind-to none " + " ".join(map(str, whole))], timeout=900)  # fmt: skip
     finally:

@@ -21,8 +21,8 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
             )
         elif not kernels["lasting"]:
             yield Problem(
-                f"compiled kernels are kept in a temporary folder on {host} ({kernels['folder']}), since the home "
-                "folder cannot be written; jobs may compile them anew",
-                "let NUMBA_CACHE_DIR name a folder that lasts",
+                f"compiled kernels are kept in a temporary folder on {host} ({kernels['folder']}); jobs may compile "
+                "them anew",
+                "make the home folder writable, or let NUMBA_CACHE_DIR name a folder that lasts",
                 grave=False,
             )
