@@ -276,6 +276,9 @@ class Watchdog:
         stamps = self._all_stamps()
         silent = [rank for rank, (_, since) in self._pulses.items() if now - since > self.limit / 2]
         blamed = late(stamps.values(), silent)
+        if self.world.rank:
+            # What rank 0 says is heard where it counts: the launcher is on its host, and this one may be cut off.
+            time.sleep(_LINGER)
         self._tell(self._about_late(blamed, stamps), blamed[0] if blamed else None)
 
     def _all_stamps(self) -> dict[int, Stamp]:

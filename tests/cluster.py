@@ -130,6 +130,10 @@ class Cluster:
             found += [f"node{host}: {line}" for line in lines if name in line and line[0] != "Z"]
         return found
 
+    def link(self, host: int, state: str) -> None:
+        """Take the network link of a host `down`, or `up` again."""
+        self._shell(self.size, f"ip link set port{host} {state}")
+
     def stop(self) -> None:
         """End every process of the cluster; its networks go with them."""
         for holder in self._holders:
