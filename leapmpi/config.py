@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.setting import Setting, parse_value, setting
+from leapmpi.variations import check_replicas
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class ModelConfig:
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training (gat)", least=0, below=1)
     norm: str = setting("none", "normalisation of hidden rows", choices=("none", "layer"))
     residual: bool = setting(False, "add each layer's input to its output")
+    seed: int = setting(
+        -1, "seed of initial weights and dropout masks alone; -1: that of everything", least=-1, flag="model-seed"
+    )
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,14 @@ class StrategyConfig:
         "auto",
         "iterations planned, sampled and fetched while another is trained; auto: 1 where raw rows cross ranks",
         choices=("auto", "0", "1", "2"),
+    )
+    replicas: str = setting(
+        "equal",
+        "the models on the ranks: one and the same (equal), or several that differ in --vary (independent)",
+        choices=("equal", "independent"),
+    )
+    vary: tuple[str, ...] = setting(
+        (), "a setting and its values, such as model.hidden=16,32; several multiply", flag="vary"
     )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
@@ -168,6 +180,11 @@ class Config:
         return dataclasses.asdict(self)
 
     @property
+    def model_seed(self) -> int:
+        """The seed of initial weights and dropout masks."""
+        return self.train.seed if self.model.seed < 0 else self.model.seed
+
+    @property
     def evaluation_fanout(self) -> tuple[int, ...]:
         """Fan-outs of evaluation, those of training where none are given."""
         return self.evaluate.fanout or self.sampling.fanout
@@ -186,6 +203,7 @@ class Config:
         """Raise ConfigError where values do not fit together."""
         if self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
+        check_replicas(self)
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, layers):
             raise ConfigError(

@@ -32,6 +32,8 @@ def add_flags(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> N
         keywords: dict[str, Any] = {"dest": setting.key, "default": None, "metavar": "VALUE"}
         if setting.type is bool:
             keywords = {"dest": setting.key, "default": None, "action": argparse.BooleanOptionalAction}
+        if setting.type == tuple[str, ...]:
+            keywords["action"] = "append"
         default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
         shown = f" (default {default})" if default not in ("", None, False) else ""
         choices = f": {', '.join(setting.choices())}" if setting.choices() else ""

@@ -23,6 +23,11 @@ FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 """What summary.json calls `status`."""
 
 
+def model_folder(path: Path, number: int) -> Path:
+    """The folder of model `number` in the run folder `path` of several models."""
+    return path / f"model-{number:02}"
+
+
 @dataclass(frozen=True)
 class Run:
     """The run in folder `path`."""

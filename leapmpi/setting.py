@@ -52,6 +52,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         checked = _as_number(setting.type, value, where)
     elif setting.type is str:
         checked = _as_text(value, where)
+    elif setting.type == tuple[str, ...]:
+        checked = _as_texts(value, where)
     else:
         checked = parse_fanout(value, where)
         if not checked and setting.default:
@@ -133,6 +135,13 @@ def _as_text(value: Any, where: str) -> str:
     if "\0" in text or text != text.encode("utf-8", "replace").decode():
         raise ConfigError(f"{where}: {text!r} holds characters that are no text; use UTF-8 without zero bytes")
     return text
+
+
+def _as_texts(value: Any, where: str) -> tuple[str, ...]:
+    """A list of texts; one text may hold several, parted by semicolons."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    texts = (text.strip() for item in items for text in _as_text(item, where).split(";"))
+    return tuple(text for text in texts if text)
 
 
 def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:

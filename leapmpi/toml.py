@@ -41,7 +41,7 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (tuple, list)):
-        return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else str(item) for item in value) + "]"
+        return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else _toml_value(item) for item in value) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'

@@ -185,6 +185,32 @@ class Wire:
         for kind, count in kinds:
             self.ledger.add_bytes(kind, count)
 
+    def ring_pass(self, sends: Sequence[Any], receives: Sequence[Any], kinds: Sequence[str]) -> None:
+        """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
+
+        `kinds` names what each of `sends` is. No array may be in both. Raises WireError when what arrives differs in
+        type or size from what was expected.
+        """
+        to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        staged = not self.direct and any(message.on_device(each) for each in (*sends, *receives))
+        outbound, inbound = sends, receives
+        if staged:
+            outbound = [self._pinned(f"ring-send-{i}", each).copy_(each) for i, each in enumerate(sends)]
+            inbound = [self._pinned(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
+        for each in (*sends, *receives):
+            message.synchronise(each)
+        coming, going = [], []
+        for each in inbound:
+            coming += self._receives(message.as_bytes(each, "ring"), origin, message.type_code(each))
+        for each in outbound:
+            going += self._sends(message.as_bytes(each, "ring"), to, message.type_code(each))
+        self._finish(coming, going)
+        if staged:
+            for each, arrived in zip(receives, inbound, strict=True):
+                each.copy_(arrived)
+        for each, kind in zip(sends, kinds, strict=True):
+            self.ledger.add_bytes(kind, each.nbytes)
+
     def reduce(self, flat: Any, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
 

@@ -3,11 +3,13 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from leapmpi.cli import main
 from leapmpi.config import Config
 from leapmpi.errors import ConfigError
+from leapmpi.run import load_run
 from leapmpi.training.bench import parse_strategies
 from tests.launch import mpirun
 
@@ -81,6 +83,39 @@ def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(small_data):
     # No raw row travels, so nothing is cached.
     assert "cache" not in partial
     assert partial["rows"]["cached"] == 0
+
+
+def test_models_that_differ_are_set_against_separate_runs(small_data, tmp_path):
+    settings = ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", "2", "--batch-size", "32"]
+    settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
+    command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", "leap", "--json", *settings]
+    job = mpirun(2, command)
+    assert job.returncode == 0, job.stderr
+    together, *apart, summed = json.loads(job.stdout)
+    assert together["strategy"] == "leap, 3 models"
+    assert [row["strategy"] for row in apart] == ["model.hidden=4", "model.hidden=8", "model.hidden=6"]
+    assert together["loss"] == pytest.approx(summed["loss"], rel=1e-9)
+    assert together["rows"] == apart[0]["rows"]
+    assert summed["bytes"]["features"] == 3 * together["bytes"]["features"] > 0
+    assert summed["epoch_seconds"] == pytest.approx(sum(row["epoch_seconds"] for row in apart))
+
+
+def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, capsys):
+    run = tmp_path / "run"
+    settings = ["--epochs", "2", "--batch-size", "32", "--threads", "1", "--log-level", "warning"]
+    varied = ["--replicas", "independent", "--vary", "model.hidden=4,8"]
+    assert main(["train", str(small_data), "--run", str(run), *settings, *varied]) == 0
+    assert main(["compare", str(run), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["varied"] for row in rows] == ["model.hidden=4", "model.hidden=8"]
+    # What a model's folder was told trains it by itself, to the same weights.
+    alone = tmp_path / "alone"
+    config = str(run / "model-01" / "config.toml")
+    assert main(["train", str(small_data), "--config", config, "--run", str(alone), "--log-level", "warning"]) == 0
+    ours, theirs = load_run(run / "model-01").weights("final"), load_run(alone).weights("final")
+    assert {name: each.shape for name, each in ours.items()} == {name: each.shape for name, each in theirs.items()}
+    for name, each in ours.items():
+        np.testing.assert_allclose(each, theirs[name], rtol=1e-4, atol=1e-6)
 
 
 def test_the_table_for_people(small_data, capsys):

@@ -56,7 +56,8 @@ def test_a_flag_for_every_setting_gives_what_toml_gives(tmp_path):
             flags.append(f"--{setting.flag}" if value else f"--no-{setting.flag}")
         else:
             listed = value if isinstance(value, tuple) else [value]
-            flags.append(f"--{setting.flag}={','.join('all' if x == ALL_NEIGHBOURS else str(x) for x in listed)}")
+            listed = ["all" if isinstance(value, tuple) and x == ALL_NEIGHBOURS else str(x) for x in listed]
+            flags.append(f"--{setting.flag}={','.join(listed)}")
     assert parsed(config.data, *flags) == config
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), encoding="utf-8")

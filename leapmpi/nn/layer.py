@@ -48,6 +48,7 @@ class Layer(nn.Module):
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
+        self.seed = config.seed
         self.number, self.in_dim, self.out_dim, self.last = number, in_dim, out_dim, last
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
@@ -57,11 +58,15 @@ class Layer(nn.Module):
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
 
+    def mask_key(self, key: DropoutKey | None) -> DropoutKey | None:
+        """`key` with the model's own seed where it has one."""
+        return key if key is None or self.seed < 0 else key._replace(seed=self.seed)
+
     def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         """Normalised and dropped-out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids."""
         if self.norm is not None:
             x = self.norm(x)
-        return drop_features(x, vertices, key, self.number, self.dropout, self.first_column)
+        return drop_features(x, vertices, self.mask_key(key), self.number, self.dropout, self.first_column)
 
     def keep_columns(self, first: int, end: int) -> None:
         """From now on read columns `first` to `end` (exclusive) of the input alone, with the weights for them.

@@ -9,16 +9,23 @@ from typing import Any
 
 from leapmpi.errors import RunFolderError
 from leapmpi.report.columns import aligned
-from leapmpi.run import Run, load_run
+from leapmpi.run import Run, load_run, model_folder
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
     """Print a table (or JSON) of the runs in `folders`. Raises RunFolderError for a folder without a finished run."""
-    rows = [row(load_run(folder)) for folder in folders]
+    rows = [row(load_run(each)) for folder in folders for each in _models(folder)]
     for each in rows:
         each["ratio"] = each["epoch_seconds"] / rows[0]["epoch_seconds"] if rows[0]["epoch_seconds"] else None
     sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
     return 0
+
+
+def _models(folder: str) -> list[str]:
+    """The run folders in `folder`: its models', where it holds several that differ, else itself."""
+    run = load_run(folder)
+    models = run.summary.get("models", [])
+    return [str(model_folder(run.path, number)) for number in range(len(models))] or [folder]
 
 
 def row(run: Run) -> dict[str, Any]:
@@ -49,6 +56,7 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
         "val": summary["best"]["val"],
         "test": summary["best"]["test"],
         "metric": summary["metric"],
+        "varied": summary.get("varied", ""),
     }
 
 
@@ -64,7 +72,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for each in rows:
         lines.append(
             (
-                each["run"],
+                f"{each['run']} ({each['varied']})" if each["varied"] else each["run"],
                 each["strategy"],
                 str(each["ranks"]),
                 str(each["time_steps"]),

@@ -89,4 +89,6 @@ def _moves(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> 
     moving = [_REMOTE[strategy.remote_name], f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and strategy.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {strategy.time_steps - 1} hops)")
+    if config.strategy.replicas == "independent":
+        moving[1:] = ["every model with its gradients, from rank to rank"]
     return "moves between ranks in an iteration: " + ", ".join(moving)

@@ -13,7 +13,9 @@ from leapmpi.config import Config
 from leapmpi.errors import ConfigError
 from leapmpi.training.loading import with_new_model
 from leapmpi.training.loop import Trainer, ahead_seconds
+from leapmpi.training.replicas import trainer_class
 from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.variations import variations
 from leapmpi.world import together
 
 log = logging.getLogger("leapmpi")
@@ -43,7 +45,18 @@ def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, A
     the ratio of seconds to the first strategy's, and the loss and scores of every epoch.
     """
     configs = parse_strategies(strategies, config)
+    if config.strategy.replicas == "independent":
+        configs = _together_and_apart(configs)
     return in_session(config, comm, lambda session: _bench(configs, session))
+
+
+def _together_and_apart(configs: dict[str, Config]) -> dict[str, Config]:
+    """The models of one strategy, all together, then each by itself. Raises ConfigError for several strategies."""
+    if len(configs) > 1:
+        raise ConfigError("--strategies: with --replicas independent give one strategy, such as leap")
+    label, config = next(iter(configs.items()))
+    apart = variations(config)
+    return {f"{label}, {len(apart)} models": config, **apart}
 
 
 def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
@@ -53,7 +66,9 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     first = next(iter(configs.values()))
     loaded = session.load(first)
     trainers = {
-        label: together(world, lambda config=config: Trainer(config, world, with_new_model(config, loaded)))
+        label: together(
+            world, lambda config=config: trainer_class(config)(config, world, with_new_model(config, loaded))
+        )
         for label, config in configs.items()
     }
     for trainer in trainers.values():
@@ -67,9 +82,29 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
                     f"loss {record['loss']:.4f}"
                 )
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
+    if first.strategy.replicas == "independent":
+        rows.append(_summed(rows[1:]))
     for row in rows:
         row["ratio"] = row["epoch_seconds"] / rows[0]["epoch_seconds"]
     return rows
+
+
+def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What separate runs take one after the other: a row of sums, with the mean loss."""
+
+    def total(name: str) -> dict[str, float]:
+        return {key: sum(row[name][key] for row in rows) for key in rows[0][name]}
+
+    return {
+        **rows[0],
+        "strategy": "separate runs, in sum",
+        "epoch_seconds": sum(row["epoch_seconds"] for row in rows),
+        "seconds": [sum(each) for each in zip(*(row["seconds"] for row in rows), strict=True)],
+        "core_seconds": sum(row["core_seconds"] for row in rows),
+        **{name: total(name) for name in ("rows", "bytes", "phases", "ahead")},
+        "loss": [statistics.fmean(each) for each in zip(*(row["loss"] for row in rows), strict=True)],
+        "accuracy": [{"val": None, "test": None}],
+    }
 
 
 def _row(label: str, trainer: Trainer) -> dict[str, Any]:

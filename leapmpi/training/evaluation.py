@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
+from leapmpi.remote._mode import RemoteMode
 from leapmpi.remote.choice import fewest_bytes, remote_mode
+from leapmpi.remote.raw import Raw
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
@@ -56,24 +58,36 @@ class Evaluator:
         """The metric on each split, None for an empty split. Collective."""
         return {name: self.score(name) for name in self.splits}
 
+    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
+        """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
+        modes = [Raw(replace(self.at, model=model)) for model in models]
+        by_split = {name: self._score(name, modes) for name in self.splits}
+        return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
+
     def score(self, split: str) -> float | None:
         """The metric on one split, the same on all ranks; None when it is empty or undefined there. Collective."""
-        value = self._score(split)
-        return None if value is None or math.isnan(value) else value
+        self._use(self.at.parameters.whole_model())
+        return self._score(split, [self._mode])[0]
 
-    def _score(self, split: str) -> float | None:
+    def _score(self, split: str, modes: Sequence[RemoteMode | None]) -> list[float | None]:
+        """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         stream, ids = self.splits[split]
         if not len(ids):
-            return None
+            return [None] * len(modes)
         home = home_of(ids, self.at.rank_offsets)
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
         mine = ids[home == self.at.wire.rank]
         key = DrawKey(stream, self.at.seed, 0, 0)
-        self._use(self.at.parameters.whole_model())
         outcomes = []
         for number in range(rounds):
             with self.round():
-                outcomes.append(self._logits(key, mine[number * self.batch_size : (number + 1) * self.batch_size]))
+                roots = mine[number * self.batch_size : (number + 1) * self.batch_size]
+                outcomes.append(self._logits(key, roots, modes))
+        values = [self._value([each[number] for each in outcomes]) for number in range(len(modes))]
+        return [None if math.isnan(value) else value for value in values]
+
+    def _value(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
+        """The metric from one model's logits and labels of all rounds. Collective."""
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)
@@ -84,15 +98,23 @@ class Evaluator:
         if model is not self.at.model:
             self.at, self._mode = replace(self.at, model=model), None
 
-    def _logits(self, key: DrawKey, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _logits(
+        self, key: DrawKey, roots: np.ndarray, modes: Sequence[RemoteMode | None]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Logits and labels of `roots`, for the model of each mode."""
         cell = Cell(roots, self.at.sampler.sample(key, roots), None)
         work = Iteration(None, key, [cell], drops=False)
+        chosen = [mode or self._settled(work) for mode in modes]
+        chosen[0].ask(work)
+        labels = self.at.root_labels(roots).cpu().numpy().copy()
+        return [(mode.logits(work, 0).cpu().numpy().copy(), labels) for mode in chosen]
+
+    def _settled(self, work: Iteration) -> RemoteMode:
+        """The way to compute the first layer of this model, settled by the first round."""
         if self._mode is None:
             name = fewest_bytes(work, self.at)[0] if self._remote == "auto" else self._remote
             self._mode = remote_mode(name, self.at)
-        self._mode.ask(work)
-        labels = self.at.root_labels(roots)
-        return self._mode.logits(work, 0).cpu().numpy().copy(), labels.cpu().numpy().copy()
+        return self._mode
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
         """All scores go to rank 0, which ranks them exactly and tells the others. Collective."""

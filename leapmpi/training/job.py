@@ -10,7 +10,7 @@ from typing import Any
 from leapmpi import __version__
 from leapmpi.aftermath import how_it_ended
 from leapmpi.config import Config
-from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.errors import RESUMABLE, ConfigError, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
 from leapmpi.memory import peak_bytes
@@ -23,6 +23,7 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training
 from leapmpi.training.loop import Trainer
 from leapmpi.training.parameters import read_weights
+from leapmpi.training.replicas import trainer_class
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session
@@ -56,30 +57,34 @@ def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) ->
 
 def _train(config: Config, session: Session) -> Run:
     begin, world = time.perf_counter(), session.world
-    # A start that is ended before it trains has changed nothing: the same command may try again.
-    session.signals.exit_code = RESUMABLE
+    several = config.strategy.replicas == "independent"
+    if not several:
+        # A start that is ended before it trains has changed nothing: the same command may try again.
+        session.signals.exit_code = RESUMABLE
     # All that can be refused is refused before a run folder is made.
     together(world, lambda: check_settings(config, world))
     found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
     before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
     loaded = session.load(config)
     saved = saved_run.tell(found, loaded.at.wire)
-    trainer = together(world, lambda: Trainer(config, world, loaded))
+    trainer = together(world, lambda: trainer_class(config)(config, world, loaded))
     loaded, trainer.begun = trainer.loaded, begin
     trainer.prepare(settled(saved) if saved else None)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = trainer.folder = claimed or RunFolder(path)
     session.enter(folder.path)
-    # From here on a signal is noted, and noticed in the first iteration.
-    session.signals.polled = True
-    keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
+    # From here on a signal is noted, and noticed in the first iteration; without checkpoints it ends the run at once.
+    session.signals.polled = not several
+    keeper = None if several else Checkpointer(trainer, folder, session.signals, session.job_end)
     if saved:
         restore(trainer, saved, keeper.checkpoints)
     together(world, lambda: _open_records(config, folder, saved, before, keeper) if world.rank == 0 else None)
-    _first_checkpoint(keeper, saved)
+    if keeper:
+        _first_checkpoint(keeper, saved)
     together(world, lambda: folder.start(config) if world.rank == 0 else None)
-    trainer.watched_by(keeper)
+    if keeper:
+        trainer.watched_by(keeper)
     _announce(config, world, loaded, trainer, folder.path)
     with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
         trainer.run()
@@ -94,6 +99,10 @@ def _find_saved(config: Config) -> SavedRun | None:
     """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
     if not check(config.run.folder, config.run.overwrite):
         return None
+    if config.strategy.replicas == "independent":
+        raise ConfigError(
+            f"{config.run.folder} holds a run to be resumed, which models that differ cannot be; choose another --run"
+        )
     return saved_run.find(Path(config.run.folder), config, open_for_training(config))
 
 
@@ -128,10 +137,13 @@ def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[st
 
 
 def _open_records(
-    config: Config, folder: RunFolder, saved: SavedRun | None, before: dict[str, Any] | None, keeper: Checkpointer
+    config: Config,
+    folder: RunFolder,
+    saved: SavedRun | None,
+    before: dict[str, Any] | None,
+    keeper: Checkpointer | None,
 ) -> None:
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
-    trainer = keeper.trainer
     forget_failure(folder.path)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     try:
@@ -145,6 +157,7 @@ def _open_records(
     if saved is None:
         folder.record("start", version=__version__, config=config.to_values())
         return
+    trainer = keeper.trainer
     keeper.checkpoints.tidy(saved.name)
     _tell_of_damage(folder, saved, trainer, whole)
     ended = {key: before[key] for key in ("status", "why")} if before else None
@@ -181,6 +194,9 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
         log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
     for sentence in trainer.economy.sentences():
         log.info(sentence)
+    if config.strategy.replicas == "independent":
+        log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
+        log.info("models that differ make no checkpoints: a run that is stopped starts anew")
     log.info("run folder %s", path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
@@ -211,7 +227,8 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> 
         "seconds": trainer.run_seconds(),
         "restarts": trainer.restarts,
         "peak_memory_bytes": peaks,
-        "parameters_digest": loaded.at.parameters.digest(),
+        "parameters_digest": trainer.digest(),
         "best": {"epoch": best.epoch, "val": best.val, "test": best.test},
+        **trainer.about_models(),
         "epochs": [{key: value for key, value in each.items() if key != "losses"} for each in trainer.epochs],
     }

@@ -94,7 +94,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     dtype = getattr(torch, config.train.dtype)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     wire = Wire(world.comm, direct=direct, ahead=world.ahead_comm)
-    model = _model(config, dataset, device)
+    model = model_for(config, dataset, device)
     label_dtype = dtype if dataset.multilabel else torch.int64
     at = Surroundings(
         wire=wire,
@@ -115,7 +115,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
     at = loaded.at
-    model = _model(config, loaded.dataset, at.device)
+    model = model_for(config, loaded.dataset, at.device)
     features = _features(config, at.wire, at.features.shard, at.rank_offsets, at.device, at.phases)
     return replace(loaded, at=replace(at, model=model, parameters=ParameterLayout(model), features=features))
 
@@ -129,9 +129,10 @@ def _features(
     return RowFetcher(wire, shard, offsets, device, dtype, "features", phases, encoding)
 
 
-def _model(config: Config, dataset: Dataset, device: torch.device) -> Model:
+def model_for(config: Config, dataset: Dataset, device: torch.device) -> Model:
+    """The model that `config` describes, with its initial weights, on `device`."""
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.train.seed, dtype)
+    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
     return model.to(device)
 
 

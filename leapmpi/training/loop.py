@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from leapmpi.config import Config
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import LeapmpiError
 from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.report.sizes import size_text
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._iteration import Iteration, Strategy
 from leapmpi.training.ahead import Ahead, Job, choose_depth
 from leapmpi.training.checkpointing import Checkpointer
 from leapmpi.training.economy import Economy
@@ -116,7 +118,7 @@ class Trainer:
             if settled is None:
                 self.predicted = self.strategy.settle_remote(first)
             self.economy.fill()
-            self.strategy.rehearse(first)
+            self.rehearse(first)
             self.at.features.errors.take()
         self.prefetch = choose_depth(self.config.strategy, self.strategy.remote_name, self.world.size)
 
@@ -175,13 +177,30 @@ class Trainer:
                 self.at.phases.iteration = iteration
                 if keeper:
                     keeper.iteration_begins()
-                progress.losses[iteration] = self.strategy.step(ahead.next())
-                with self.at.phases("compute"):
-                    self.optimizer.step(epoch * self.per_epoch + iteration)
+                progress.losses[iteration] = self.update(ahead.next(), epoch * self.per_epoch + iteration)
                 progress.iteration = iteration + 1
                 if keeper:
                     keeper.iteration_ended(ahead.paused)
         self.at.phases.iteration = None
+
+    def update(self, work: Iteration, number: int) -> float:
+        """Take the step of iteration `number`, counted over epochs; this rank's share of its loss. Collective."""
+        loss = self.strategy.step(work)
+        with self.at.phases("compute"):
+            self.optimizer.step(number)
+        return loss
+
+    def rehearse(self, batch: np.ndarray | None) -> None:
+        """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
+        self.strategy.rehearse(batch)
+
+    def about_models(self) -> dict[str, Any]:
+        """What the summary adds where there are several models."""
+        return {}
+
+    def digest(self) -> str:
+        """That of the parameters. Collective."""
+        return self.at.parameters.digest()
 
     def _batches(self, epoch: int) -> list[np.ndarray] | None:
         """The epoch's batches on rank 0, which plans; None elsewhere."""
@@ -235,14 +254,19 @@ class Trainer:
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
 
     def _save(self, final: dict[str, np.ndarray]) -> None:
-        about = {
-            "config": self.config.to_values(),
-            "graph_uuid": self.loaded.dataset.graph_uuid,
-            "feature_dim": self.loaded.dataset.feature_dim,
-            "classes": self.loaded.dataset.classes,
-        }
-        write_weights(self.folder.path / WEIGHTS_FINAL, final, {**about, "epoch": self.config.train.epochs - 1})
-        write_weights(self.folder.path / WEIGHTS_BEST, self.best.weights, {**about, "epoch": self.best.epoch})
+        save_weights(self.folder.path, self.config, self.loaded.dataset, final, self.best)
+
+
+def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, np.ndarray], best: Best) -> None:
+    """Write the weights of the last and of the best epoch into the run folder `path`."""
+    about = {
+        "config": config.to_values(),
+        "graph_uuid": dataset.graph_uuid,
+        "feature_dim": dataset.feature_dim,
+        "classes": dataset.classes,
+    }
+    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": config.train.epochs - 1})
+    write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})
 
 
 def _mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:

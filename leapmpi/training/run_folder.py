@@ -26,7 +26,7 @@ METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
 _OURS = (
     *("config.toml", FOLDER, "metrics.jsonl", SUMMARY, "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt"),
-    *("timeline-rank-*.json", "stuck-rank-*.txt", STAMPS_FILE, ".*.partial-*"),
+    *("model-[0-9]*", "timeline-rank-*.json", "stuck-rank-*.txt", STAMPS_FILE, ".*.partial-*"),
 )
 
 

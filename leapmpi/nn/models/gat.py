@@ -59,7 +59,8 @@ class GATLayer(Layer):
         edges = block.edges_with_self
         source, target = self.scores(z).split(self.heads, dim=1)
         share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
-        share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
+        mask_key = self.mask_key(key)
+        share = drop_attention(share, edges, block.src_original, mask_key, self.number, self.attention_dropout)
         return weighted_sum(edges, z, share)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Tensor) -> Tensor:

@@ -1,0 +1,75 @@
+"""Several models that differ visit all ranks in a ring, so that each is trained on the rows of every rank.
+
+Model m is at home on rank m mod ranks, where its optimizer stays. In an iteration the models at home on one rank travel
+together: they train on their home's roots, hop to the rank before with parameters and gradients, train there, and so
+on; the last hop brings the gradients home. Blocks are sampled and rows gathered once for all models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leapmpi.remote.raw import Raw
+from leapmpi.training.parameters import ParameterLayout
+
+if TYPE_CHECKING:
+    from leapmpi.nn.model import Model
+    from leapmpi.strategies._iteration import Iteration, Surroundings
+
+_KINDS = {"values": "parameters", "gradients": "gradients"}
+
+
+class Ring:
+    """The models of all ranks, of which this rank has room for every one. Methods are collective.
+
+    A model's parameters are up to date on its home, and wherever it has been since the last update.
+    """
+
+    def __init__(self, at: Surroundings, models: Sequence[Model]) -> None:
+        self.at, self.wire = at, at.wire
+        self.layouts = [ParameterLayout(model) for model in models]
+        seats = (replace(at, model=model, parameters=own) for model, own in zip(models, self.layouts, strict=True))
+        self.modes = [Raw(seat) for seat in seats]
+
+    @property
+    def at_home(self) -> range:
+        """The models whose optimizers are here."""
+        return self._travelling(0)
+
+    def step(self, work: Iteration) -> list[float]:
+        """Sum up the gradients of all models over the batch, each on its home.
+
+        Returns this rank's share of each model's loss.
+        """
+        losses = [0.0] * len(self.layouts)
+        for number in self.at_home:
+            self.layouts[number].gradients.zero_()
+        for turn in range(self.wire.size):
+            for number in self._travelling(turn):
+                losses[number] = self._train(work, number)
+            last = turn == self.wire.size - 1
+            self._hop(turn, (("gradients",) if last else ("values", "gradients")))
+        return losses
+
+    def spread(self) -> None:
+        """Bring the parameters of every model to every rank."""
+        for turn in range(self.wire.size - 1):
+            self._hop(turn, ("values",))
+
+    def _train(self, work: Iteration, number: int) -> float:
+        return sum(self.modes[number].train(work, cell, labels) for cell, labels in enumerate(work.labels))
+
+    def _travelling(self, turn: int) -> range:
+        """The models that are here after `turn` hops."""
+        return range((self.wire.rank + turn) % self.wire.size, len(self.layouts), self.wire.size)
+
+    def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
+        """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""
+        if self.wire.size == 1:
+            return
+        going, coming = ([(n, part) for n in self._travelling(at) for part in parts] for at in (turn, turn + 1))
+        sends, receives = ([getattr(self.layouts[n], part) for n, part in pairs] for pairs in (going, coming))
+        with self.at.phases("migrate"):
+            self.wire.ring_pass(sends, receives, [_KINDS[part] for _, part in going])

@@ -1,0 +1,130 @@
+"""Models that differ, trained together on all ranks: each ends up as its own separate run on one rank does."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+from leapmpi.config import Config
+from leapmpi.phases import Phases
+from leapmpi.remote.raw import union
+from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.training.loading import load
+from leapmpi.training.loop import Trainer
+from leapmpi.training.replicas import ReplicaTrainer
+from leapmpi.variations import variations
+from leapmpi.world import start
+from tests.parallel import datasets
+
+EPOCHS = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """What differs between the models, and where they are trained."""
+
+    vary: tuple[str, ...]
+    strategy: str
+    data: datasets.Wanted
+    settings: tuple[tuple[str, object], ...] = ()
+
+    def values(self) -> dict:
+        """The settings but for data, ranks and what differs."""
+        common = {
+            "model.hidden": 8, "model.heads": 2, "model.dropout": 0.5, "model.input_dropout": 0.2,
+            "sampling.fanout": "3,2", "train.batch_size": 80, "train.epochs": EPOCHS, "train.seed": 3,
+            "train.optimizer": "sgd", "train.momentum": 0.9, "train.lr": 0.05, "train.dtype": "float64",
+            "strategy.remote": "raw",
+        }  # fmt: skip
+        return common | dict(self.settings)
+
+
+SINGLE, MULTI = datasets.LABELS[:2]
+CASES = [
+    Case(("model.name=gcn,sage,gat",), "leap", datasets.Wanted(SINGLE, "metis", 4)),
+    Case(("model.dropout=0,0.5", "train.lr=0.05,0.01"), "pull", datasets.Wanted(SINGLE, "lopsided", 4)),
+    Case(
+        ("model.seed=3,4", "model.hidden=4,12,7"), "leap", datasets.Wanted(MULTI, "uneven", 7),
+        (("model.norm", "layer"), ("train.clip_norm", 0.1), ("strategy.cache", 0.1), ("train.weight_decay", 0.01)),
+    ),
+    Case(
+        ("model.hidden=8",), "leap", datasets.Wanted(SINGLE, "metis", 4),
+        (("model.name", "gat"), ("model.attention_dropout", 0.4), ("strategy.prefetch", "0")),
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    needed = {case.data for case in CASES} | {datasets.whole(case.data.labels) for case in CASES}
+    datasets.build(world.comm, folder, needed)
+    return folder
+
+
+def trained(kind, config, world):
+    """A trainer that is done."""
+    trainer = kind(config, world, load(config, world, torch.device("cpu"), Phases()))
+    trainer.prepare()
+    for epoch in range(EPOCHS):
+        trainer.epoch(epoch)
+    return trainer
+
+
+def separate_runs(case, base, comm):
+    """Parameters, losses and last scores of each model trained by itself, shared out among the ranks. Collective."""
+    values = {"data": str(datasets.whole(case.data.labels).folder(base)), "strategy.name": "pull"}
+    together = Config.from_values(
+        case.values() | values | {"strategy.cache": 0, "strategy.replicas": "independent", "strategy.vary": case.vary}
+    )
+    configs = list(variations(together).values())
+    alone = start(threads=1, comm=MPI.COMM_SELF)
+    mine = {}
+    for number in range(comm.rank, len(configs), comm.size):
+        run = trained(Trainer, configs[number], alone)
+        records = run.epochs
+        mine[number] = run.at.parameters.by_name(), [each["losses"] for each in records], records[-1]["accuracy"]
+    gathered = {number: run for part in comm.allgather(mine) for number, run in part.items()}
+    return [gathered[number] for number in range(len(configs))]
+
+
+def check_traffic(run):
+    """Every root and row is read once for all models; parameters hop ranks - 1 times, gradients once more."""
+    size, (record,) = run.world.size, run.epochs
+    numbers = 8 * sum(replica.layout.count for replica in run.replicas) * run.per_epoch
+    assert record["bytes"]["parameters"] == numbers * (size - 1)
+    assert record["bytes"]["gradients"] == (numbers * size if size > 1 else 0)
+    at, rows = run.at, dict.fromkeys(("local", "remote", "cached"), 0)
+    for iteration in range(run.per_epoch):
+        batch = at.wire.broadcast(run._batches(0)[iteration] if at.wire.rank == 0 else None, "control")
+        schedule, key = run.strategy.schedule(batch, 0, iteration), DrawKey(TRAIN, at.seed, 0, iteration)
+        request = at.features.request(union(run.strategy.sampled(schedule, key).cells))
+        for place, found in zip(rows, (request.own_ids, request.remote_ids, request.cached_slots), strict=True):
+            rows[place] += len(found)
+    assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.strategy}-{' '.join(case.vary)}")
+def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
+    config = Config.from_values(
+        case.values()
+        | {"data": str(case.data.folder(base)), "strategy.name": case.strategy}
+        | {"strategy.replicas": "independent", "strategy.vary": case.vary}
+    )
+    run = trained(ReplicaTrainer, config, world)
+    wanted = separate_runs(case, base, world.comm)
+    assert len(run.replicas) == len(wanted)
+    check_traffic(run)
+    for replica, (parameters, losses, scores) in zip(run.replicas, wanted, strict=True):
+        found = replica.layout.by_name()
+        whole = np.linalg.norm(np.concatenate([each.reshape(-1) for each in parameters.values()]))
+        assert found.keys() == parameters.keys()
+        for name, values in parameters.items():
+            assert np.linalg.norm(found[name] - values) <= 1e-10 * whole, (replica.label, name)
+        for record, each in zip(replica.epochs, losses, strict=True):
+            np.testing.assert_allclose(record["losses"], each, rtol=1e-10)
+        assert replica.epochs[-1]["accuracy"] == pytest.approx(scores)
+        assert replica.best.epoch in range(EPOCHS)
+        assert (replica.optimizer is None) == (run.replicas.index(replica) % world.size != world.rank)
+
