@@ -206,10 +206,16 @@ class P3(OwnMode):
 
     @classmethod
     def seated(cls, at: Surroundings) -> Surroundings:
-        """The first layer's weights for this rank's columns. Raises ConfigError for a model that cannot be split."""
+        """The first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
+        width, ranks = at.features.shard.width, at.wire.size
         if reason := Columns.refusal(at.model):
             raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
-        parameters = SplitLayout(at.model, at.wire, column_bounds(at.features.shard.width, at.wire.size))
+        if width < ranks:
+            raise ConfigError(
+                f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
+                "ranks; use leap or pull, or fewer ranks"
+            )
+        parameters = SplitLayout(at.model, at.wire, column_bounds(width, ranks))
         return replace(at, model=parameters.model, parameters=parameters)
 
     @property
@@ -222,22 +228,13 @@ class P3(OwnMode):
     @classmethod
     def place(cls, config: Config, world: World, loaded: Loaded) -> Loaded:
         """Read this rank's columns of the features, and keep the first layer's weights for them."""
-        at, dataset = loaded.at, loaded.dataset
-        if reason := Columns.refusal(at.model):
-            raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
-        if dataset.feature_dim < world.size:
-            raise ConfigError(
-                f"strategy: p3 on {world.size} ranks needs as many features, {config.data} has {dataset.feature_dim}; "
-                "use leap or pull, or fewer ranks"
-            )
-        bounds = column_bounds(dataset.feature_dim, world.size)
-        first, end = (int(bound) for bound in bounds[world.rank : world.rank + 2])
-        host = load_columns(dataset, first, end, world.host, world.node_comm.size)
+        del config
+        at = cls.seated(loaded.at)
+        first, end = (int(bound) for bound in at.parameters.bounds[world.rank : world.rank + 2])
+        host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
         shard = load_shard(host, at.device)
         columns = RowFetcher(at.wire, shard, at.rank_offsets, at.device, at.features.dtype, "features", at.phases)
-        parameters = SplitLayout(at.model, at.wire, bounds)
-        at = replace(at, model=parameters.model, parameters=parameters, columns=columns)
-        return replace(loaded, shard_bytes=host.nbytes, at=at)
+        return replace(loaded, shard_bytes=host.nbytes, at=replace(at, columns=columns))
 
 
 STRATEGY = P3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import torch
@@ -56,8 +57,13 @@ def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> s
         f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; batch {batch:,} roots, about {batch / world.size:,.0f} per rank; "
         f"fan-out {fanout_text(config.sampling.fanout)}; "
-        f"model {config.model.name}, {loaded.at.parameters.count:,} parameters ({config.train.dtype})"
+        f"model {config.model.name}, {_parameters(loaded):,} parameters ({config.train.dtype})"
     )
+
+
+def _parameters(loaded: Loaded) -> int:
+    """The number of parameters, on whichever ranks."""
+    return sum(math.prod(shape) for shape in loaded.at.parameters.whole_shapes.values())
 
 
 def fanout_text(fanout: tuple[int, ...]) -> str:

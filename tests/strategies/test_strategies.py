@@ -57,6 +57,14 @@ def test_strategies_with_a_way_of_their_own_take_no_other(kind):
         made.choose_remote()
 
 
+def test_p3_refuses_fewer_columns_than_ranks():
+    made = strategy(P3, name="p3")
+    made.at.model = build_model(ModelConfig(), 2, 3, 2, seed=0)
+    made.at.features = SimpleNamespace(shard=SimpleNamespace(width=3))
+    with pytest.raises(ConfigError, match="the dataset has 3 for 4 ranks; use leap or pull, or fewer ranks"):
+        P3.seated(made.at)
+
+
 def test_strategies_are_found_by_name():
     assert strategy_class("pull") is Pull
     assert strategy_class("p3") is P3

@@ -1,0 +1,47 @@
+"""naive and p3 as they score: the outputs of a rank's own roots are those of the whole model on rows fetched here."""
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.config import Config
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.phases import Phases
+from leapmpi.sampling.keys import VAL, DrawKey
+from leapmpi.strategies._iteration import Cell, Iteration
+from leapmpi.training.loading import load
+from leapmpi.training.loop import strategy_class
+from tests.parallel import datasets
+
+DATA = datasets.Wanted("single", "uneven", 4)
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {DATA})
+    return folder
+
+
+@pytest.mark.parametrize(("strategy", "model"), [("naive", "sage"), ("naive", "gat"), ("p3", "gcn"), ("p3", "gat")])
+def test_outputs_are_those_of_the_whole_model(strategy, model, world, base):
+    values = {
+        "data": str(DATA.folder(base)), "strategy.name": strategy, "model.name": model, "model.hidden": 8,
+        "model.heads": 2, "model.input_dropout": 0.5, "sampling.fanout": "3,2", "train.dtype": "float64",
+    }  # fmt: skip
+    config = Config.from_values(values)
+    kind = strategy_class(strategy)
+    loaded = kind.place(config, world, load(config, world, torch.device("cpu"), Phases()))
+    at = loaded.at
+    mode = kind(at, config.strategy).remote
+    # Ranks score different numbers of roots, the last of them none.
+    roots = loaded.dataset.splits.val[world.rank :: world.size][: 5 * (world.size - 1 - world.rank)]
+    key = DrawKey(VAL, 1, 0, 0)
+    blocks = at.sampler.sample(key, roots)
+    work = Iteration(None, key, [Cell(roots, blocks, None)], drops=False)
+    mode.ask(work)
+    got = mode.logits(work, 0)
+    rows = at.features.fetch(blocks[-1].src)
+    with torch.no_grad():
+        wanted = at.parameters.whole_model()([to_tensors(block) for block in blocks], rows, None)
+    assert got.shape == (len(roots), loaded.dataset.classes)
+    np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
