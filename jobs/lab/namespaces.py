@@ -1,0 +1,133 @@
+"""Hosts made of network namespaces on one switch, whose links a token bucket limits. `hosts` is the program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+SUBNET = "10.76.0"
+SWITCH, HOST = (f"leapmpi-{os.environ.get('LEAPMPI_LAB', 'lab')}-{kind}" for kind in ("switch", "host"))
+MOST = 200
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+GRACE = 2.0  # seconds between asking processes to end and killing them
+
+
+class LabError(Exception):
+    """What cannot be done, in a sentence."""
+
+
+def up(hosts: int, rate: str) -> None:
+    """Make the hosts; all of them or none."""
+    burst = burst_of(rate)
+    if not 1 <= hosts <= MOST:
+        raise LabError(f"the number of hosts must be 1 to {MOST}, not {hosts}")
+    if SWITCH in namespaces():
+        raise LabError(f"{count()} hosts are up already; remove them with: jobs/lab/hosts down")
+    run("ip", "netns", "add", SWITCH)  # fails when another `up` was first, and then nothing is to be removed
+    try:
+        run("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", SWITCH, "link", "set", "bridge", "up")
+        for host in range(hosts):
+            make_host(host)
+        shape(rate, burst)
+    except BaseException:
+        down()
+        raise
+
+
+def make_host(host: int) -> None:
+    """A namespace whose eth0 is plugged into the switch."""
+    name, port = f"{HOST}{host}", f"port{host}"
+    run("ip", "netns", "add", name)
+    run("ip", "-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+    run("ip", "-n", SWITCH, "link", "set", port, "master", "bridge", "up")
+    run("ip", "-n", name, "addr", "add", f"{address(host)}/24", "dev", "eth0")
+    for device in ("lo", "eth0"):
+        run("ip", "-n", name, "link", "set", device, "up")
+
+
+def shape(rate: str, burst: int) -> None:
+    """Limit what every host sends, and what the switch sends to it, by a token bucket."""
+    for host in range(count()):
+        for name, device in ((f"{HOST}{host}", "eth0"), (SWITCH, f"port{host}")):
+            bucket = ("tbf", "rate", rate, "burst", str(burst), "latency", "20ms")
+            run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *bucket)
+
+
+def burst_of(rate: str) -> int:
+    """Bytes that may pass at once: what the kernel lets through between two ticks of a slow clock, 128 KiB at least."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", rate)
+    if not found or not float(found[1]):
+        raise LabError(f"give a rate such as 1gbit or 200mbit, not {rate!r}")
+    return max(2**17, int(float(found[1]) * UNITS[found[2]] / 8 * 0.004))
+
+
+def down() -> None:
+    """Remove hosts and switch, after all that runs on them. Also mends what a killed `up` left."""
+    names = namespaces()
+    for kind, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+        end = time.monotonic() + seconds
+        for process in processes(names):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, kind)
+        while processes(names) and time.monotonic() < end:
+            time.sleep(0.05)
+    for name in names:
+        run("ip", "netns", "del", name)
+
+
+def processes(names: Sequence[str]) -> list[int]:
+    """The processes in namespaces."""
+    return [int(word) for name in names for word in run("ip", "netns", "pids", name).split()]
+
+
+def namespaces() -> list[str]:
+    """The names of the hosts that are up, in order, and of the switch."""
+    known = {line.split()[0] for line in run("ip", "netns", "list").splitlines() if line}
+    return [name for name in (*(f"{HOST}{host}" for host in range(MOST)), SWITCH) if name in known]
+
+
+def count() -> int:
+    """The number of hosts that are up."""
+    return sum(name.startswith(HOST) for name in namespaces())
+
+
+def check(host: int) -> str:
+    """The namespace of a host. Raises LabError for one that is not up."""
+    hosts = count()
+    if not hosts:
+        raise LabError("no hosts are up; make some with: jobs/lab/hosts up 4 1gbit")
+    if not 0 <= host < hosts:
+        raise LabError(f"there is no host {host}: {hosts} are up, numbered from 0")
+    return f"{HOST}{host}"
+
+
+def address(host: int) -> str:
+    """The host's address."""
+    return f"{SUBNET}.{host + 1}"
+
+
+def run(*command: str) -> str:
+    """What a command prints. Raises LabError with its own words when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise LabError(f"`{' '.join(command)}` failed: {said}")
+    return done.stdout
+
+
+def check_machine() -> None:
+    """Raise LabError where hosts cannot be made."""
+    if os.geteuid() != 0:
+        raise LabError("network namespaces need root; start this with sudo")
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,40}", os.environ.get("LEAPMPI_LAB", "lab")):
+        raise LabError(f"LEAPMPI_LAB must be of letters and digits, not {os.environ['LEAPMPI_LAB']!r}")
+    missing = [program for program in ("ip", "tc", "nsenter", "unshare") if not shutil.which(program)]
+    if missing:
+        raise LabError(f"no {', '.join(missing)} on PATH; install iproute2 and util-linux")
