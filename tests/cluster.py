@@ -1,6 +1,6 @@
 """A cluster of its own for a test: hosts made of Linux namespaces on one bridge, and a real Slurm that runs on them.
 
-Every host has its own network, name, processes and /dev/shm; the file system and the processors are shared. Nothing
+Every host has its own network, name, processes, /dev/shm and /mnt; the file system and the processors are shared. Nothing
 outside the namespaces is touched, so several clusters, and a Slurm of the machine itself, may run side by side.
 """
 
@@ -57,6 +57,8 @@ MPI_SETTINGS = {
     "OMPI_MCA_btl": "tcp,self",
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "OMPI_MCA_mpi_yield_when_idle": "1",
+    # Open MPI names its folders by process numbers, which hosts with process namespaces have in common.
+    "TMPDIR": "/mnt",
     "UCX_TLS": "tcp,self",
     "UCX_NET_DEVICES": "eth0",
 }
@@ -159,7 +161,8 @@ class Cluster:
                 host,
                 f"hostname node{host} && ip link set lo up && ip link set eth0 up && "
                 f"ip address add 10.99.0.{host + 1}/24 dev eth0 && "
-                f"mount --bind {self.base}/hosts /etc/hosts && mount -t tmpfs tmpfs /dev/shm",
+                f"mount --bind {self.base}/hosts /etc/hosts && mount -t tmpfs tmpfs /dev/shm && "
+                "mount -t tmpfs tmpfs /mnt",
             )
 
     def _start_slurm(self, cores: int) -> None:
@@ -173,8 +176,7 @@ class Cluster:
             f"NodeName=node{host} NodeAddr=10.99.0.{host + 1} CPUs={cores} RealMemory=2000" for host in range(self.size)
         )
         (base / "slurm.conf").write_text(CONFIGURATION.format(base=base, nodes=nodes))
-        # The hosts share /tmp, where PMIx would put files of one name on each.
-        (base / "mpi.conf").write_text("PMIxCliTmpDirBase=/dev/shm\n")
+        (base / "mpi.conf").write_text("PMIxCliTmpDirBase=/mnt\n")
         files = {"socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         places = [f"--{option}={base}/munge.{suffix}" for option, suffix in files.items()]
         self.said("munged", "--force", f"--key-file={key}", *places)

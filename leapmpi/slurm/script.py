@@ -162,11 +162,11 @@ def _end(site: Site) -> str:
         return "exit $code  # 75: unfinished, with a checkpoint; submitted again, the job goes on from there"
     return """\
 # Exit code 75: unfinished, with a checkpoint; so is a job whose launcher crashed after it had been told to stop.
-# Back into the queue, to go on from there, unless the job was cancelled.
+# Back into the queue, to go on from there, unless the job was cancelled or seems to get nowhere.
 job=$SLURM_JOB_ID
 [[ -n ${SLURM_ARRAY_JOB_ID:-} ]] && job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 if [[ $code == 75 || ($stopped && $code -gt 128) ]] &&
-    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING ]]; then
+    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING && ${SLURM_RESTART_COUNT:-0} -lt 1000 ]]; then
     scontrol requeue "$job"
 fi
 exit $code"""
