@@ -50,6 +50,14 @@ class StrategyConfig:
     name: str = setting("leap", "strategy", flag="strategy", registry="leapmpi.strategies")
     time_steps: str = setting("auto", "steps an iteration is cut into: auto, or 1 to the number of ranks (N)")
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
+    memory_limit: str = setting(
+        "", "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken"
+    )
+    balance: str = setting(
+        "off",
+        "leap: train roots of the most loaded rank elsewhere: never, where it pays by measured rates, always",
+        choices=("off", "auto", "on"),
+    )
     remote: str = setting(
         "auto",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fewest bytes",
@@ -134,6 +142,7 @@ class RunConfig:
     comm_timeout: float = setting(
         300.0, "seconds after which a job in which nothing moves is ended; 0 waits for ever", least=0
     )
+    replay: str = setting("", "run folder whose decisions made from clocks are made again")
     threads: int = setting(0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025)
     verify: str = setting(
         "auto",
@@ -204,6 +213,8 @@ class Config:
         if self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         check_replicas(self)
+        if self.strategy.memory_limit and self.strategy.time_steps != "auto":
+            raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, layers):
             raise ConfigError(

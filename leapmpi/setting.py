@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,6 +69,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         _check_time_steps(checked, where)
     if setting.key == "run.checkpoint_every":
         parse_interval(checked, where)
+    if setting.key == "strategy.memory_limit" and checked:
+        parse_size(checked, where)
     return checked
 
 
@@ -152,6 +155,15 @@ def _check_limits(limits: Mapping[str, Any], value: float, where: str) -> None:
     below = limits.get("below", _LARGEST if isinstance(value, int) else math.inf)
     if value >= below:
         raise ConfigError(f"{where}: {value} is too large; it must be less than {below}")
+
+
+def parse_size(text: str, where: str) -> int:
+    """'2G', '500MiB' or '4096' bytes as a number, in powers of 1024. Raises ConfigError."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)i?b?", text.strip().lower())
+    size = int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " ")) if found else 0
+    if size < 1:
+        raise ConfigError(f"{where}: {text!r} is no size; give bytes such as 2G or 500M")
+    return size
 
 
 def _check_time_steps(value: str, where: str) -> None:

@@ -12,6 +12,7 @@ from leapmpi.forecast.predict import Forecaster
 from leapmpi.plan.cost import Rates, link_rates
 from leapmpi.run import load_run
 from leapmpi.training.probe import compute_rates
+from leapmpi.training.tuning import RATES
 
 
 def check_link(link: str) -> None:
@@ -41,6 +42,6 @@ def _is_run(link: str) -> bool:
 
 def _measured_by(folder: str) -> Rates:
     for record in reversed(load_run(folder).metrics()):
-        if record["event"] == "rates":
-            return Rates.from_values(record["seconds"])
+        if record["event"] == "decision" and record["about"] == RATES:
+            return Rates.from_values(record["value"])
     raise RunFolderError(f"{folder}: the run measured no rates; train with --time-steps auto on several ranks for them")

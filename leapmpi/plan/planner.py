@@ -43,6 +43,7 @@ def plan_leap(
     *,
     merge: Rule = paper.merge,
     cost: np.ndarray | None = None,
+    rank: np.ndarray | None = None,
     seed: int = 0,
     epoch: int = 0,
     iteration: int = 0,
@@ -52,7 +53,7 @@ def plan_leap(
     time_steps = ranks: the batch is cut into one slice per model, and rank s trains its home roots of slice
     (s + t) mod ranks at step t, when model (s + t) mod ranks visits it. Fewer: `merge` drops steps and deals their
     roots to the steps that stay, by `cost` (float64[B], 1 when None); models go on to where the next step wants them.
-    time_steps = 1: all home roots at once.
+    time_steps = 1: all home roots at once. With `rank` (int64[B]) roots are trained there, wherever they are at home.
 
     Raises ConfigError for time steps that are not between 1 and ranks, ValueError for roots outside the graph.
     """
@@ -61,7 +62,7 @@ def plan_leap(
         raise ConfigError(f"--time-steps must lie between 1 and the number of ranks ({ranks}), not {time_steps}")
     if len(batch) and not rank_offsets[0] <= batch.min() <= batch.max() < rank_offsets[-1]:
         raise ValueError(f"roots must lie in [{rank_offsets[0]}, {rank_offsets[-1]})")
-    home = home_of(batch, rank_offsets)
+    home = home_of(batch, rank_offsets) if rank is None else rank
     if time_steps == 1:
         return _schedule(batch, home, ranks, np.zeros(1, np.int64), epoch, iteration)
     step, kept = (_slice_of(len(batch), ranks) - home) % ranks, np.arange(ranks)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.config import StrategyConfig
+from leapmpi.decisions import Decisions
 from leapmpi.fetch import Request, RowFetcher
 from leapmpi.phases import Phases
 from leapmpi.plan.memory import block_bytes, hidden_bytes
@@ -97,6 +98,7 @@ class Strategy(ABC):
         self.at = surroundings
         self.config = config
         self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
+        self.decisions = Decisions()
         self.remote_name, self.remote = self.choose_remote()
 
     @classmethod
@@ -125,6 +127,21 @@ class Strategy(ABC):
     def after_step(self, work: Iteration, step: int) -> None:
         """What travels when time step `step` of `work` is done and another follows. Collective."""
         del work, step
+
+    def settle(self, batch: np.ndarray | None) -> None:
+        """Measure and decide what clocks have a say in, on the first batch (None but on rank 0). Collective.
+
+        After `restore`, what that did not bring.
+        """
+        del batch
+
+    def decide(self, epoch: int, iteration: int) -> None:
+        """What is to hold from this iteration on. Local, on rank 0 only: the others see it in the schedule."""
+        del epoch, iteration
+
+    def stepped(self, work: Iteration) -> None:
+        """All ranks are done with `work`. Local."""
+        del work
 
     def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
         """With `remote = auto`, take the mode that moves the fewest bytes for the first batch. Collective.
@@ -175,8 +192,11 @@ class Strategy(ABC):
         """Rank 0 schedules `batch` (others pass None), all ranks learn it and sample their cells. Collective."""
         at = self.at
         with at.phases("plan"):
+            if batch is not None:
+                self.decide(epoch, iteration)
             own = None if batch is None else self.schedule(batch, epoch, iteration).to_buffer()
             schedule = Schedule.from_buffer(at.wire.broadcast(own, "schedule"))
+        self.time_steps = schedule.time_steps
         with at.phases("sample"):
             return self.sampled(schedule, DrawKey(TRAIN, at.seed, epoch, iteration))
 
@@ -246,6 +266,7 @@ class Strategy(ABC):
                 self.after_step(work, number)
         with at.phases("reduce"):
             at.wire.reduce(at.parameters.shared_gradients)
+        self.stepped(work)
         return loss
 
     def _cell(self, key: DrawKey, roots: np.ndarray) -> Cell:

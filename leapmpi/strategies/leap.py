@@ -7,18 +7,29 @@ the same and no model moves.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from leapmpi.config import StrategyConfig
+from leapmpi.decisions import Decision
 from leapmpi.errors import ConfigError
+from leapmpi.plan.balance import balanced, moving_price
+from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import Rule, merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
-from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.plan.tuner import Tuner
+from leapmpi.setting import parse_size
+from leapmpi.strategies._iteration import Iteration, Strategy, Surroundings
+from leapmpi.training.tuning import candidates, predicted_seconds, settled_rates
+
+TIME_STEPS = "time_steps"
 
 
 class Leap(Strategy):
@@ -36,6 +47,14 @@ class Leap(Strategy):
             )
         return int(config.time_steps)
 
+    def __init__(self, surroundings: Surroundings, config: StrategyConfig) -> None:
+        super().__init__(surroundings, config)
+        self.tuner: Tuner | None = None
+        # What a micrograph away from home costs beyond its work, by the rates of the job; never moved while unknown.
+        self.price = 0.0 if config.balance == "on" else math.inf
+        self._restored = False
+        self._last: tuple[int, int, int, float] | None = None
+
     @cached_property
     def rule(self) -> Rule:
         """How time steps are merged."""
@@ -49,11 +68,83 @@ class Leap(Strategy):
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """All roots at home; at more than one step the batch is cut into N models that visit the ranks."""
-        cost = self.expected.of(batch) if self.config.merge == "balanced" and self.time_steps > 1 else None
+        return self.cut(batch, self.time_steps, epoch, iteration)
+
+    def cut(self, batch: np.ndarray, time_steps: int, epoch: int, iteration: int) -> Schedule:
+        """The schedule of `batch` in so many `time_steps`. Local."""
+        at, moves = self.at, self.config.balance != "off" and self.price < math.inf
+        merges = self.config.merge == "balanced" and 1 < time_steps < at.wire.size
+        cost = self.expected.of(batch) if moves or merges else None
+        rank = balanced(home_of(batch, at.rank_offsets), cost, at.wire.size, self.price) if moves else None
         return plan_leap(
-            batch, self.at.rank_offsets, self.time_steps,
-            merge=self.rule, cost=cost, seed=self.at.seed, epoch=epoch, iteration=iteration,
+            batch, at.rank_offsets, time_steps,
+            merge=self.rule, cost=cost, rank=rank, seed=at.seed, epoch=epoch, iteration=iteration,
         )  # fmt: skip
+
+    def settle(self, batch: np.ndarray | None) -> None:
+        """Measure this job's rates, and choose time steps and the price of moving a root by them. Collective."""
+        tunes = self.config.time_steps == "auto" and self.at.wire.size > 1
+        if self._restored or not (tunes or self.config.balance == "auto"):
+            return
+        rates = settled_rates(self, batch)
+        if self.config.balance == "auto":
+            self.price = moving_price(self._remote_row_bytes(), rates.row, rates.edge, rates.byte)
+        if tunes:
+            limit = parse_size(self.config.memory_limit, "--memory-limit") if self.config.memory_limit else None
+            found = candidates(self, batch, limit)
+            self.time_steps = found[0].time_steps
+            predicted = predicted_seconds(found, rates)
+            self.tuner = Tuner(self.time_steps, predicted)
+            evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
+            evidence["memory"] = {str(each.time_steps): each.memory for each in found}
+            self.decisions.make(Decision(TIME_STEPS, 0, 0, self.time_steps, evidence))
+
+    def state(self) -> dict[str, Any]:
+        """With the price of moving roots, the tuner, and decisions that no record holds yet."""
+        return super().state() | {
+            "price": self.price if self.price < math.inf else None,
+            "tuner": self.tuner.state() if self.tuner else None,
+            "decisions": [each.to_values() for each in self.decisions.pending],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """On as many ranks as before, go on with the tuner and the price; on others they are settled anew."""
+        super().restore(state)
+        self._restored = state["ranks"] == self.at.wire.size
+        if not self._restored:
+            return
+        self.price = math.inf if state["price"] is None else state["price"]
+        self.tuner = Tuner.restored(state["tuner"]) if state["tuner"] else None
+        for each in state["decisions"]:
+            self.decisions.make(Decision(**each))
+
+    def decide(self, epoch: int, iteration: int) -> None:
+        """Take the tuner's choice, or that of the replayed run."""
+        if self.decisions.replays:
+            choice = self.decisions.earlier(TIME_STEPS, epoch, iteration)
+            if choice is None or (epoch, iteration) == (0, 0):
+                return
+            self.time_steps = choice.value
+            self.decisions.make(choice)
+        elif self.tuner and (found := self.tuner.choose()):
+            self.time_steps = found.time_steps
+            self.decisions.make(Decision(TIME_STEPS, epoch, iteration, found.time_steps, found.evidence))
+
+    def stepped(self, work: Iteration) -> None:
+        """Tell the tuner how long the iteration took, from the end of the one before."""
+        if self.tuner is None or self.at.wire.rank != 0 or self.tuner.settled:
+            return
+        schedule, now = work.schedule, time.perf_counter()
+        before, self._last = self._last, (schedule.epoch, schedule.iteration, schedule.time_steps, now)
+        if before and before[:3] == (schedule.epoch, schedule.iteration - 1, schedule.time_steps):
+            self.tuner.add(schedule.time_steps, now - before[3])
+
+    def _remote_row_bytes(self) -> int:
+        """Bytes that cross ranks for a row away from home."""
+        layer, ids = self.at.model.layers[0], self.at.features.ranges.id_bytes
+        if self.remote_name == "raw":
+            return ids + self.at.features.shard.row_bytes
+        return ids + 2 * layer.projected_width * layer.bias.element_size()
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """What every strategy moves, and models with their gradients between time steps."""

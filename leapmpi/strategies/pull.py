@@ -21,12 +21,15 @@ class Pull(Strategy):
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
-        """Always 1. Raises ConfigError when another number is asked for."""
+        """Always 1. Raises ConfigError when another number, or a setting of leap's, is asked for."""
         if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
             raise ConfigError(
                 f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
                 "leave it out or use leap"
             )
+        for setting, given in (("memory_limit", config.memory_limit), ("balance", config.balance != "off")):
+            if given:
+                raise ConfigError(f"strategy.{setting}: {config.name} deals roots evenly; leave it out or use leap")
         return 1
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:

@@ -24,6 +24,7 @@ from leapmpi.training.loading import Loaded, open_for_training
 from leapmpi.training.loop import Trainer
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.replicas import trainer_class
+from leapmpi.training.replay import decisions_of
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session
@@ -69,6 +70,9 @@ def _train(config: Config, session: Session) -> Run:
     saved = saved_run.tell(found, loaded.at.wire)
     trainer = together(world, lambda: trainer_class(config)(config, world, loaded))
     loaded, trainer.begun = trainer.loaded, begin
+    if config.run.replay:
+        earlier = together(world, lambda: decisions_of(config, world.size) if world.rank == 0 else [])
+        trainer.strategy.decisions.replay(earlier)
     trainer.prepare(settled(saved) if saved else None)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])

@@ -81,6 +81,8 @@ class Trainer:
             record = self.epoch(epoch)
             self.progress = Progress.at(epoch + 1, self.per_epoch)
             if self.world.rank == 0 and self.folder:
+                for decision in self.strategy.decisions.take():
+                    self.folder.record("decision", **decision.to_values())
                 self.folder.record("epoch", **record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
         self.at.phases.epoch = None
@@ -117,6 +119,7 @@ class Trainer:
             self.economy.choose()
             if settled is None:
                 self.predicted = self.strategy.settle_remote(first)
+            self.strategy.settle(first)
             self.economy.fill()
             self.rehearse(first)
             self.at.features.errors.take()

@@ -25,6 +25,9 @@ from leapmpi.strategies._iteration import Surroundings
 _ROOTS = 256
 """Roots of the largest cell that is timed."""
 
+_ROW_BYTES = 16 << 20
+"""Bytes that its rows may take."""
+
 _FEW = 2
 _TIMES = 3
 """How often each time is taken; the median counts."""
@@ -50,10 +53,16 @@ def compute_rates(at: Surroundings, roots: np.ndarray) -> tuple[float, float, fl
     Rows are zeros: what a row holds does not matter to its time.
     """
     key = DrawKey(PRESAMPLE, at.seed, 0, 0)
-    blocks = at.sampler.sample(key, roots[:_ROOTS])
+    roots = roots[:_ROOTS]
+    blocks = at.sampler.sample(key, roots)
+    first = at.model.layers[0]
+    room = _ROW_BYTES / max(1, blocks[-1].n_src * first.in_dim * first.bias.element_size())
+    if room < 1:
+        roots = roots[: max(_FEW, int(len(roots) * room))]
+        blocks = at.sampler.sample(key, roots)
     few = _seconds(lambda: _train(at, key, at.sampler.sample(key, roots[:_FEW])))
     alone = _seconds(lambda: _train(at, key, [_without_edges(block) for block in blocks]))
-    whole = _seconds(lambda: _train(at, key, at.sampler.sample(key, roots[:_ROOTS])))
+    whole = _seconds(lambda: _train(at, key, blocks))
     at.parameters.gradients.zero_()
     rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
     return max(0.0, alone - few) / max(1, rows), max(0.0, whole - alone) / max(1, edges), few
@@ -94,7 +103,10 @@ def _train(at: Surroundings, key: DrawKey, blocks: list[Block]) -> None:
     rows = torch.zeros((blocks[-1].n_src, first.in_dim), dtype=first.bias.dtype, device=at.device)
     logits = at.model(tensors, rows, key)
     labels = torch.zeros((count, at.labels.shard.width) if at.labels.dtype.is_floating_point else count)
-    weighted_loss(logits, labels.to(at.device, at.labels.dtype), 0.0).backward()
+    loss = weighted_loss(logits, labels.to(at.device, at.labels.dtype), 0.0)
+    loss.backward()
+    # The clock of a device is read when its work is done.
+    at.parameters.gradients[0].item()
 
 
 def _without_edges(block: Block) -> Block:

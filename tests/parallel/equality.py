@@ -95,9 +95,11 @@ OPTIONS = {
     "rows": ("copied", "in place"),
     "cache": ("none", "vip", "presample", "degree"),
     "prefetch": (0, 1, 2),
+    "balance": ("off", "on"),
 }
-# What does not go together: modes that need a linear first layer, or one without a residual.
+# What does not go together: modes that need a linear first layer, or one without a residual; loads that are even.
 EXCLUDED = {
+    *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
@@ -109,7 +111,10 @@ EXCLUDED = {
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial", OWN) for shape in ("residual", "both")),
 }
 
-PLAINEST = {"strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0}
+PLAINEST = {
+    "strategy": "pull", "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0,
+    "balance": "off",
+}  # fmt: skip
 """Options that a loaded dataset does not depend on, at their plainest."""
 
 
@@ -132,6 +137,7 @@ class Case:
     rows: str
     cache: str
     prefetch: int
+    balance: str
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -150,6 +156,7 @@ class Case:
             settings["strategy.remote"] = self.remote
         if self.cache != "none":
             settings |= {"strategy.cache": 0.1, "strategy.cache_policy": self.cache}
+        settings["strategy.balance"] = self.balance
         steps = {"N-1": max(1, ranks - 1), "2": min(2, ranks)}
         given = settings.get("strategy.time_steps", "auto")
         return _common_config(common, base).replaced(settings | {"strategy.time_steps": steps.get(given, given)})

@@ -29,6 +29,7 @@ PRODUCT = {
     "merge": OPTIONS["merge"],
     "rows": OPTIONS["rows"],
     "prefetch": OPTIONS["prefetch"],
+    "balance": OPTIONS["balance"],
 }
 # Rules matter where steps are merged; those of one strategy are left to the other.
 UNMERGED = {
@@ -43,13 +44,18 @@ UNMERGED = {
 }
 # Rows that do not travel raw are not cached.
 UNCACHED = {pair("remote", mode, "cache", "vip") for mode in ("projected", "partial")}
+# Roots move on two strategies, on the others they stay.
+MOVING = ("leap, ring", "leap, two steps, nothing travels")
+UNMOVED = {
+    pair("strategy", strategy, "balance", "off" if strategy in MOVING else "on") for strategy in OPTIONS["strategy"]
+}
 
 
 def cases() -> list[Case]:
     """All combinations, on 4 and 7 parts in turn."""
     return [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
-        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED))
+        for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED | UNMOVED))
     ]
 
 

@@ -22,6 +22,7 @@ def strategy(kind, **settings):
     made = kind.__new__(kind)
     made.at = SimpleNamespace(wire=SimpleNamespace(size=4), rank_offsets=OFFSETS, seed=3)
     made.config = StrategyConfig(**settings)
+    made.price = 0.0
     made.time_steps = kind.choose_time_steps(made.config, 4)
     return made
 

@@ -1,0 +1,60 @@
+"""Decisions that clocks had a say in: made on rank 0, kept for the records, and made again in a replay of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`value` (plain) holds for what it is `about` from this epoch and iteration on; `evidence` says why."""
+
+    about: str
+    epoch: int
+    iteration: int
+    value: Any
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values for a record."""
+        return asdict(self)
+
+
+class Decisions:
+    """Those of one run. In a replay, those of the earlier run take the place of clocks."""
+
+    def __init__(self) -> None:
+        self.replays = False
+        self._earlier: dict[tuple[str, int, int], Decision] = {}
+        self._new: list[Decision] = []
+
+    def replay(self, earlier: Iterable[Decision]) -> None:
+        """From now on decide as `earlier` says; all ranks call it alike, rank 0 knows the decisions."""
+        self.replays = True
+        self._earlier = {(each.about, each.epoch, each.iteration): each for each in earlier}
+
+    def earlier(self, about: str, epoch: int, iteration: int) -> Decision | None:
+        """What the replayed run decided at this very iteration."""
+        return self._earlier.get((about, epoch, iteration))
+
+    def make(self, decision: Decision) -> None:
+        """Keep `decision` for the records."""
+        self._new.append(decision)
+
+    @property
+    def pending(self) -> Sequence[Decision]:
+        """Decisions made since the last take, which go on waiting for it."""
+        return tuple(self._new)
+
+    def take(self) -> Sequence[Decision]:
+        """Decisions made since the last take."""
+        taken, self._new = self._new, []
+        return taken
+
+
+def from_records(records: Iterable[dict[str, Any]]) -> list[Decision]:
+    """The decisions among the records of a run."""
+    names = ("about", "epoch", "iteration", "value", "evidence")
+    return [Decision(**{name: each[name] for name in names}) for each in records if each["event"] == "decision"]

@@ -1,0 +1,85 @@
+"""Choosing the number of time steps while training: proposed by the cost model, confirmed by warm medians.
+
+Arithmetic on times that it is told. It starts at the fewest time steps that memory allows, where synchronous training
+is nearly always fastest, and tries another number only when the model, scaled to what was measured, promises a gain.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WARM, WINDOW, GAIN = 2, 6, 0.1
+"""Iterations left out after a change, iterations of a median, and the share that a change must promise to save."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """From now on `time_steps`; `evidence` holds predicted and measured seconds of an iteration by time steps."""
+
+    time_steps: int
+    evidence: dict[str, Any]
+
+
+class Tuner:
+    """Tries numbers of time steps in turn; `predicted` maps each that may be tried to seconds of an iteration."""
+
+    def __init__(self, start: int, predicted: Mapping[int, float]) -> None:
+        self.best = self.current = start
+        self.predicted = dict(predicted)
+        self.measured: dict[int, float] = {}
+        self.settled = len(self.predicted) < 2
+        self._times: list[float] = []
+
+    def add(self, time_steps: int, seconds: float) -> None:
+        """An iteration of `time_steps` took `seconds`. Those planned before a change do not count."""
+        if time_steps == self.current and not self.settled:
+            self._times.append(seconds)
+
+    def choose(self) -> Choice | None:
+        """What holds from the next iteration on, when enough is known to say something new."""
+        if self.settled or len(self._times) < WARM + WINDOW:
+            return None
+        self.measured[self.current] = statistics.median(self._times[WARM:])
+        self._times = []
+        if self.measured[self.current] < self.measured[self.best] * (1 - GAIN / 2):
+            self.best = self.current
+        promising = self._promising()
+        self.current = promising or self.best
+        self.settled = promising is None
+        return Choice(self.current, self._evidence())
+
+    def _promising(self) -> int | None:
+        """The untried number for which the model promises most, and at least GAIN."""
+        limit = self.predicted[self.best] * (1 - GAIN)
+        untried = [each for each in self.predicted if each not in self.measured and self.predicted[each] < limit]
+        return min(untried, key=self.predicted.__getitem__, default=None)
+
+    def _evidence(self) -> dict[str, Any]:
+        scale = self.measured[self.best] / max(1e-12, self.predicted[self.best])
+        return {
+            "predicted": {str(steps): seconds * scale for steps, seconds in self.predicted.items()},
+            "measured": {str(steps): seconds for steps, seconds in self.measured.items()},
+            "settled": self.settled,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return {
+            "best": self.best,
+            "current": self.current,
+            "predicted": list(self.predicted.items()),
+            "measured": list(self.measured.items()),
+            "settled": self.settled,
+            "times": self._times,
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Tuner:
+        """The tuner that had this `state`."""
+        tuner = cls(state["best"], {int(steps): seconds for steps, seconds in state["predicted"]})
+        tuner.current, tuner.settled, tuner._times = state["current"], state["settled"], list(state["times"])
+        tuner.measured = {int(steps): seconds for steps, seconds in state["measured"]}
+        return tuner

@@ -1,0 +1,129 @@
+"""What precedes the tuner of time steps: rates measured on this job, and what the first batch would cost and hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.decisions import Decision
+from leapmpi.errors import ResourceError, RunFolderError
+from leapmpi.plan.cost import Counts, Rates, iteration_seconds
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.keys import PRESAMPLE, DrawKey
+from leapmpi.training.probe import measured_rates
+
+if TYPE_CHECKING:
+    from leapmpi.strategies.leap import Leap
+
+RATES = "rates"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A number of time steps: what the first batch would ask for, and the bytes of the fullest rank."""
+
+    time_steps: int
+    counts: Counts
+    memory: int
+
+
+def settled_rates(strategy: Leap, batch: np.ndarray | None) -> Rates:
+    """The rates of this job as measured now, or as the replayed run has them; a decision of the run. Collective."""
+    at, decisions = strategy.at, strategy.decisions
+    if decisions.replays:
+        rates = _replayed_rates(strategy)
+    else:
+        batch = at.wire.broadcast(batch, "schedule")
+        mine = batch[home_of(batch, at.rank_offsets) == at.wire.rank]
+        # A rank without a root of the batch at home takes some vertices there: ranks measure together.
+        first, end = at.rank_offsets[at.wire.rank : at.wire.rank + 2]
+        rates = measured_rates(at, mine if len(mine) else np.arange(first, min(end, first + 2)))
+    if at.wire.rank == 0:
+        decisions.make(Decision(RATES, 0, 0, rates.to_values()))
+    at.wire.ledger.take()
+    return rates
+
+
+def _replayed_rates(strategy: Leap) -> Rates:
+    """The rates that rank 0 has from the earlier run, on all ranks. Collective."""
+    wire, told = strategy.at.wire, None
+    if wire.rank == 0:
+        earlier = strategy.decisions.earlier(RATES, 0, 0)
+        values = Rates.from_values(earlier.value).to_values().values() if earlier else ()
+        told = np.array(list(values), np.float64).view(np.int64)
+    found = wire.broadcast(told, "control").view(np.float64)
+    if not len(found):
+        error = RunFolderError("the run to be replayed has recorded no rates; leave out --replay")
+        error.agreed = True
+        raise error
+    return Rates(*found.tolist())
+
+
+def candidates(strategy: Leap, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:
+    """Numbers of time steps worth a look: the fewest that fit `limit` (bytes), then doublings up to the ranks.
+
+    Sampled on streams of their own. Raises ResourceError, on all ranks, when none fits. Collective.
+    """
+    ranks, found = strategy.at.wire.size, []
+    for time_steps in _numbers(ranks, every=limit is not None):
+        if found and time_steps < 2 * found[-1].time_steps and time_steps < ranks:
+            continue
+        candidate = _candidate(strategy, batch, time_steps)
+        if limit is None or candidate.memory <= limit:
+            found.append(candidate)
+    if not found:
+        error = ResourceError(
+            f"an iteration takes about {candidate.memory / 2**20:,.0f} MiB on a rank even in {ranks} time steps, more "
+            f"than --memory-limit {strategy.config.memory_limit}; lower --batch-size or --fanout, or raise the limit"
+        )
+        error.agreed = True
+        raise error
+    return found
+
+
+def predicted_seconds(found: list[Candidate], rates: Rates) -> dict[int, float]:
+    """Seconds of an iteration by number of time steps."""
+    return {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
+
+
+def _numbers(ranks: int, every: bool) -> Iterator[int]:
+    """1, 2, 4 ... and the ranks; all numbers where the fewest that fit are looked for."""
+    if every:
+        yield from range(1, ranks + 1)
+        return
+    number = 1
+    while number < ranks:
+        yield number
+        number *= 2
+    yield ranks
+
+
+def _candidate(strategy: Leap, batch: np.ndarray | None, time_steps: int) -> Candidate:
+    """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
+    at = strategy.at
+    flat = None if batch is None else strategy.cut(batch, time_steps, 0, 0).to_buffer()
+    schedule = Schedule.from_buffer(at.wire.broadcast(flat, "schedule"))
+    work = strategy.sampled(schedule, DrawKey(PRESAMPLE, at.seed, 0, 0))
+    rows = [cell.blocks[-1].n_src for cell in work.cells]
+    edges = [sum(block.edges for block in cell.blocks) for cell in work.cells]
+    facts = [*rows, *edges, strategy.remote.predicted_bytes(work), strategy.predicted_memory(work)]
+    gathered = at.wire.gather_rows(np.array(facts, np.int64))
+    rows, edges = gathered[:, :time_steps], gathered[:, time_steps : 2 * time_steps]
+    moved, ahead = float(gathered[:, -2].max()), strategy.remote_name == "raw"
+    exchanges = 0 if ahead else 2 * time_steps
+    hops = time_steps - 1 if strategy.config.migrate == "ring" else 0
+    counts = Counts(
+        rows=rows,
+        edges=edges,
+        bytes_ahead=moved if ahead else 0.0,
+        bytes_within=0.0 if ahead else moved,
+        hops=hops,
+        hop_bytes=2.0 * at.parameters.gradients.nbytes,
+        collectives=1 + exchanges,
+        together=hops > 0 or exchanges > 0,
+    )
+    return Candidate(time_steps, counts, int(gathered[:, -1].max()))

@@ -1,0 +1,93 @@
+"""Runs whose decisions come from clocks: recorded, and repeated bit for bit by --replay, whatever they are."""
+
+import json
+
+import numpy as np
+import pytest
+
+import leapmpi
+from leapmpi.config import Config
+from leapmpi.errors import ConfigError
+from tests.parallel import datasets
+
+DATA = datasets.Wanted("single", "lopsided", 4)
+
+
+@pytest.fixture(scope="module")
+def train(world, folder):
+    """A function that trains three epochs in a folder of the given name, with time steps and balance left to clocks."""
+    base = folder / "replay"
+    if world.rank == 0:
+        base.mkdir()
+    world.comm.barrier()
+    datasets.build(world.comm, base, {DATA})
+
+    def run(name, **changes):
+        values = {"data": str(DATA.folder(base)), "train.epochs": 3, "train.batch_size": 24, "model.hidden": 8,
+                  "sampling.fanout": "5,5", "strategy.balance": "auto", "run.folder": str(base / name),
+                  "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
+        return leapmpi.train(Config.from_values(values | changes), world.comm)
+
+    return run
+
+
+def decisions(run):
+    names = ("about", "epoch", "iteration", "value", "evidence")
+    return [{name: r[name] for name in names} for r in run.metrics() if r["event"] == "decision"]
+
+
+@pytest.fixture(scope="module")
+def decided(train, world):
+    """A run, and the same with other decisions put into its records: it changes its time steps in mid-epoch."""
+    run = train("first")
+    made = decisions(run)
+    if world.rank == 0:
+        lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        end = len(lines) - 1
+        for epoch, iteration, steps in ((0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))):
+            lines.insert(end, {"event": "decision", "about": "time_steps", "epoch": epoch, "iteration": iteration,
+                               "value": steps, "evidence": {}})  # fmt: skip
+        for line in lines:
+            if line["event"] == "decision" and line["about"] == "rates":
+                line["value"]["byte"] = 1e-12
+        (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    world.comm.barrier()
+    return run, made
+
+
+def test_the_records_say_what_was_decided_and_why(decided, world):
+    _, made = decided
+    rates = [each for each in made if each["about"] == "rates"]
+    assert len(rates) == 1
+    assert all(value >= 0 for value in rates[0]["value"].values())
+    steps = [each for each in made if each["about"] == "time_steps"]
+    if world.size == 1:
+        assert steps == []
+        return
+    assert (steps[0]["epoch"], steps[0]["iteration"]) == (0, 0)
+    assert set(steps[0]["evidence"]["predicted"]) == set(steps[0]["evidence"]["memory"])
+    # 11 iterations an epoch are enough to settle; every change says what was measured.
+    assert steps[-1]["evidence"]["settled"]
+    assert set(steps[-1]["evidence"]["measured"]) <= set(steps[-1]["evidence"]["predicted"])
+
+
+def test_a_replay_makes_the_same_decisions_and_the_same_bits(decided, train, world):
+    run, _ = decided
+    once, again = (train(name, **{"run.replay": str(run.path)}) for name in ("once", "again"))
+    third = train("third", **{"run.replay": str(once.path)})
+    assert len({each.summary["parameters_digest"] for each in (once, again, third)}) == 1
+    if world.size > 1:
+        changed = [(e["epoch"], e["iteration"], e["value"]) for e in decisions(once) if e["about"] == "time_steps"]
+        assert changed[-3:] == [(0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))]
+        assert [each["time_steps"] for each in once.summary["epochs"]] == [world.size, 1, min(2, world.size)]
+        # At four ranks all roots are at home on one; a link that costs nothing lets them move.
+        assert once.summary["epochs"][1]["bytes"]["labels"] > 0
+    assert decisions(once) == decisions(third)
+    losses = [np.concatenate([e["losses"] for e in each.metrics() if e["event"] == "epoch"]) for each in (run, once)]
+    np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=1e-4)
+
+
+def test_a_replay_of_other_settings_is_refused(decided, train):
+    run, _ = decided
+    with pytest.raises(ConfigError, match=r"that run had train\.batch_size = 24, this one has 25"):
+        train("other", **{"run.replay": str(run.path), "train.batch_size": 25})
