@@ -23,8 +23,8 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training
 from leapmpi.training.loop import Trainer
 from leapmpi.training.parameters import read_weights
-from leapmpi.training.replicas import trainer_class
 from leapmpi.training.replay import decisions_of
+from leapmpi.training.replicas import trainer_class
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session

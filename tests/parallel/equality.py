@@ -100,6 +100,7 @@ OPTIONS = {
 # What does not go together: modes that need a linear first layer, or one without a residual; loads that are even.
 EXCLUDED = {
     *(pair("strategy", name, "balance", "on") for name in ("pull", *OWN_MODE)),
+    pair("remote", OWN, "balance", "on"),
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),

@@ -41,8 +41,11 @@ def decided(train, world):
     """A run, and the same with other decisions put into its records: it changes its time steps in mid-epoch."""
     run = train("first")
     made = decisions(run)
+    # All ranks have read the records before they are changed.
+    world.comm.barrier()
     if world.rank == 0:
         lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        lines = [line for line in lines if (line.get("about"), line.get("iteration", 0) > 0) != ("time_steps", True)]
         end = len(lines) - 1
         for epoch, iteration, steps in ((0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))):
             lines.insert(end, {"event": "decision", "about": "time_steps", "epoch": epoch, "iteration": iteration,
@@ -73,16 +76,16 @@ def test_the_records_say_what_was_decided_and_why(decided, world):
 
 def test_a_replay_makes_the_same_decisions_and_the_same_bits(decided, train, world):
     run, _ = decided
-    once, again = (train(name, **{"run.replay": str(run.path)}) for name in ("once", "again"))
-    third = train("third", **{"run.replay": str(once.path)})
-    assert len({each.summary["parameters_digest"] for each in (once, again, third)}) == 1
+    once = train("once", **{"run.replay": str(run.path)})
+    again = train("again", **{"run.replay": str(once.path)})
+    assert once.summary["parameters_digest"] == again.summary["parameters_digest"]
     if world.size > 1:
         changed = [(e["epoch"], e["iteration"], e["value"]) for e in decisions(once) if e["about"] == "time_steps"]
         assert changed[-3:] == [(0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))]
         assert [each["time_steps"] for each in once.summary["epochs"]] == [world.size, 1, min(2, world.size)]
         # At four ranks all roots are at home on one; a link that costs nothing lets them move.
         assert once.summary["epochs"][1]["bytes"]["labels"] > 0
-    assert decisions(once) == decisions(third)
+    assert decisions(once) == decisions(again)
     losses = [np.concatenate([e["losses"] for e in each.metrics() if e["event"] == "epoch"]) for each in (run, once)]
     np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=1e-4)
 
