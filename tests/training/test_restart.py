@@ -77,7 +77,7 @@ def epochs(run) -> list[dict]:
 
 
 def without_clocks(record: dict) -> dict:
-    timed = ("time", "seconds", "evaluation_seconds", "phases")
+    timed = ("time", "seconds", "core_seconds", "evaluation_seconds", "phases")
     return {key: value for key, value in record.items() if key not in timed}
 
 
