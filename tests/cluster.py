@@ -1,8 +1,8 @@
 """A cluster of its own for a test: hosts made of Linux namespaces on one bridge, and a real Slurm that runs on them.
 
 Every host has its own network, name, processes, /dev/shm and /mnt; the rest of the file system and the processors are
-shared. Nothing outside the namespaces is touched, so several clusters, and a Slurm of the machine itself, may run side by
-side.
+shared. Nothing outside the namespaces is touched, so several clusters, and a Slurm of the machine itself, may run
+side by side.
 """
 
 from __future__ import annotations
