@@ -1,5 +1,6 @@
 """jobs/lab: hosts with a network of their own and what runs on them, the table, and what is refused."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -154,3 +155,13 @@ def test_an_unknown_graph_is_refused_before_anything_is_made(tmp_path):
     assert job.returncode == 2
     assert job.stderr == "table: error: --graph C: give A, B, or the path of a graph file\n"
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("arguments", [["distdgl/run", 2, "parts"], ["distdgl/partition", "graph.h5", "parts", 2]])
+def test_distdgl_asks_for_an_environment_of_its_own(arguments):
+    if importlib.util.find_spec("dgl"):
+        pytest.skip("this environment has DGL")
+    job = lab(*arguments)
+    assert job.returncode == 1
+    assert f"error: no dgl in {sys.prefix}; " in job.stderr
+    assert job.stderr.count("\n") == 1
