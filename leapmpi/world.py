@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import signal
 import socket
 import sys
 import time
@@ -221,6 +222,8 @@ def _end_mpi(mpi: Any) -> None:
 
     The other ranks may then never come to the end of theirs; left unfinalised, the launcher ends them.
     """
+    # A wish for a checkpoint comes too late now; it would end a job that has done its work with a failure.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if not hasattr(sys, "last_value") and not mpi.Is_finalized():
         mpi.Finalize()
 

@@ -108,3 +108,11 @@ def test_a_script_that_fails_on_one_rank_does_not_hang_at_its_end():
     job = mpirun(2, [sys.executable, "-c", code + "time.sleep(0 if world_rank else 30)"], timeout=25)
     assert job.returncode != 0
     assert "my script" in job.stderr
+
+
+def test_a_wish_for_a_checkpoint_at_the_very_end_does_not_turn_success_into_failure():
+    # What is registered before MPI starts runs after MPI has ended.
+    code = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGUSR2))\n"
+    code += "from leapmpi.world import finish, start\nfinish(start())"
+    late = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, timeout=60)
+    assert late.returncode == 0
