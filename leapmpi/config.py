@@ -60,7 +60,7 @@ class StrategyConfig:
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fewest bytes",
+        "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fastest of them",
         choices=("raw", "projected", "partial", "auto"),
     )
     cache: float = setting(

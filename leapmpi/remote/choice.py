@@ -1,4 +1,4 @@
-"""Which remote mode serves: the one asked for, or the one that moves the fewest bytes."""
+"""Which remote mode serves: the one asked for, the one predicted to be fastest, or the one that moves least."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
+    from leapmpi.plan.cost import Rates
     from leapmpi.remote._mode import RemoteMode
     from leapmpi.strategies._iteration import Iteration, Surroundings
+
+_COPYING = 0.5
+"""Share of the time of a fetch that no overlap can hide: packing, copying, and the processor's part in sending."""
+
+_CLEARLY = 0.8
 
 MODES = ("partial", "raw", "projected")
 """Equal bytes go to the first of these."""
@@ -30,12 +36,34 @@ def remote_mode(name: str, at: Surroundings) -> RemoteMode:
     return mode(at)
 
 
-def fewest_bytes(work: Iteration, at: Surroundings) -> tuple[str, dict[str, int]]:
-    """The mode that moves the fewest bytes for `work`, and the bytes over all ranks by mode. Collective.
+def bytes_by_mode(work: Iteration, at: Surroundings) -> dict[str, np.ndarray]:
+    """Bytes that would reach each rank for the first layer of `work`: int64[ranks] by mode that can serve. Collective.
 
-    Counted from blocks, not from clocks, so that a repeated run chooses the same.
+    Counted from blocks, so that a repeated run finds the same.
     """
     modes = [name for name in MODES if not mode_class(name).refusal(at.model)]
     mine = [remote_mode(name, at).predicted_bytes(work) for name in modes]
-    total = at.wire.gather_rows(np.array(mine, np.int64)).sum(axis=0)
-    return modes[int(total.argmin())], dict(zip(modes, total.tolist(), strict=True))
+    return dict(zip(modes, at.wire.gather_rows(np.array(mine, np.int64)).T, strict=True))
+
+
+def fewest_bytes(found: dict[str, np.ndarray]) -> str:
+    """The mode that moves the fewest bytes over all ranks; the first of equals."""
+    return min(found, key=lambda name: int(found[name].sum()))
+
+
+def least_seconds(found: dict[str, np.ndarray], compute: float, rates: Rates) -> tuple[str, dict[str, float]]:
+    """The mode whose iteration is predicted to be shortest, and the seconds by mode. Pure.
+
+    The one that moves the fewest bytes stands unless another is faster by a fifth: noise shall not decide.
+    Raw rows can be fetched while the iteration before takes its `compute` seconds, but for the half of a fetch that is
+    packing and copying; the others travel within the iteration, there and back.
+    """
+    seconds = {}
+    for name, counts in found.items():
+        moved = float(counts.max()) * rates.byte
+        if name == "raw":
+            seconds[name] = compute + max(moved - compute, _COPYING * moved)
+        else:
+            seconds[name] = compute + moved + 2 * rates.collective
+    standing, fastest = fewest_bytes(found), min(seconds, key=seconds.__getitem__)
+    return (fastest if seconds[fastest] < _CLEARLY * seconds[standing] else standing), seconds

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.config import StrategyConfig
-from leapmpi.decisions import Decisions
+from leapmpi.decisions import Decision, Decisions
 from leapmpi.fetch import Request, RowFetcher
 from leapmpi.phases import Phases
 from leapmpi.plan.memory import block_bytes, hidden_bytes
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
 from leapmpi.remote._mode import RemoteMode
-from leapmpi.remote.choice import fewest_bytes, remote_mode
+from leapmpi.remote.choice import remote_mode
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.training.parameters import ParameterLayout
@@ -30,6 +30,7 @@ from leapmpi.wire import Wire
 
 if TYPE_CHECKING:
     from leapmpi.config import Config
+    from leapmpi.plan.cost import Rates
     from leapmpi.training.loading import Loaded
     from leapmpi.world import World
 
@@ -99,6 +100,7 @@ class Strategy(ABC):
         self.config = config
         self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
         self.decisions = Decisions()
+        self.rates: Rates | None = None
         self.remote_name, self.remote = self.choose_remote()
 
     @classmethod
@@ -111,7 +113,7 @@ class Strategy(ABC):
         return loaded
 
     def choose_remote(self) -> tuple[str, RemoteMode]:
-        """Name and way in which the first layer gets computed; raw stands in for auto until `settle_remote`."""
+        """Name and way in which the first layer gets computed; raw stands in for auto until that is settled."""
         name = "raw" if self.config.remote == "auto" else self.config.remote
         return name, remote_mode(name, self.at)
 
@@ -143,33 +145,37 @@ class Strategy(ABC):
         """All ranks are done with `work`. Local."""
         del work
 
-    def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
-        """With `remote = auto`, take the mode that moves the fewest bytes for the first batch. Collective.
+    @property
+    def chooses_remote(self) -> bool:
+        """Whether what crosses ranks for the first layer is still to be settled."""
+        return self.config.remote == "auto"
 
-        Counted from the first iteration's blocks, not from clocks, so that a repeated run chooses the same. Returns
-        the bytes of that iteration over all ranks by mode; empty when the mode was given.
-        """
-        if self.config.remote != "auto":
-            return {}
-        self.remote_name, predicted = fewest_bytes(self.plan(batch, 0, 0), self.at)
-        self.remote = remote_mode(self.remote_name, self.at)
-        return predicted
+    def use_remote(self, name: str) -> None:
+        """Compute the first layer by the remote mode called `name` from now on."""
+        if name != self.remote_name:
+            self.remote_name, self.remote = name, remote_mode(name, self.at)
 
     def state(self) -> dict[str, Any]:
         """What this strategy has settled, the same on all ranks: plain values and numpy arrays by name. Local.
 
         Checkpoints keep it. A strategy that settles more adds its own names, and takes them up in `restore`.
         """
-        return {"ranks": self.at.wire.size, "time_steps": self.time_steps, "remote": self.remote_name}
+        return {
+            "ranks": self.at.wire.size,
+            "time_steps": self.time_steps,
+            "remote": self.remote_name,
+            # What no record holds yet.
+            "decisions": [each.to_values() for each in self.decisions.pending],
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up the `state` of an earlier start instead of settling anew. Collective.
 
         What depends on the number of ranks holds only where `state["ranks"]` is that of this job.
         """
-        if state["remote"] != self.remote_name:
-            self.remote_name = state["remote"]
-            self.remote = remote_mode(self.remote_name, self.at)
+        self.use_remote(state["remote"])
+        for each in state["decisions"]:
+            self.decisions.make(Decision(**each))
         if state["ranks"] == self.at.wire.size:
             self.time_steps = state["time_steps"]
 

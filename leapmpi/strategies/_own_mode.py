@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import numpy as np
-
 from leapmpi.errors import ConfigError
 from leapmpi.remote._mode import RemoteMode
 from leapmpi.strategies.pull import Pull
@@ -30,7 +28,7 @@ class OwnMode(Pull):
             raise ConfigError(f"strategy: {self.config.name} cannot train this model: {reason}; use leap or pull")
         return name, mode(self.at)
 
-    def settle_remote(self, batch: np.ndarray | None) -> dict[str, int]:
+    @property
+    def chooses_remote(self) -> bool:
         """Nothing is left to settle."""
-        del batch
-        return {}
+        return False

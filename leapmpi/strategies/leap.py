@@ -100,11 +100,10 @@ class Leap(Strategy):
             self.decisions.make(Decision(TIME_STEPS, 0, 0, self.time_steps, evidence))
 
     def state(self) -> dict[str, Any]:
-        """With the price of moving roots, the tuner, and decisions that no record holds yet."""
+        """With the price of moving roots and the tuner."""
         return super().state() | {
             "price": self.price if self.price < math.inf else None,
             "tuner": self.tuner.state() if self.tuner else None,
-            "decisions": [each.to_values() for each in self.decisions.pending],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -115,8 +114,6 @@ class Leap(Strategy):
             return
         self.price = math.inf if state["price"] is None else state["price"]
         self.tuner = Tuner.restored(state["tuner"]) if state["tuner"] else None
-        for each in state["decisions"]:
-            self.decisions.make(Decision(**each))
 
     def decide(self, epoch: int, iteration: int) -> None:
         """Take the tuner's choice, or that of the replayed run."""

@@ -16,7 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import RemoteMode
-from leapmpi.remote.choice import fewest_bytes, remote_mode
+from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, remote_mode
 from leapmpi.remote.raw import Raw
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -112,7 +112,8 @@ class Evaluator:
     def _settled(self, work: Iteration) -> RemoteMode:
         """The way to compute the first layer of this model, settled by the first round."""
         if self._mode is None:
-            name = fewest_bytes(work, self.at)[0] if self._remote == "auto" else self._remote
+            # By bytes, not by clocks: scores are the same in every run.
+            name = fewest_bytes(bytes_by_mode(work, self.at)) if self._remote == "auto" else self._remote
             self._mode = remote_mode(name, self.at)
         return self._mode
 

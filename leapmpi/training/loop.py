@@ -28,6 +28,7 @@ from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import write_weights
 from leapmpi.training.progress import Progress
 from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
+from leapmpi.training.tuning import settle_remote
 from leapmpi.training.warm_up import warm_up
 from leapmpi.world import World, together
 
@@ -118,7 +119,7 @@ class Trainer:
                 self.strategy.restore(settled)
             self.economy.choose()
             if settled is None:
-                self.predicted = self.strategy.settle_remote(first)
+                self.predicted = settle_remote(self.strategy, first)
             self.strategy.settle(first)
             self.economy.fill()
             self.rehearse(first)

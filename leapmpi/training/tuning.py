@@ -1,4 +1,4 @@
-"""What precedes the tuner of time steps: rates measured on this job, and what the first batch would cost and hold."""
+"""What is settled before training: the rates of this job, what crosses ranks, and candidates for time steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.schedule import Schedule
+from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, least_seconds
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.training.probe import measured_rates
 
 if TYPE_CHECKING:
+    from leapmpi.strategies._iteration import Strategy
     from leapmpi.strategies.leap import Leap
 
-RATES = "rates"
+RATES, REMOTE = "rates", "remote"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +33,37 @@ class Candidate:
     memory: int
 
 
-def settled_rates(strategy: Leap, batch: np.ndarray | None) -> Rates:
-    """The rates of this job as measured now, or as the replayed run has them; a decision of the run. Collective."""
+def settled_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
+    """The rates of this job as measured once, or as the replayed run has them; a decision of the run. Collective."""
+    if strategy.rates is None:
+        strategy.rates = _settle_rates(strategy, batch)
+    return strategy.rates
+
+
+def settle_remote(strategy: Strategy, batch: np.ndarray | None) -> dict[str, int]:
+    """Choose what crosses ranks for the first layer, where that is left to `strategy`. Collective.
+
+    Returns the bytes of the first iteration over all ranks by mode; empty where nothing was to choose.
+    """
+    if not strategy.chooses_remote:
+        return {}
+    work = strategy.plan(batch, 0, 0)
+    found = bytes_by_mode(work, strategy.at)
+    if not any(counts.any() for counts in found.values()):
+        strategy.use_remote(fewest_bytes(found))
+    else:
+        rates = settled_rates(strategy, batch)
+        sizes = [[cell.blocks[-1].n_src, sum(block.edges for block in cell.blocks)] for cell in work.cells]
+        own = np.array(sizes, np.int64).sum(axis=0)
+        rows, edges = strategy.at.wire.gather_rows(own).max(axis=0).tolist()
+        name, seconds = least_seconds(found, rows * rates.row + edges * rates.edge + rates.step, rates)
+        strategy.use_remote(name)
+        if strategy.at.wire.rank == 0:
+            strategy.decisions.make(Decision(REMOTE, 0, 0, name, {"predicted": seconds}))
+    return {name: int(counts.sum()) for name, counts in found.items()}
+
+
+def _settle_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
     at, decisions = strategy.at, strategy.decisions
     if decisions.replays:
         rates = _replayed_rates(strategy)
@@ -48,7 +79,7 @@ def settled_rates(strategy: Leap, batch: np.ndarray | None) -> Rates:
     return rates
 
 
-def _replayed_rates(strategy: Leap) -> Rates:
+def _replayed_rates(strategy: Strategy) -> Rates:
     """The rates that rank 0 has from the earlier run, on all ranks. Collective."""
     wire, told = strategy.at.wire, None
     if wire.rank == 0:
