@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.launch import child_environment
 
-PROGRAMS = ("ip", "unshare", "nsenter", "munged", "slurmctld", "slurmd", "sbatch", "scontrol")
+PROGRAMS = ("ip", "setpriv", "unshare", "nsenter", "munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 
 # The first process of a host. It reaps orphans, which Slurm would take for living processes.
 REAPER = "while :; do sleep 3600 & wait; done"
@@ -148,9 +148,10 @@ class Cluster:
         names = "".join(f"10.99.0.{host + 1} node{host}\n" for host in range(self.size))
         (self.base / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
         for _ in range(self.size + 1):
-            # With its first process, everything in a process namespace is killed.
+            # With its first process, everything in a process namespace is killed; with this process, the first one.
             spaces = ["--net", "--uts", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
-            self._holders.append(subprocess.Popen(["unshare", *spaces, "bash", "-c", REAPER]))
+            bound = ["setpriv", "--pdeathsig", "KILL", "unshare", *spaces]
+            self._holders.append(subprocess.Popen([*bound, "bash", "-c", REAPER]))
         switch = self.size
         self._shell(switch, "ip link add bridge0 type bridge && ip link set bridge0 up")
         for host in range(self.size):
