@@ -18,6 +18,7 @@ from leapmpi.plan.homes import home_of
 from leapmpi.plan.order import batches, epoch_order
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
+from leapmpi.remote.choice import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
 from leapmpi.row_cache import RowCache
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.strategies._iteration import Iteration, Strategy
@@ -83,6 +84,8 @@ class Forecaster:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         strategies = self.strategies(config, ranks)
         parts = self._batches(config)
+        if strategies[0].chooses_remote:
+            self._settle_remote(strategies, parts[0], rates)
         whole = parts[:-1] or parts
         chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
         looked_at = [self.sample(strategies, parts[i], i) for i in chosen]
@@ -126,6 +129,23 @@ class Forecaster:
         traffic = predicted_traffic(strategies, works)
         memory = np.array([each.predicted_memory(work) for each, work in zip(strategies, works, strict=True)])
         return _Sampled(traffic, _counts(strategies[0], schedule, works, traffic), memory)
+
+    def _settle_remote(self, strategies: Sequence[Strategy], batch: np.ndarray, rates: Rates | None) -> None:
+        """Choose what crosses ranks as training does with `--remote auto`; by bytes where no rates are known."""
+        key = DrawKey(PRESAMPLE, strategies[0].at.seed, _EPOCH, 0)
+        schedule = strategies[0].schedule(batch, _EPOCH, 0)
+        works = [strategy.sampled(schedule, key) for strategy in strategies]
+        pairs = list(zip(strategies, works, strict=True))
+        found = {
+            name: np.array([remote_mode(name, each.at).predicted_bytes(work) for each, work in pairs])
+            for name in serving(strategies[0].at.model)
+        }
+        name = fewest_bytes(found)
+        if rates is not None:
+            compute = max(compute_seconds_of(work, rates) for work in works)
+            name = least_seconds(found, compute, rates)[0]
+        for strategy in strategies:
+            strategy.use_remote(name)
 
     def locality(self, strategy: Strategy, batch: np.ndarray) -> float:
         """R_micro: the mean share of a micrograph's vertices that live where its root does (LeapGNN, section 3)."""

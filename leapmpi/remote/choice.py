@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,12 +36,24 @@ def remote_mode(name: str, at: Surroundings) -> RemoteMode:
     return mode(at)
 
 
+def serving(model: Any) -> list[str]:
+    """The modes that can serve `model`."""
+    return [name for name in MODES if not mode_class(name).refusal(model)]
+
+
+def compute_seconds_of(work: Iteration, rates: Rates) -> float:
+    """Predicted seconds that this rank computes in `work`. Local."""
+    rows = sum(cell.blocks[-1].n_src for cell in work.cells)
+    edges = sum(block.edges for cell in work.cells for block in cell.blocks)
+    return rows * rates.row + edges * rates.edge + len(work.cells) * rates.step
+
+
 def bytes_by_mode(work: Iteration, at: Surroundings) -> dict[str, np.ndarray]:
     """Bytes that would reach each rank for the first layer of `work`: int64[ranks] by mode that can serve. Collective.
 
     Counted from blocks, so that a repeated run finds the same.
     """
-    modes = [name for name in MODES if not mode_class(name).refusal(at.model)]
+    modes = serving(at.model)
     mine = [remote_mode(name, at).predicted_bytes(work) for name in modes]
     return dict(zip(modes, at.wire.gather_rows(np.array(mine, np.int64)).T, strict=True))
 

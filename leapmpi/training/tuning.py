@@ -13,7 +13,7 @@ from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.schedule import Schedule
-from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, least_seconds
+from leapmpi.remote.choice import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.training.probe import measured_rates
 
@@ -53,10 +53,8 @@ def settle_remote(strategy: Strategy, batch: np.ndarray | None) -> dict[str, int
         strategy.use_remote(fewest_bytes(found))
     else:
         rates = settled_rates(strategy, batch)
-        sizes = [[cell.blocks[-1].n_src, sum(block.edges for block in cell.blocks)] for cell in work.cells]
-        own = np.array(sizes, np.int64).sum(axis=0)
-        rows, edges = strategy.at.wire.gather_rows(own).max(axis=0).tolist()
-        name, seconds = least_seconds(found, rows * rates.row + edges * rates.edge + rates.step, rates)
+        compute = strategy.at.wire.gather_rows(np.array([compute_seconds_of(work, rates)])).max()
+        name, seconds = least_seconds(found, float(compute), rates)
         strategy.use_remote(name)
         if strategy.at.wire.rank == 0:
             strategy.decisions.make(Decision(REMOTE, 0, 0, name, {"predicted": seconds}))
