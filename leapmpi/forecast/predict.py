@@ -127,6 +127,7 @@ class Forecaster:
         schedule = strategies[0].schedule(batch, _EPOCH, iteration)
         works = [strategy.sampled(schedule, key) for strategy in strategies]
         traffic = predicted_traffic(strategies, works)
+        traffic.add_vote()
         memory = np.array([each.predicted_memory(work) for each, work in zip(strategies, works, strict=True)])
         return _Sampled(traffic, _counts(strategies[0], schedule, works, traffic), memory)
 

@@ -7,7 +7,7 @@ import numpy as np
 from leapmpi.ledger import KINDS, ROWS
 
 _HEADER = 8
-"""Bytes that tell another rank how many rows are asked of it."""
+"""Bytes of a number: how many rows are asked of another rank, or a vote."""
 
 
 class Traffic:
@@ -45,6 +45,10 @@ class Traffic:
         slices = np.diff(np.arange(self.ranks + 1, dtype=np.int64) * numbers // self.ranks)
         others = np.arange(self.ranks) != rank
         self.sent[kind][rank, others] += (slices[others] + slices[rank]) * width
+
+    def add_vote(self) -> None:
+        """All ranks agree on a number: whether to stop, once an iteration of a run."""
+        self.sent["control"] += _HEADER * (1 - np.eye(self.ranks, dtype=np.int64))
 
     def add_rows(self, rank: int, place: str, count: int) -> None:
         """`rank` reads `count` rows at `place`."""

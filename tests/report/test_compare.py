@@ -56,7 +56,7 @@ def test_the_table_is_aligned_and_shows_what_is_missing(run, capsys):
     for column in ("strategy", "s/epoch", "ratio", "MiB sent", "val"):
         at = heading.index(column)
         assert first[at - 2 : at] == second[at - 2 : at] == "  "
-    assert first.split()[1:] == ["leap", "4", "1", "1.250", "1.00", "1,024", "24", "0.0", "1.0000", "0.5000", "-"]
+    assert first.split()[1:] == ["leap", "4", "1", "1.250", "1.00", "-", "1,024", "24", "0.0", "1.0000", "0.5000", "-"]
     assert second.split()[5] == "4.00"
 
 
