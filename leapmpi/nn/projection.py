@@ -7,6 +7,7 @@ would differ in its last bits on other thread counts; here it is cut into fixed 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -15,6 +16,9 @@ from leapmpi.nn import kernels
 
 PIECE = 512
 """Rows per piece of a weight gradient: as many as oneDNN sums in one order on any thread count."""
+_SIZES = (4096, 512, 64)
+"""Rows multiplied at once: oneDNN compiles a program for every new number of rows, and blocks differ in theirs."""
+
 _WORTH_ONEDNN = 1_500_000  # multiplications; below, calling it costs more than it saves
 
 
@@ -34,9 +38,15 @@ def _onednn(x: Tensor, weight: Tensor) -> Tensor:
 
 def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
     """x weight^T for float[rows, in] and float[out, in]: float[rows, out]. Not differentiable."""
-    if x.numel() * len(weight) >= _WORTH_ONEDNN and _has_onednn(x):
-        return _onednn(x, weight)
-    return x @ weight.t().contiguous()
+    if x.numel() * len(weight) < _WORTH_ONEDNN or not _has_onednn(x):
+        return x @ weight.t().contiguous()
+    weight, pieces, first = weight.contiguous(), [], 0
+    for rows in _SIZES:
+        while len(x) - first >= rows:
+            pieces.append(_onednn(x[first : first + rows], weight))
+            first += rows
+    pieces.append(x[first:] @ weight.t())
+    return torch.cat(pieces)
 
 
 def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
@@ -46,8 +56,12 @@ def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
     if not _has_onednn(x):
         return kernels.sum_of_outer(g, x)
     total = g.new_zeros(g.shape[1], x.shape[1])
-    for piece_g, piece_x in zip(g.split(PIECE), x.split(PIECE), strict=True):
-        total += _onednn(piece_g.t(), piece_x.t())
+    whole = len(x) // PIECE * PIECE
+    for first in range(0, whole, PIECE):
+        total += _onednn(g[first : first + PIECE].t(), x[first : first + PIECE].t())
+    if whole < len(x):
+        missing = (0, 0, 0, PIECE - (len(x) - whole))
+        total += _onednn(F.pad(g[whole:], missing).t(), F.pad(x[whole:], missing).t())
     return total
 
 
