@@ -138,12 +138,12 @@ class ExchangedMode(RemoteMode):
             loss = self.loss(work, self._rest(work, number, rows), labels)
             loss.backward()
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
-            sent = gradient[self._index(asked.asked_positions)]
+            sent = gradient.index_select(0, self._index(asked.asked_positions))
             returned = sent.new_empty((len(computed) - len(asked.own_positions), sent.shape[1]))
         with phases("exchange"):
             at.wire.exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
         with phases("compute"):
-            computed.backward(torch.cat([gradient[self._index(asked.own_positions)], returned]))
+            computed.backward(torch.cat([gradient.index_select(0, self._index(asked.own_positions)), returned]))
         return float(loss.detach())
 
     @torch.no_grad()

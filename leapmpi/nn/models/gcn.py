@@ -57,9 +57,11 @@ class GCNLayer(Layer):
         own_weight = root[own_rows].square().unsqueeze(1)
         if self.projects_first(piece, rows):
             rows = self.project(rows)
-            return weighted_sum(piece.edges, rows, weight).index_add(0, destinations, rows[own_rows] * own_weight)
+            return weighted_sum(piece.edges, rows, weight).index_add(
+                0, destinations, rows.index_select(0, own_rows) * own_weight
+            )
         sums = weighted_sum(piece.edges, rows, weight)
-        return self.project(sums.index_add(0, destinations, rows[own_rows] * own_weight))
+        return self.project(sums.index_add(0, destinations, rows.index_select(0, own_rows) * own_weight))
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
