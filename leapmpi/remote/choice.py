@@ -18,6 +18,7 @@ _COPYING = 0.5
 """Share of the time of a fetch that no overlap can hide: packing, copying, and the processor's part in sending."""
 
 _CLEARLY = 0.8
+"""A mode that moves more bytes must promise to take less than this share of the time of the one that moves fewest."""
 
 MODES = ("partial", "raw", "projected")
 """Equal bytes go to the first of these."""
