@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.request import CutRequest
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
@@ -69,24 +70,29 @@ def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Cut:
     )
 
 
-def check_request(graph: Graph, parts: int, seed: int) -> None:
-    """Refuse part counts and seeds that cannot be used with ConfigError."""
+def check_request(graph: Graph, request: CutRequest) -> None:
+    """Refuse part counts, seeds and tolerances that cannot be used with ConfigError."""
+    parts, seed = request.parts, request.seed
     if parts < 1:
         raise ConfigError(f"--parts is {parts}; it must be at least 1")
     if parts > graph.vertices:
         raise ConfigError(f"--parts is {parts}, but the graph has only {graph.vertices} vertices; use fewer parts")
     if not 0 <= seed < 2**63:
         raise ConfigError(f"--seed is {seed}; it must be between 0 and 2**63 - 1")
+    if not 1 <= request.tolerance < float("inf"):
+        raise ConfigError(f"--tolerance is {request.tolerance}; it must be a number of at least 1, such as 1.05")
 
 
-def cut(graph: Graph, parts: int, method: str, seed: int) -> Cut:
-    """Cut a valid graph into `parts` parts, none of them empty. The same arguments give the same cut.
+def cut(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Cut:
+    """Cut a valid graph into `parts` parts, none of them empty. The same arguments give the same cut. `wishes`
+    are further fields of CutRequest.
 
     Raises ConfigError for an unknown method or a number of parts that cannot be, DataError when the method fails.
     """
-    check_request(graph, parts, seed)
+    request = CutRequest(parts, seed, **wishes)
+    check_request(graph, request)
     partitioner = METHODS.load(method)
-    assignment = partitioner.partition(graph, parts, seed)
+    assignment = partitioner.partition(graph, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=parts) == 0)
     if len(empty):
         raise DataError(

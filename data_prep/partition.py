@@ -19,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", default="metis", help="metis (few edges between parts), hash, random or contiguous")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
+    largest = "largest part / mean that is allowed, of vertices and of training vertices"
+    parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
 
 
@@ -34,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     clock = [time.perf_counter()]
     graph = verify_graph(arguments.graph)
     clock.append(time.perf_counter())
-    result = cut(graph, arguments.parts, arguments.method, arguments.seed)
+    result = cut(graph, arguments.parts, arguments.method, arguments.seed, tolerance=arguments.tolerance)
     clock.append(time.perf_counter())
     write_dataset(
         arguments.folder,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.request import CutRequest
 from leapmpi.dataset.graph import Graph
 
 
-def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
-    """Part int32[n] of each vertex; sizes differ by at most one. `seed` has no effect."""
-    del seed
-    return (np.arange(graph.vertices, dtype=np.int64) * parts // graph.vertices).astype(np.int32)
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+    """Part int32[n] of each vertex; sizes differ by at most one."""
+    return (np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices).astype(np.int32)

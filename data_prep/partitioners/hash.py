@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.request import CutRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.sampling.keys import fold_all, mix
 
 
-def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
-    hashes = fold_all(np.uint64(mix(np.uint64(seed))), np.asarray(graph.original_id))
-    return (hashes % np.uint64(parts)).astype(np.int32)
+    hashes = fold_all(np.uint64(mix(np.uint64(request.seed))), np.asarray(graph.original_id))
+    return (hashes % np.uint64(request.parts)).astype(np.int32)

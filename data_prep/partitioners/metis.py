@@ -19,30 +19,28 @@ import numpy as np
 
 from data_prep.near_numbers import cut_weights, near_numbers
 from data_prep.rebalance import fill_empty, rebalance
+from data_prep.request import CutRequest
 from data_prep.undirected import Undirected
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import DataError, ResourceError
 
-TOLERANCE = 1.05
-"""The largest part may have this many times the mean number of vertices, and of training vertices."""
-
 _PROCESS = Path(__file__).parent.parent / "metis_process.py"
 
 
-def partition(graph: Graph, parts: int, seed: int) -> np.ndarray:
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     """Part int32[n] of each vertex. Edge directions do not count.
 
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
-    n = graph.vertices
+    n, parts = graph.vertices, request.parts
     if parts == 1:
         return np.zeros(n, np.int32)
     training = np.zeros(n, bool) if graph.split is None else np.asarray(graph.split) == names.TRAIN
     undirected = Undirected(graph)
-    neighbours, assignment = _run_metis(undirected, training, parts, seed)
+    neighbours, assignment = _run_metis(undirected, training, parts, request.seed)
     fill_empty(assignment, parts)
-    rebalance(undirected.indptr, neighbours, assignment, training, parts, TOLERANCE)
+    rebalance(undirected.indptr, neighbours, assignment, training, parts, request.tolerance)
     numbers = near_numbers(cut_weights(undirected.indptr, neighbours, assignment, parts))
     return numbers[assignment].astype(np.int32)
 

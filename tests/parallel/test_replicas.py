@@ -127,4 +127,3 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
         assert replica.epochs[-1]["accuracy"] == pytest.approx(scores)
         assert replica.best.epoch in range(EPOCHS)
         assert (replica.optimizer is None) == (run.replicas.index(replica) % world.size != world.rank)
-
