@@ -16,6 +16,8 @@ from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
+from leapmpi.sampling.numbering import describe, forget, grown, number
+from leapmpi.sampling.sampler import Drawn, Sampler
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
@@ -118,41 +120,7 @@ def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, to
             neighbours[j] = topology_indices[start + neighbours[j]]
 
 
-@compiled
-def _number(vertices, place, src, known, indices):
-    """Number vertices in order of first appearance.
-
-    `place` (int32[n]) holds each vertex's position in `src`, -1 for none; `src` holds `known` vertices so far.
-    Writes the position of each of `vertices` to `indices` and new vertices to `src`. Returns the new count.
-    """
-    for e in range(len(vertices)):
-        vertex = vertices[e]
-        position = place[vertex]
-        if position < 0:
-            position = np.int32(known)
-            place[vertex] = position
-            src[known] = vertex
-            known += 1
-        indices[e] = position
-    return known
-
-
-@compiled
-def _describe(topology_indptr, topology_original, src, first, end, original, degree):
-    """Look up original ids and in-degrees of src[first:end]."""
-    for i in range(first, end):
-        vertex = src[i]
-        original[i] = topology_original[vertex]
-        degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
-
-
-@compiled
-def _forget(place, src, count):
-    for i in range(count):
-        place[src[i]] = -1
-
-
-class NodeWiseSampler:
+class NodeWiseSampler(Sampler):
     """Draws at most `fanouts[h]` distinct in-neighbours of each destination of hop h; `ALL` (-1) takes every one.
 
     Keeps working memory of 4 bytes per vertex of the graph between calls. One thread at a time may call `sample`;
@@ -171,14 +139,9 @@ class NodeWiseSampler:
         self._src, self._original, self._degree = (np.empty(0, np.int64) for _ in range(3))
         self._neighbours = np.empty(0, np.int64)
 
-    def sample(self, key: DrawKey, roots: np.ndarray) -> list[Block]:
-        """The blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
-
-        roots: int64[n], distinct renumbered ids in any order, possibly none. The first destinations are the roots
-        in the given order; new sources follow in order of first appearance.
-
-        Raises ValueError when roots repeat or lie outside the graph.
-        """
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """The blocks of `roots`; the rest of the batch does not matter."""
+        del batch
         roots = np.ascontiguousarray(roots, np.int64)
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.topology.vertices:
             raise ValueError(f"roots must lie in [0, {self.topology.vertices})")
@@ -196,34 +159,32 @@ class NodeWiseSampler:
                 known = self._add(neighbours, indices, n_dst)
                 drafts.append((hop, n_dst, known, indptr, indices))
         finally:
-            _forget(self._place, self._src, known)
+            forget(self._place, self._src, known)
         src, original, degree = (a[:known].copy() for a in (self._src, self._original, self._degree))
         return [
             Block(hop, n_dst, src[:n_src], indptr, indices, original[:n_src], degree[:n_src])
             for hop, n_dst, n_src, indptr, indices in drafts
         ]
 
-    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever.
-
-        Returns indptr int64[n + 1] and the drawn in-neighbours' global ids int64, by destination.
-        """
+    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
+        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever."""
+        del batch
         n, topology = len(vertices), self.topology
-        self._src, self._original, self._degree = (_grown(a, n, 0) for a in (self._src, self._original, self._degree))
+        self._src, self._original, self._degree = (grown(a, n, 0) for a in (self._src, self._original, self._degree))
         self._src[:n] = vertices
-        _describe(topology.indptr, topology.original_id, self._src, 0, n, self._original, self._degree)
+        describe(topology.indptr, topology.original_id, self._src, 0, n, self._original, self._degree)
         indptr, drawn = self._draw_hop(np.uint64(fold(key_hash(key), hop)), self.fanouts[hop], n)
-        return indptr, drawn.astype(np.int64)
+        return Drawn(indptr, drawn.astype(np.int64))
 
     def _add(self, vertices: np.ndarray, indices: np.ndarray, known: int) -> int:
         """Append the new ones of `vertices` to the sources, positions of all to `indices`; the new count."""
         capacity = min(known + len(vertices), self.topology.vertices)
         self._src, self._original, self._degree = (
-            _grown(a, capacity, known) for a in (self._src, self._original, self._degree)
+            grown(a, capacity, known) for a in (self._src, self._original, self._degree)
         )
-        count = _number(vertices, self._place, self._src, known, indices)
+        count = number(vertices, self._place, self._src, known, indices)
         topology = self.topology
-        _describe(topology.indptr, topology.original_id, self._src, known, count, self._original, self._degree)
+        describe(topology.indptr, topology.original_id, self._src, known, count, self._original, self._degree)
         return count
 
     def _draw_hop(self, hashed: np.uint64, fanout: int, n_dst: int) -> tuple[np.ndarray, np.ndarray]:
@@ -231,7 +192,7 @@ class NodeWiseSampler:
         degree = self._degree[:n_dst]
         indptr = np.empty(n_dst + 1, np.int64)
         _count(degree, fanout, indptr)
-        self._neighbours = _grown(self._neighbours, indptr[-1], 0)
+        self._neighbours = grown(self._neighbours, indptr[-1], 0)
         if n_dst:
             self._marks = [_zeros_grown(marks, int(degree.max()) // 64 + 1) for marks in self._marks]
 
@@ -264,15 +225,6 @@ def checked_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
         ):
             raise ConfigError(f"fan-out {fanout!r} is neither a positive whole number nor -1 (all neighbours)")
     return tuple(int(fanout) for fanout in fanouts)
-
-
-def _grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
-    """`array`, or a larger one with the same first `kept` entries when it holds fewer than `capacity`."""
-    if len(array) >= capacity:
-        return array
-    larger = np.empty(capacity + capacity // 4, array.dtype)
-    larger[:kept] = array[:kept]
-    return larger
 
 
 def _zeros_grown(array: np.ndarray, capacity: int) -> np.ndarray:

@@ -1,0 +1,97 @@
+"""What a sampler is: a pure function from a key and roots to Blocks, in one of three families.
+
+local             what a vertex draws needs its key alone
+iteration-global  a table or a subgraph is drawn for the iteration, the same on every rank; vertices draw from it
+frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
+
+In all three, every rank comes to the same draws by itself: the topology is on every node, and the whole batch is known
+from the schedule. `sample` gives the part that some of the batch's roots reach.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from leapmpi.plan.order import batches, epoch_order
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.keys import ORDER, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.topology import Topology
+
+LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontier-global"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a sampler is made of: fan-outs are listed from the root outward, `train` int64[t] are renumbered ids."""
+
+    topology: Topology
+    fanouts: tuple[int, ...]
+    train: np.ndarray
+    seed: int
+    threads: int = 1
+
+
+class Drawn(NamedTuple):
+    """What destinations drew at one hop, destination by destination."""
+
+    indptr: np.ndarray
+    """int64[n + 1]: where the edges of each destination start."""
+    neighbours: np.ndarray
+    """int64[edges]: renumbered global ids; within a destination by ascending original id."""
+    weight: np.ndarray | None = None
+    """float32[edges]: as in Block."""
+
+
+class Sampler(ABC):
+    """Base of all samplers. One thread at a time may call it; inside, `threads` of them draw."""
+
+    family = LOCAL
+    weighted = False
+    """Whether blocks carry weights."""
+    supplies_roots = False
+    """Whether the batches are the sampler's own, and not the shuffled training vertices."""
+
+    topology: Topology
+    fanouts: tuple[int, ...]
+    threads: int
+
+    @abstractmethod
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """The blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
+
+        roots: int64[n], distinct renumbered ids in any order, possibly none; batch: int64[B], all roots of the
+        iteration over all ranks, in any order; `roots` themselves when None. The first destinations are the roots in
+        the given order; new sources follow in order of first appearance.
+
+        Raises ValueError when roots repeat or lie outside the graph.
+        """
+
+    @abstractmethod
+    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
+        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever."""
+
+    def iterations(self, train: np.ndarray, batch_size: int) -> int:
+        """The number of batches of every epoch."""
+        return -(-len(train) // batch_size)
+
+    def batches(
+        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        """The roots of each iteration of an epoch: here all of `train` (int64[t]), in shuffled order, once."""
+        order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
+        return batches(order, batch_size)
+
+    def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float | np.ndarray:
+        """The weight of each root's loss (rule: loss = sum of weight x loss), one for all or float64[roots].
+
+        `batch_size` is the number of roots of the iteration over all ranks.
+        """
+        del key, roots
+        return 1.0 / max(1, batch_size)
