@@ -49,6 +49,10 @@ class Run:
             raise RunFolderError(f"{self.path} holds no finished run: it {ended}: {found.get('why')}")
         return found
 
+    def models(self) -> list[Run]:
+        """The runs of the models that differ and were trained together in this one; empty for a run of one model."""
+        return [Run(model_folder(self.path, number)) for number in range(len(self.summary.get("models", [])))]
+
     @property
     def failure(self) -> dict[str, Any] | None:
         """What summary.json says of a run that failed or was interrupted: `status`, `why`, and `rank`, `host`,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from leapmpi import Config, train
 from leapmpi.cli import main
 from leapmpi.dataset.partitioned import write_dataset
 from tests.dataset.graphs import random_graph
@@ -74,3 +75,23 @@ def test_another_graph_is_noted(small_data, finished_run, tmp_path, capsys):
     write_dataset(tmp_path / "train", unlisted, np.zeros(100, np.int32), 1, method="test", figures={}, seed=0)
     found = evaluated(capsys, tmp_path / "train", finished_run.path, "--log-level", "error")
     assert (found["val"], found["test"]) == (None, None)
+
+
+def test_every_model_of_a_run_of_several(small_data, tmp_path, capsys):
+    settings = {"data": str(small_data), "train.epochs": 2, "strategy.replicas": "independent", "run.threads": 1}
+    varied = {"strategy.vary": ("model.hidden=4,8",), "run.folder": str(tmp_path / "run"), "run.log_level": "error"}
+    summary = train(Config.from_values(settings | varied)).summary
+    assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    about = {"schema": 1, "weights": "best", "metric": "accuracy"}
+    wanted = [{**about, "model": number, **each["best"]} for number, each in enumerate(summary["models"])]
+    assert found == wanted
+    assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--model", "1"]) == 0
+    assert capsys.readouterr().out.startswith("model 1  best weights (epoch ")
+    assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--model", "2"]) == 4
+    assert "holds the models 0 to 1" in capsys.readouterr().err
+
+
+def test_a_model_of_a_run_of_one(small_data, finished_run, capsys):
+    assert main(["evaluate", str(small_data), str(finished_run.path), "--model", "0"]) == 4
+    assert "holds one model; leave --model out" in capsys.readouterr().err

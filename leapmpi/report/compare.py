@@ -9,23 +9,16 @@ from typing import Any
 
 from leapmpi.errors import RunFolderError
 from leapmpi.report.columns import aligned
-from leapmpi.run import Run, load_run, model_folder
+from leapmpi.run import Run, load_run
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
     """Print a table (or JSON) of the runs in `folders`. Raises RunFolderError for a folder without a finished run."""
-    rows = [row(load_run(each)) for folder in folders for each in _models(folder)]
+    rows = [row(each) for run in map(load_run, folders) for each in run.models() or [run]]
     for each in rows:
         each["ratio"] = each["epoch_seconds"] / rows[0]["epoch_seconds"] if rows[0]["epoch_seconds"] else None
     sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
     return 0
-
-
-def _models(folder: str) -> list[str]:
-    """The run folders in `folder`: its models', where it holds several that differ, else itself."""
-    run = load_run(folder)
-    models = run.summary.get("models", [])
-    return [str(model_folder(run.path, number)) for number in range(len(models))] or [folder]
 
 
 def row(run: Run) -> dict[str, Any]:

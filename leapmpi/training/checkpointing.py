@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from leapmpi import __version__
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
@@ -23,6 +22,7 @@ from leapmpi.phases import PHASES
 from leapmpi.setting import parse_interval
 from leapmpi.stopping import NOTHING, SAVE, STOP, Agreement, Signals, Word
 from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece, name_of
+from leapmpi.training.model_state import below, named
 from leapmpi.training.progress import Progress
 from leapmpi.training.saved_run import SavedRun
 from leapmpi.world import World, together
@@ -117,24 +117,20 @@ class Checkpointer:
 
     def _state(self) -> tuple[Piece, dict[str, np.ndarray]]:
         """The state of all ranks, and of this one alone."""
-        trainer, wire, layout = self.trainer, self.trainer.at.wire, self.trainer.at.parameters
+        trainer, wire = self.trainer, self.trainer.at.wire
         losses, counts, phases = trainer.progress.summed(wire)
-        tensors, numbers = trainer.optimizer.state()
+        arrays, about_models = trainer.models_state()
         settled = trainer.strategy.state()
-        shared = {"losses": losses, "phases": phases, **_named("parameters", layout.by_name())}
-        for name, flat in tensors.items():
-            shared |= _named(f"optimizer/{name}", layout.by_name(flat))
-        shared |= _named("best", trainer.best.weights)
-        shared |= _named("strategy", {name: each for name, each in settled.items() if isinstance(each, np.ndarray)})
-        own = _named("strategy", trainer.strategy.own_state())
+        shared = {"losses": losses, "phases": phases, **arrays}
+        shared |= named("strategy", {name: each for name, each in settled.items() if isinstance(each, np.ndarray)})
+        own = named("strategy", trainer.strategy.own_state())
         values = {
             **_identity(trainer),
             "progress": trainer.progress.to_values(counts),
             "row_errors": _row_errors(trainer),
             "phases": list(PHASES),
-            "optimizer": {"tensors": list(tensors), "numbers": numbers},
+            **about_models,
             "strategy": {name: each for name, each in settled.items() if not isinstance(each, np.ndarray)},
-            "best": {"epoch": trainer.best.epoch, "val": trainer.best.val, "test": trainer.best.test},
             "epochs": [{key: each for key, each in record.items() if key != "losses"} for record in trainer.epochs],
             "run_seconds": trainer.run_seconds(),
             "restarts": trainer.restarts,
@@ -222,14 +218,6 @@ def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
     return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
 
 
-def _named(group: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f"{group}/{name}": array for name, array in arrays.items()}
-
-
-def _below(group: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
-
-
 def _position(progress: Progress) -> dict[str, int]:
     return {"epoch": progress.epoch, "iteration": progress.iteration}
 
@@ -240,28 +228,16 @@ def restore(trainer: Trainer, saved: SavedRun, checkpoints: CheckpointFolder) ->
     Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
     """
     values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
-    together(world, lambda: _restore_model(trainer, saved, str(checkpoints.path / saved.name)))
     trainer.progress = Progress.restored(
         values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.at.wire
     )
     if world.rank == 0:
         trainer.at.features.errors.add(*values["row_errors"])
     trainer.epochs = list(values["epochs"])
-    best, weights = values["best"], _below("best", arrays)
-    trainer.best = type(trainer.best)(best["epoch"], best["val"], best["test"], weights if world.rank == 0 else {})
+    together(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
     own = together(world, lambda: _own(world, saved, checkpoints))
-    trainer.strategy.restore_own(_below("strategy", own))
-
-
-def _restore_model(trainer: Trainer, saved: SavedRun, origin: str) -> None:
-    layout, arrays, optimizer = trainer.at.parameters, saved.state.arrays, saved.state.values["optimizer"]
-    layout.assign(_below("parameters", arrays), origin)
-    tensors = {}
-    for name in optimizer["tensors"]:
-        tensors[name] = torch.empty_like(layout.values)
-        layout.assign(_below(f"optimizer/{name}", arrays), origin, tensors[name])
-    trainer.optimizer.restore(tensors, optimizer["numbers"])
+    trainer.strategy.restore_own(below("strategy", own))
 
 
 def _own(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[str, np.ndarray]:
@@ -273,7 +249,7 @@ def _own(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[s
 
 def settled(saved: SavedRun) -> dict[str, Any]:
     """What the strategy had settled, as `Strategy.restore` wants it."""
-    return {**saved.state.values["strategy"], **_below("strategy", saved.state.arrays)}
+    return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
 
 
 def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:

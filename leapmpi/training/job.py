@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from leapmpi import __version__
 from leapmpi.aftermath import how_it_ended
 from leapmpi.config import Config
-from leapmpi.errors import RESUMABLE, ConfigError, DataError
+from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.files import explain
 from leapmpi.gathering import gather_values
 from leapmpi.memory import peak_bytes
@@ -20,7 +24,7 @@ from leapmpi.timeline import recorded
 from leapmpi.training import banner, saved_run
 from leapmpi.training.checkpointing import Checkpointer, restore, settled
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.loading import Loaded, open_for_training
+from leapmpi.training.loading import Loaded, open_for_training, with_new_model
 from leapmpi.training.loop import Trainer
 from leapmpi.training.parameters import read_weights
 from leapmpi.training.replay import decisions_of
@@ -46,22 +50,23 @@ def train(config: Config, comm: Any = None) -> Run:
     return in_session(config, comm, lambda session: _train(config, session))
 
 
-def evaluate(config: Config, run: Run, which: str = "best", comm: Any = None) -> dict[str, Any]:
-    """Score the saved weights (`which`: best or final) of `run` on val and test of config.data. Collective.
+def evaluate(
+    models: Sequence[tuple[Config, Run]], which: str = "best", comm: Any = None
+) -> list[dict[str, float | int | str | None]]:
+    """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
-    Returns {"metric", "epoch", "val", "test"}; a split without vertices has None.
+    Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
+    "epoch", "val", "test"} for each; a split without vertices has None.
 
-    Raises DataError when the weights belong to another kind of dataset.
+    Raises DataError when weights belong to another kind of dataset.
     """
-    return in_session(config, comm, lambda session: _evaluate(config, run, which, session))
+    return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session))
 
 
 def _train(config: Config, session: Session) -> Run:
     begin, world = time.perf_counter(), session.world
-    several = config.strategy.replicas == "independent"
-    if not several:
-        # A start that is ended before it trains has changed nothing: the same command may try again.
-        session.signals.exit_code = RESUMABLE
+    # A start that is ended before it trains has changed nothing: the same command may try again.
+    session.signals.exit_code = RESUMABLE
     # All that can be refused is refused before a run folder is made.
     together(world, lambda: check_settings(config, world))
     found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
@@ -78,17 +83,15 @@ def _train(config: Config, session: Session) -> Run:
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = trainer.folder = claimed or RunFolder(path)
     session.enter(folder.path)
-    # From here on a signal is noted, and noticed in the first iteration; without checkpoints it ends the run at once.
-    session.signals.polled = not several
-    keeper = None if several else Checkpointer(trainer, folder, session.signals, session.job_end)
+    # From here on a signal is noted, and noticed in the first iteration.
+    session.signals.polled = True
+    keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
     if saved:
         restore(trainer, saved, keeper.checkpoints)
     together(world, lambda: _open_records(config, folder, saved, before, keeper) if world.rank == 0 else None)
-    if keeper:
-        _first_checkpoint(keeper, saved)
+    _first_checkpoint(keeper, saved)
     together(world, lambda: folder.start(config) if world.rank == 0 else None)
-    if keeper:
-        trainer.watched_by(keeper)
+    trainer.watched_by(keeper)
     _announce(config, world, loaded, trainer, folder.path)
     with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
         trainer.run()
@@ -103,10 +106,6 @@ def _find_saved(config: Config) -> SavedRun | None:
     """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
     if not check(config.run.folder, config.run.overwrite):
         return None
-    if config.strategy.replicas == "independent":
-        raise ConfigError(
-            f"{config.run.folder} holds a run to be resumed, which models that differ cannot be; choose another --run"
-        )
     return saved_run.find(Path(config.run.folder), config, open_for_training(config))
 
 
@@ -118,26 +117,31 @@ def _first_checkpoint(keeper: Checkpointer, saved: SavedRun | None) -> None:
         raise error
 
 
-def _evaluate(config: Config, run: Run, which: str, session: Session) -> dict[str, Any]:
+def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
-    arrays, about = together(world, lambda: read_weights(run.path / f"weights-{which}.h5"))
-    loaded = session.load(config)
+    files = together(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    loaded, outcomes = session.load(models[0][0]), []
+    for (config, run), (arrays, about) in zip(models, files, strict=True):
+        if outcomes:
+            loaded = with_new_model(config, loaded)
+        together(world, partial(_assign, config, run, loaded, arrays, about))
+        evaluator = together(world, partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.at))
+        with session.phases("evaluate"):
+            outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
+    if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
+        log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
+    return outcomes
 
-    def assign() -> None:
-        dataset = loaded.dataset
-        if (about["feature_dim"], about["classes"]) != (dataset.feature_dim, dataset.classes):
-            raise DataError(
-                f"{config.data} has {dataset.feature_dim} features and {dataset.classes} classes, the run was trained "
-                f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
-            )
-        loaded.at.parameters.assign(arrays, str(run.path))
-        if world.rank == 0 and about["graph_uuid"] != dataset.graph_uuid:
-            log.warning("note: %s holds another graph than the one the run was trained on", config.data)
 
-    together(world, assign)
-    evaluator = together(world, lambda: Evaluator(config, loaded.dataset, loaded.topology, loaded.at))
-    with session.phases("evaluate"):
-        return {"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()}
+def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+    """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
+    dataset = loaded.dataset
+    if (about["feature_dim"], about["classes"]) != (dataset.feature_dim, dataset.classes):
+        raise DataError(
+            f"{config.data} has {dataset.feature_dim} features and {dataset.classes} classes, the run was trained "
+            f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
+        )
+    loaded.at.parameters.assign(arrays, str(run.path))
 
 
 def _open_records(
@@ -145,7 +149,7 @@ def _open_records(
     folder: RunFolder,
     saved: SavedRun | None,
     before: dict[str, Any] | None,
-    keeper: Checkpointer | None,
+    keeper: Checkpointer,
 ) -> None:
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
     forget_failure(folder.path)
@@ -200,7 +204,6 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
         log.info(sentence)
     if config.strategy.replicas == "independent":
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
-        log.info("models that differ make no checkpoints: a run that is stopped starts anew")
     log.info("run folder %s", path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
@@ -218,7 +221,7 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
 
 def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
-    best, dataset = trainer.best, loaded.dataset
+    dataset = loaded.dataset
     peaks = loaded.at.wire.gather_objects(peak_bytes())
     return {
         "version": __version__,
@@ -232,7 +235,7 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> 
         "restarts": trainer.restarts,
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
-        "best": {"epoch": best.epoch, "val": best.val, "test": best.test},
+        "best": trainer.best.to_values(),
         **trainer.about_models(),
         "epochs": [{key: value for key, value in each.items() if key != "losses"} for each in trainer.epochs],
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from leapmpi.training.checkpointing import Checkpointer
 from leapmpi.training.economy import Economy
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
+from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import write_weights
 from leapmpi.training.progress import Progress
@@ -33,20 +33,6 @@ from leapmpi.training.warm_up import warm_up
 from leapmpi.world import World, together
 
 log = logging.getLogger("leapmpi")
-
-
-@dataclass
-class Best:
-    """The epoch whose model counts: the best on the validation set, or the last where there is none."""
-
-    epoch: int = -1
-    val: float | None = None
-    test: float | None = None
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def is_beaten_by(self, scores: dict[str, float | None]) -> bool:
-        """Whether `scores` replace these; chosen on validation, never on test."""
-        return scores["val"] is None or self.val is None or not scores["val"] <= self.val
 
 
 class Trainer:
@@ -199,6 +185,14 @@ class Trainer:
     def rehearse(self, batch: np.ndarray | None) -> None:
         """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
         self.strategy.rehearse(batch)
+
+    def models_state(self) -> State:
+        """What a checkpoint holds of the model. Collective."""
+        return saved(self.at.parameters, *self.optimizer.state(), self.best)
+
+    def restore_models(self, state: State, origin: str) -> None:
+        """Take up what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
+        self.best = restore(self.at.parameters, self.optimizer, state, origin, self.world.rank == 0)
 
     def about_models(self) -> dict[str, Any]:
         """What the summary adds where there are several models."""

@@ -11,12 +11,14 @@ import numpy as np
 
 from leapmpi.config import Config
 from leapmpi.errors import ConfigError
+from leapmpi.files import remove
 from leapmpi.nn.model import Model
 from leapmpi.remote.raw import Raw
 from leapmpi.run import model_folder
 from leapmpi.strategies._iteration import Iteration
 from leapmpi.training.loading import Loaded, model_for, with_new_model
-from leapmpi.training.loop import Best, Trainer, save_weights
+from leapmpi.training.loop import Trainer, save_weights
+from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.parameters import ParameterLayout, digest
 from leapmpi.training.ring import Ring
@@ -25,6 +27,9 @@ from leapmpi.variations import variations
 from leapmpi.world import World
 
 log = logging.getLogger("leapmpi")
+
+_OWN = ("loss", "accuracy", "lr", "together")
+"""What the record of an epoch says of one model besides its losses."""
 
 
 @dataclass
@@ -44,8 +49,9 @@ class ReplicaTrainer(Trainer):
     """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
-        configs, config = variations(config), config.replaced({"strategy.remote": "raw"})
-        super().__init__(config, world, with_new_model(next(iter(configs.values())), loaded), folder)
+        configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
+        super().__init__(raw, world, with_new_model(next(iter(configs.values())), loaded), folder)
+        self.config = config
         if not isinstance(self.strategy.remote, Raw):
             raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
         models: list[Model] = [model_for(each, loaded.dataset, self.at.device) for each in configs.values()]
@@ -97,7 +103,13 @@ class ReplicaTrainer(Trainer):
         losses = self.at.wire.gather_rows(replica.losses).sum(axis=0)
         rate = learning_rate(replica.config.train, (record["epoch"] + 1) * self.per_epoch - 1, self.per_epoch)
         together = {"together": len(self.replicas)}
-        return {**record, **self._loss(losses), "accuracy": {"val": None, "test": None}, "lr": rate, **together}
+        return {
+            **_of_all(record),
+            **self._loss(losses),
+            "accuracy": {"val": None, "test": None},
+            "lr": rate,
+            **together,
+        }
 
     def _evaluate_all(self, epoch: int, record: dict[str, Any], own: list[dict[str, Any]]) -> None:
         begin = time.perf_counter()
@@ -116,6 +128,36 @@ class ReplicaTrainer(Trainer):
         known = [each for each in scores if each["val"] is not None] or scores
         record["accuracy"] = max(known, key=lambda each: each["val"] or 0.0)
 
+    def models_state(self) -> State:
+        """The state of every model, all brought to this rank, with its losses and scores so far. Collective."""
+        self.ring.spread()
+        optimizers = self.ring.spread_state([replica.optimizer for replica in self.replicas])
+        arrays, models = {}, []
+        for number, (replica, optimizer) in enumerate(zip(self.replicas, optimizers, strict=True)):
+            own, values = saved(replica.layout, *optimizer, replica.best)
+            own["losses"] = self.at.wire.gather_rows(replica.losses).sum(axis=0)
+            own["epoch_losses"] = np.array([each["losses"] for each in replica.epochs]).reshape(-1, self.per_epoch)
+            arrays |= named(f"models/{number}", own)
+            models.append({**values, "epochs": [{key: each[key] for key in _OWN} for each in replica.epochs]})
+        return arrays, {
+            "models": models,
+            "best": {"epoch": self.best.epoch, "val": self.best.val, "test": self.best.test},
+        }
+
+    def restore_models(self, state: State, origin: str) -> None:
+        """Take up what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
+        arrays, values = state
+        first, self.best = self.world.rank == 0, Best.from_values(values["best"])
+        for number, (replica, about) in enumerate(zip(self.replicas, values["models"], strict=True)):
+            own = below(f"models/{number}", arrays)
+            replica.best = restore(replica.layout, replica.optimizer, (own, about), origin, first)
+            # Shares of a loss add up over ranks.
+            replica.losses = own["losses"].copy() if first else np.zeros(self.per_epoch)
+            replica.epochs = [
+                {**_of_all(record), **each, "losses": losses.tolist()}
+                for record, each, losses in zip(self.epochs, about["epochs"], own["epoch_losses"], strict=True)
+            ]
+
     def _save(self, final: dict[str, np.ndarray]) -> None:
         """Write a run folder for each model, such as it would have left by itself."""
         del final
@@ -123,6 +165,8 @@ class ReplicaTrainer(Trainer):
             self._save_one(RunFolder(model_folder(self.folder.path, number)), replica)
 
     def _save_one(self, folder: RunFolder, replica: Replica) -> None:
+        # An earlier start of this run may have been ended while it wrote.
+        remove(folder.path)
         folder.path.mkdir()
         config = replica.config.replaced({"run.folder": str(folder.path)})
         folder.start(config)
@@ -133,7 +177,7 @@ class ReplicaTrainer(Trainer):
         folder.finish({**self._about(replica), "parameters_digest": digest(final), "epochs": _short(replica.epochs)})
 
     def _about(self, replica: Replica) -> dict[str, Any]:
-        dataset, best = self.loaded.dataset, replica.best
+        dataset = self.loaded.dataset
         return {
             "strategy": self.config.strategy.name,
             "varied": replica.label,
@@ -143,7 +187,7 @@ class ReplicaTrainer(Trainer):
             "model": replica.config.model.name,
             "metric": self.evaluator.metric,
             "seconds": self.run_seconds(),
-            "best": {"epoch": best.epoch, "val": best.val, "test": best.test},
+            "best": replica.best.to_values(),
         }
 
     def about_models(self) -> dict[str, Any]:
@@ -154,6 +198,11 @@ class ReplicaTrainer(Trainer):
         """That of all models' parameters. Collective."""
         arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}
         return digest(arrays)
+
+
+def _of_all(record: dict[str, Any]) -> dict[str, Any]:
+    """What an epoch's record says that holds for each of the models."""
+    return {key: value for key, value in record.items() if key not in ("losses", "models")}
 
 
 def _short(epochs: list[dict[str, Any]]) -> list[dict[str, Any]]:

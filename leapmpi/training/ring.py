@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from leapmpi.remote.raw import Raw
 from leapmpi.training.parameters import ParameterLayout
 
 if TYPE_CHECKING:
     from leapmpi.nn.model import Model
     from leapmpi.strategies._iteration import Iteration, Surroundings
+    from leapmpi.training.optimizer import Optimizer
+
+OptimizerState = tuple[dict[str, torch.Tensor], dict[str, float]]
+"""Tensors like the parameters by name, and numbers."""
 
 _KINDS = {"values": "parameters", "gradients": "gradients"}
 
@@ -57,6 +63,21 @@ class Ring:
         """Bring the parameters of every model to every rank."""
         for turn in range(self.wire.size - 1):
             self._hop(turn, ("values",))
+
+    def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
+        """The state of every model's optimizer, by model, on every rank; `optimizers` has those at home here."""
+        states = {number: optimizers[number].state() for number in self.at_home}
+        about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
+        told = {int(n): each for part in self.wire.gather_objects(about) for n, each in part.items()}
+        flats = [
+            states[n][0] if n in states else {name: torch.empty_like(layout.values) for name in told[n][0]}
+            for n, layout in enumerate(self.layouts)
+        ]
+        for turn in range(self.wire.size - 1):
+            here, there = self._travelling(turn), self._travelling(turn + 1)
+            going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
+            self.wire.ring_pass(going, coming, ["parameters"] * len(going))
+        return [(tensors, told[number][1]) for number, tensors in enumerate(flats)]
 
     def _train(self, work: Iteration, number: int) -> float:
         return sum(self.modes[number].train(work, cell, labels) for cell, labels in enumerate(work.labels))

@@ -102,6 +102,6 @@ def test_alone_everything_is_read_here_and_nothing_is_sent(runs, world):
 
 def test_saved_weights_score_as_they_did_in_the_run(runs, world):
     _, together, _ = runs
-    scored = evaluate(together.config, together, "best", world.comm)
+    (scored,) = evaluate([(together.config, together)], "best", world.comm)
     best = together.summary["best"]
     assert {key: scored[key] for key in best} == best

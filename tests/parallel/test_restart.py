@@ -10,7 +10,9 @@ from mpi4py import MPI
 
 from leapmpi import Config, load_run, train
 from leapmpi.errors import Interrupted
+from leapmpi.run import model_folder
 from leapmpi.strategies._iteration import Strategy
+from leapmpi.training.ring import Ring
 from tests.parallel import datasets
 
 COMMON = {"train.epochs": 3, "train.batch_size": 24, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
@@ -43,15 +45,18 @@ def parts(world, folder):
 
 def stopped(config, comm, monkeypatch, rank):
     """Train on `comm` until `rank` is sent a signal in the second epoch. Collective over `comm`."""
-    genuine = Strategy.step
 
-    def step(strategy, work):
-        if (work.schedule.epoch, work.schedule.iteration) == (1, 1) and strategy.at.wire.rank == rank:
-            os.kill(os.getpid(), signal.SIGUSR2)
-        return genuine(strategy, work)
+    def interrupted(genuine):
+        def step(trained, work):
+            if (work.schedule.epoch, work.schedule.iteration) == (1, 1) and trained.at.wire.rank == rank:
+                os.kill(os.getpid(), signal.SIGUSR2)
+            return genuine(trained, work)
+
+        return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(Strategy, "step", step)
+        for kind in (Strategy, Ring):
+            patch.setattr(kind, "step", interrupted(kind.step))
         with pytest.raises(
             Interrupted, match=f"SIGUSR2 on rank {rank}: training stopped in epoch 2, after iteration 3"
         ):
@@ -78,6 +83,33 @@ def test_the_same_ranks_end_with_the_same_bits(name, world, folder, parts, monke
     for got, wanted in zip(epochs(run), epochs(whole), strict=True):
         assert all(got[key] == wanted[key] for key in ("losses", "loss", "accuracy", "bytes", "rows", "remote", "lr"))
     assert run.summary["best"] == whole.summary["best"]
+
+
+VARIED = {
+    "strategy.replicas": "independent", "strategy.vary": ("train.optimizer=adam,sgd", "model.hidden=8,4"),
+    "train.momentum": 0.9, "train.lr_schedule": "cosine",
+}  # fmt: skip
+
+
+def test_models_that_differ_end_with_the_same_bits(world, folder, parts, monkeypatch):
+    if world.size not in (1, 3):
+        pytest.skip("1 rank and 3 tell what 2 and 4 would")
+    base = Config.from_values({"data": str(parts[0]), **COMMON, **VARIED})
+    whole = train(base.replaced({"run.folder": str(folder / "models-whole")}), world.comm)
+    config = base.replaced({"run.folder": str(folder / "models-stopped")})
+    stopped(config, world.comm, monkeypatch, world.size - 1)
+    run = train(config, world.comm)
+    assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert [each["models"] for each in epochs(run)] == [each["models"] for each in epochs(whole)]
+    for number in range(4):
+        ours, theirs = (load_run(model_folder(each.path, number)) for each in (run, whole))
+        for which in ("final", "best"):
+            wanted = {key: array.tobytes() for key, array in theirs.weights(which).items()}
+            assert {key: array.tobytes() for key, array in ours.weights(which).items()} == wanted
+        for got, wanted in zip(epochs(ours), epochs(theirs), strict=True):
+            assert all(got[key] == wanted[key] for key in ("losses", "loss", "accuracy", "bytes", "rows", "lr"))
+            assert got.keys() == wanted.keys()
+        assert ours.summary["best"] == theirs.summary["best"]
 
 
 def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, monkeypatch):

@@ -16,6 +16,7 @@ import os
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ class Job:
 
     def __init__(self, ranks, data, run, epochs):
         self.run = run
+        self.ended = float("inf")
         self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `finish`)
         command = [str(PROJECT / "jobs/mpirun/local"), str(ranks), sys.executable, "-m", "tests.soak.slowed"]
         command += ["train", str(data), "--run", str(run), "--epochs", str(epochs), *OPTIONS]
@@ -68,6 +70,7 @@ class Job:
             code = self.process.wait(TIME_LIMIT)
         except subprocess.TimeoutExpired:
             code = None
+        self.ended = time.monotonic()
         left = session_members(self.process.pid)
         # Ranks that the launcher has just killed may take a moment to go.
         deadline = time.monotonic() + 5
@@ -155,7 +158,8 @@ def weights_of(run):
 
 
 def soak(trials, ranks, seed, base, epochs=6, say=print):
-    """Run the trials; returns how many ended in each (rank, phase), and how many runs were finished and compared."""
+    """Run the trials; returns how many ended in each (phase, rank), how many of them survivors told of, how many runs
+    were finished and compared, and the seconds from each kill to the end of its job."""
     chance = random.Random(seed)
     data = base / "data"
     graph = make_graph("single")
@@ -165,13 +169,14 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
     wanted = weights_of(base / "reference")
 
     cells, hits, told, compared = list(itertools.product(PHASES, range(ranks))), Counter(), 0, 0
+    seconds = []
     chance.shuffle(cells)
     targets, runs = itertools.cycle(cells), itertools.count()
     run, misses = base / f"run-{next(runs)}", 0
     while sum(hits.values()) < trials:
         phase, rank = next(targets)
         job = Job(ranks, data, run, epochs)
-        died_in = kill(job, rank, phase, chance)
+        died_in, killed = kill(job, rank, phase, chance), time.monotonic()
         code, text, left = job.finish()
         if died_in is None:
             misses += 1
@@ -180,7 +185,11 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
         else:
             told += check_end(code, text, left, run, ranks, rank, died_in)
             hits[died_in, rank] += 1
-            say(f"trial {sum(hits.values())}: rank {rank} killed in {died_in} (meant: {phase}), exit code {code}")
+            seconds.append(job.ended - killed)
+            say(
+                f"trial {sum(hits.values())}: rank {rank} killed in {died_in} (meant: {phase}), "
+                f"exit code {code} after {seconds[-1]:.1f} s"
+            )
         if Run(run).finished:
             compared += 1
             assert weights_of(run) == wanted, f"{run} ended with other weights"
@@ -188,7 +197,7 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
     code, text, _ = Job(ranks, data, run, epochs).finish()
     assert code == 0, text[-4000:]
     assert weights_of(run) == wanted, f"{run} ended with other weights"
-    return hits, told, compared + 1
+    return hits, told, compared + 1, seconds
 
 
 def main():
@@ -200,12 +209,13 @@ def main():
     given = parser.parse_args()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="leapmpi-kills-") as base:
-        hits, told, compared = soak(given.trials, given.ranks, given.seed, Path(base))
+        hits, told, compared, seconds = soak(given.trials, given.ranks, given.seed, Path(base))
     table = {phase: [hits[phase, rank] for rank in range(given.ranks)] for phase, _ in sorted(hits)}
     print("kills by phase and rank:", json.dumps(table))
     print(
         f"{sum(hits.values())} kills on {given.ranks} ranks, {told} told by survivors, {compared} runs went on to the "
-        f"same weights, {time.monotonic() - begin:.0f} s"
+        f"same weights, {time.monotonic() - begin:.0f} s; "
+        f"seconds from kill to end: median {statistics.median(seconds):.1f}, longest {max(seconds):.1f}"
     )
 
 

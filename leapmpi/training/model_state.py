@@ -1,0 +1,78 @@
+"""What a checkpoint holds of one model: its parameters, its optimizer's state, and the best of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from leapmpi.training.optimizer import Optimizer
+from leapmpi.training.parameters import ParameterLayout
+
+
+@dataclass
+class Best:
+    """The epoch whose model counts: the best on the validation set, or the last where there is none."""
+
+    epoch: int = -1
+    val: float | None = None
+    test: float | None = None
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def is_beaten_by(self, scores: dict[str, float | None]) -> bool:
+        """Whether `scores` replace these; chosen on validation, never on test."""
+        return scores["val"] is None or self.val is None or not scores["val"] <= self.val
+
+    def to_values(self) -> dict[str, Any]:
+        """Epoch and scores, as files tell them."""
+        return {"epoch": self.epoch, "val": self.val, "test": self.test}
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any], weights: dict[str, np.ndarray] | None = None) -> Best:
+        """What `to_values` gave, with the weights where they are known."""
+        return cls(values["epoch"], values["val"], values["test"], weights or {})
+
+
+State = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""Arrays by name, and plain values."""
+
+
+def saved(layout: ParameterLayout, tensors: Mapping[str, torch.Tensor], numbers: dict[str, float], best: Best) -> State:
+    """One model's share of a checkpoint; `tensors` and `numbers` are its optimizer's `state`. Collective."""
+    arrays = named("parameters", layout.by_name())
+    for name, flat in tensors.items():
+        arrays |= named(f"optimizer/{name}", layout.by_name(flat))
+    arrays |= named("best", best.weights)
+    return arrays, {"optimizer": {"tensors": list(tensors), "numbers": numbers}, "best": best.to_values()}
+
+
+def restore(
+    layout: ParameterLayout, optimizer: Optimizer | None, state: State, origin: str, keeps_best: bool = True
+) -> Best:
+    """Take up what `saved` gave, the optimizer's state where there is one; returns the best so far. Local.
+
+    The best weights are returned where the caller `keeps_best`. Raises DataError, naming `origin`, when the state
+    does not fit the model.
+    """
+    arrays, values = state
+    layout.assign(below("parameters", arrays), origin)
+    if optimizer:
+        tensors = {}
+        for name in values["optimizer"]["tensors"]:
+            tensors[name] = torch.empty_like(layout.values)
+            layout.assign(below(f"optimizer/{name}", arrays), origin, tensors[name])
+        optimizer.restore(tensors, values["optimizer"]["numbers"])
+    return Best.from_values(values["best"], below("best", arrays) if keeps_best else None)
+
+
+def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`arrays` as members of `group`."""
+    return {f"{group}/{name}": array for name, array in arrays.items()}
+
+
+def below(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The members of `group` among `arrays`, under their own names."""
+    return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
