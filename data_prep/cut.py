@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.partitioners import METHODS
 from data_prep.request import CutRequest
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.registry import Registry
-
-METHODS = Registry("partition method", "data_prep.partitioners")
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,6 @@ def cut(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Cut:
     if len(empty):
         raise DataError(
             f"method {method} leaves part {empty[0]} of {parts} without vertices (the graph has {graph.vertices}); "
-            "use fewer parts, or method metis, random or contiguous"
+            f"use fewer parts, or another method than {method}"
         )
     return measure(graph, assignment, parts)

@@ -16,19 +16,26 @@ _MOST_PARTS = 2048
 
 
 @compiled
-def _sum_weights(indptr, neighbours, assignment, weights):
-    for v in range(len(assignment)):
+def add_cut_weights(indptr, neighbours, homes, assignment, weights):
+    """Add to weights float64[P, P] the edges between different parts in the rows of `indptr`, whose vertices lie in
+    the parts `homes`, and whose neighbours in assignment[neighbour]."""
+    for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
-            weights[assignment[v], assignment[neighbours[e]]] += 1
+            other = assignment[neighbours[e]]
+            if other != homes[v]:
+                weights[homes[v], other] += 1
+
+
+def no_cut_weights(parts: int) -> np.ndarray:
+    """float64[P, P] of zeros to add weights to, or [P, 0] for very many parts."""
+    return np.zeros((parts, parts if parts <= _MOST_PARTS else 0))
 
 
 def cut_weights(indptr: np.ndarray, neighbours: np.ndarray, assignment: np.ndarray, parts: int) -> np.ndarray:
     """Edges between each two parts of an undirected graph: float64[P, P], or zeros [P, 0] for very many parts."""
-    if parts > _MOST_PARTS:
-        return np.zeros((parts, 0))
-    weights = np.zeros((parts, parts))
-    _sum_weights(indptr, neighbours, assignment, weights)
-    np.fill_diagonal(weights, 0)
+    weights = no_cut_weights(parts)
+    if weights.size:
+        add_cut_weights(indptr, neighbours, assignment, assignment, weights)
     return weights
 
 

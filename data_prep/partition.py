@@ -7,6 +7,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from data_prep.partitioners import METHODS
+
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
 
@@ -17,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts", type=int, required=True, help="number of parts: the most ranks that can share the work"
     )
-    parser.add_argument("--method", default="metis", help="metis (few edges between parts), hash, random or contiguous")
+    methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
+    parser.add_argument("--method", default="metis", help=methods)
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of training vertices"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, cut it, write the dataset, print the table."""
-    from data_prep.cut import METHODS, cut
+    from data_prep.cut import cut
     from leapmpi.dataset.verify import verify_graph
     from leapmpi.dataset.writing import check_folder, write_dataset
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from data_prep.balance import largest_part
 from leapmpi.compiled import compiled
 
 _PASSES = 8
@@ -38,17 +37,13 @@ def rebalance(
     with room, compared with their own part, move first. Means that are not whole are rounded up.
     """
     for movable, counted in ((training, training), (~training, np.ones_like(training))):
-        limit = _limit(int(counted.sum()), parts, tolerance)
+        limit = largest_part(int(counted.sum()), parts, tolerance)
         for _ in range(_PASSES):
             counts = np.bincount(assignment[counted], minlength=parts)
             if counts.max() <= limit:
                 break
             candidates = np.flatnonzero(movable & (counts > limit)[assignment])
             _move(indptr, neighbours, assignment, candidates, counts, limit)
-
-
-def _limit(total: int, parts: int, tolerance: float) -> int:
-    return max(math.ceil(total / parts), math.floor(tolerance * total / parts))
 
 
 def _move(indptr, neighbours, assignment, candidates, counts, limit) -> None:

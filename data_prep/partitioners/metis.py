@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.balance import training_vertices
 from data_prep.near_numbers import cut_weights, near_numbers
 from data_prep.rebalance import fill_empty, rebalance
 from data_prep.request import CutRequest
 from data_prep.undirected import Undirected
-from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import DataError, ResourceError
 
@@ -36,7 +36,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     n, parts = graph.vertices, request.parts
     if parts == 1:
         return np.zeros(n, np.int32)
-    training = np.zeros(n, bool) if graph.split is None else np.asarray(graph.split) == names.TRAIN
+    training = training_vertices(graph)
     undirected = Undirected(graph)
     neighbours, assignment = _run_metis(undirected, training, parts, request.seed)
     fill_empty(assignment, parts)

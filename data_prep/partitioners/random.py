@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.balance import training_vertices
 from data_prep.request import CutRequest
-from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.sampling.keys import fold_all, mix
 
@@ -13,7 +13,6 @@ from leapmpi.sampling.keys import fold_all, mix
 def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     """Part int32[n] of each vertex: training vertices first, then the others, dealt out in the order of a hash."""
     hashes = fold_all(np.uint64(mix(np.uint64(request.seed))), np.asarray(graph.original_id))
-    others = np.zeros(graph.vertices, bool) if graph.split is None else np.asarray(graph.split) != names.TRAIN
     assignment = np.empty(graph.vertices, np.int32)
-    assignment[np.lexsort((hashes, others))] = np.arange(graph.vertices) % request.parts
+    assignment[np.lexsort((hashes, ~training_vertices(graph)))] = np.arange(graph.vertices) % request.parts
     return assignment

@@ -1,9 +1,17 @@
 """What every partition method promises, on plain and on odd graphs."""
 
+import math
+
 import numpy as np
 import pytest
 
-from data_prep.cut import METHODS, cut
+from data_prep.balance import Room
+from data_prep.blocks import grow_blocks, members_by_block, merge_small
+from data_prep.cut import cut
+from data_prep.partitioners import METHODS
+from data_prep.request import CutRequest
+from data_prep.streaming import Stream
+from leapmpi.dataset.graph import open_graph, write_graph
 from leapmpi.errors import ConfigError, DataError
 from tests.dataset.graphs import communities, from_edges, from_lists, random_graph
 
@@ -19,15 +27,113 @@ GRAPHS = {
 }
 
 
+STREAMING = ["ldg", "fennel", "reldg"]
+BALANCED = ["metis", "bgl", "pagraph", *STREAMING]
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, N - 1, N])
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("method", ["metis", "random", "contiguous"])
+@pytest.mark.parametrize("method", ["random", "contiguous", *BALANCED])
 def test_no_part_is_empty_and_sizes_are_balanced(method, name, parts):
     result = cut(GRAPHS[name], parts, method, seed=0)
     assert result.assignment.dtype == np.int32
     assert result.vertices.sum() == N
     assert result.vertices.min() >= 1
     assert result.vertices.max() <= max(-(-N // parts), 1.05 * N / parts)
+    if method != "contiguous":
+        assert result.training.max() <= max(-(-result.training.sum() // parts), 1.05 * result.training.sum() / parts)
+
+
+@pytest.mark.parametrize("method", BALANCED)
+@pytest.mark.parametrize("tolerance", [1.0, 1.01, 1.3])
+def test_caps_are_kept_where_training_vertices_cluster(method, tolerance):
+    graph = communities(403)
+    graph.split = (np.arange(403) < 101).astype(np.int8)
+    result = cut(graph, 5, method, seed=1, tolerance=tolerance)
+    assert result.vertices.max() <= max(81, tolerance * 403 / 5)
+    assert result.training.max() <= max(21, tolerance * 101 / 5)
+
+
+@pytest.mark.parametrize("method", BALANCED)
+def test_neighbours_are_kept_together(method):
+    graph = communities(800, groups=16)
+    found = cut(graph, 4, method, seed=0).figures()["edge_cut"]
+    assert found < 0.6 * cut(graph, 4, "random", seed=0).figures()["edge_cut"]
+
+
+@pytest.mark.parametrize("method", STREAMING)
+def test_chunks_do_not_change_what_is_streamed(method):
+    whole = cut(communities(), 4, method, seed=0, chunk=1.0).assignment
+    np.testing.assert_array_equal(whole, cut(communities(), 4, method, seed=0, chunk=0.01).assignment)
+
+
+@pytest.mark.parametrize("method", STREAMING)
+def test_a_mapped_graph_is_cut_as_one_in_memory(method, tmp_path):
+    write_graph(tmp_path / "graph.h5", communities())
+    mapped = cut(open_graph(tmp_path / "graph.h5"), 4, method, seed=0, chunk=0.1).assignment
+    np.testing.assert_array_equal(mapped, cut(communities(), 4, method, seed=0).assignment)
+
+
+@pytest.mark.parametrize(("method", "alpha"), [("ldg", None), ("fennel", math.sqrt(4) / 2 / 60**1.5)])
+def test_streaming_follows_the_published_score(method, alpha):
+    """Against the formulas, vertex after vertex; where several parts are equally good, any of them may be taken."""
+    random = np.random.default_rng(0)
+    dense = np.triu(random.random((60, 60)) < 0.25, 1)
+    dense |= dense.T
+    heads, tails = np.nonzero(dense)
+    graph = from_edges(60, zip(heads, tails, strict=True))
+    alpha = alpha and alpha * graph.edges
+    stream = Stream(graph, np.zeros(60, bool), Room(18, 0), CutRequest(4, 0))
+    stream.sweep(-1.0 if alpha is None else alpha)
+    for v in range(60):
+        before = stream.part_of[:v]
+        sizes = np.bincount(before, minlength=4)
+        links = np.bincount(before[dense[v, :v]], minlength=4)
+        score = links * (1 - sizes / 18) if alpha is None else links - alpha * 1.5 * np.sqrt(sizes)
+        score[sizes >= 18] = -np.inf
+        assert score[stream.part_of[v]] == pytest.approx(score.max())
+        best = np.isclose(score, score.max())
+        assert sizes[stream.part_of[v]] == sizes[best].min()
+
+
+def test_restreaming_cuts_fewer_edges():
+    graph = communities(800, groups=16)
+    first, more = (cut(graph, 4, method, seed=0).figures()["edge_cut"] for method in ("ldg", "reldg"))
+    assert more < 0.8 * first
+
+
+def test_blocks_are_connected_bounded_and_merged():
+    graph = communities()
+    starts = np.random.default_rng(0).permutation(400)
+    block_of = grow_blocks(graph.indptr, graph.indices, starts, 20, 20)
+    sizes = np.bincount(block_of)
+    assert sizes.max() <= 20
+    head = np.repeat(np.arange(400), np.diff(graph.indptr))
+    inside = block_of[head] == block_of[graph.indices]
+    for block in range(len(sizes)):
+        members = np.flatnonzero(block_of == block)
+        reached = {members[0]}
+        while True:
+            more = set(graph.indices[inside & np.isin(head, list(reached))]) - reached
+            if not more:
+                break
+            reached |= more
+        assert len(reached) == len(members)
+    members, bounds = members_by_block(block_of, len(sizes))
+    order = np.argsort(sizes, kind="stable")
+    into = merge_small(graph.indptr, graph.indices, block_of, members, bounds, order, 10, 40)
+    merged = np.bincount(into, weights=sizes)
+    assert merged.max() <= 40
+    assert np.count_nonzero((merged > 0) & (merged < 10)) <= 1
+
+
+def test_pagraph_keeps_training_vertices_that_share_neighbours_together():
+    """Two hubs, each with leaves of its own that train: all leaves of a hub go to one part."""
+    pairs = [(hub, leaf) for hub in (0, 1) for leaf in range(2 + hub, 22, 2)]
+    split = np.r_[0, 0, np.ones(20)].astype(np.int8)
+    part = cut(from_edges(22, pairs, split=split), 2, "pagraph", seed=0, tolerance=1.0).assignment
+    assert len(set(part[2::2])) == len(set(part[3::2])) == 1
+    assert part[0] == part[2] != part[1] == part[3]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -38,12 +144,12 @@ def test_hash_uses_all_parts_or_is_refused(name):
         cut(GRAPHS[name], N, "hash", seed=0)
 
 
-@pytest.mark.parametrize("method", ["metis", "hash", "random", "contiguous"])
+@pytest.mark.parametrize("method", ["hash", "random", "contiguous", *BALANCED])
 def test_same_seed_same_cut(method):
     graph = communities()
     first = cut(graph, 5, method, seed=3).assignment
     np.testing.assert_array_equal(first, cut(graph, 5, method, seed=3).assignment)
-    if method in ("hash", "random"):
+    if method not in ("metis", "contiguous"):
         assert (first != cut(graph, 5, method, seed=4).assignment).any()
 
 
