@@ -11,6 +11,9 @@ import os
 import tempfile
 from pathlib import Path
 
+_SHARED_KERNELS = ("keys", "source_numbers")
+"""Modules of leapmpi.sampling whose kernels others inline."""
+
 
 def writable(folder: Path) -> bool:
     """Whether files can be made in `folder`, which is made where it is missing."""
@@ -24,8 +27,9 @@ def writable(folder: Path) -> bool:
 
 def _version_of_shared_kernels() -> str:
     """A digest of the kernels that others inline: numba notices changes only in the file a kernel stands in."""
-    shared = Path(__file__).parent / "sampling" / "keys.py"
-    return hashlib.blake2b(shared.read_bytes(), digest_size=6).hexdigest()
+    sampling = Path(__file__).parent / "sampling"
+    sources = b"".join((sampling / f"{name}.py").read_bytes() for name in _SHARED_KERNELS)
+    return hashlib.blake2b(sources, digest_size=6).hexdigest()
 
 
 def cache_folder() -> Path:

@@ -38,8 +38,12 @@ class ModelConfig:
 class SamplingConfig:
     """How neighbourhoods are drawn."""
 
+    sampler: str = setting("node-wise", "sampler", flag="sampler", registry="leapmpi.sampling.samplers")
     fanout: tuple[int, ...] = setting(
         (10, 10), "neighbours drawn per hop, from the root outward; 'all' takes every one", flag="fanout"
+    )
+    options: tuple[str, ...] = setting(
+        (), "an option of the sampler as name=value (leapmpi/sampling/README.md lists them)", flag="sampler-option"
     )
 
 
@@ -213,6 +217,10 @@ class Config:
         if self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         check_replicas(self)
+        if self.sampling.sampler != "node-wise" or self.sampling.options:
+            from leapmpi.sampling.build import check_sampler
+
+            check_sampler(self.sampling)
         if self.strategy.memory_limit and self.strategy.time_steps != "auto":
             raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.caching._access import Access
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 
 
 def uses(access: Access) -> np.ndarray:
     """In how many iterations of one epoch this rank read each vertex: float64[n]."""
     counts = np.zeros(access.topology.vertices)
-    original = access.topology.original_id[access.train]
-    order = epoch_order(access.train, original, access.seed, 0, PRESAMPLE)
-    for iteration, batch in enumerate(batches(order, access.batch_size)):
+    parts = access.sampler.batches(access.train, access.seed, 0, access.batch_size, PRESAMPLE)
+    for iteration, batch in enumerate(parts):
         roots = access.schedule(batch, 0, iteration).rank_roots(access.rank)
-        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, 0, iteration), roots)
+        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, 0, iteration), roots, batch)
         counts[blocks[-1].src] += 1
     return counts
 

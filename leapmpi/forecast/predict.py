@@ -15,7 +15,6 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.forecast.seats import seats
 from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
 from leapmpi.remote.choice import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
@@ -83,7 +82,7 @@ class Forecaster:
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         strategies = self.strategies(config, ranks)
-        parts = self._batches(config)
+        parts = self._batches(strategies[0], config)
         if strategies[0].chooses_remote:
             self._settle_remote(strategies, parts[0], rates)
         whole = parts[:-1] or parts
@@ -157,10 +156,9 @@ class Forecaster:
             shares.append((home == home[0]).mean())
         return float(np.mean(shares))
 
-    def _batches(self, config: Config) -> list[np.ndarray]:
-        train = self.dataset.splits.train
-        order = epoch_order(train, self.topology.original_id[train], config.train.seed, _EPOCH, PRESAMPLE)
-        return batches(order, config.train.batch_size)
+    def _batches(self, strategy: Strategy, config: Config) -> Sequence[np.ndarray]:
+        sampler, train = strategy.at.sampler, self.dataset.splits.train
+        return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
 
     def _memory(self, strategies: Sequence[Strategy], looked_at: Sequence[_Sampled]) -> list[int]:
         """Bytes per rank: features at home, topology, model and optimizer, and the largest iteration."""

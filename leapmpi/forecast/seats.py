@@ -16,7 +16,7 @@ from leapmpi.nn.build import build_model
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.row_encoding import encoding_for
-from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.build import build_sampler
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 
@@ -36,7 +36,7 @@ def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> l
     """
     offsets = rank_offsets(dataset.offsets, ranks)
     dtype = getattr(torch, config.train.dtype)
-    sampler = NodeWiseSampler(topology, config.sampling.fanout)
+    sampler = build_sampler(config, topology, dataset.splits.train)
     layers = len(config.sampling.fanout)
     model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.train.seed, dtype)
     common: dict[str, Any] = {

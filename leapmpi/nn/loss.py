@@ -7,15 +7,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
+def weighted_loss(logits: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
     """Sum over roots of `weight` x loss(root), a scalar; 0 without roots, and backward still runs.
 
-    `logits` is float[roots, classes]. With int64[roots] labels in [0, classes) a root's loss is its cross-entropy;
-    with float[roots, classes] labels of 0 and 1 it is the mean binary cross-entropy over the columns that are not NaN.
+    `logits` is float[roots, classes], `weight` one number for all roots or float[roots]. With int64[roots] labels in
+    [0, classes) a root's loss is its cross-entropy; with float[roots, classes] labels of 0 and 1 it is the mean binary
+    cross-entropy over the columns that are not NaN.
     """
     if labels.dim() == 1:
+        if isinstance(weight, Tensor):
+            return (weight * F.cross_entropy(logits, labels, reduction="none")).sum()
         return weight * F.cross_entropy(logits, labels, reduction="sum")
     known = ~labels.isnan()
     target = torch.where(known, labels, 0).to(logits.dtype)
     losses = F.binary_cross_entropy_with_logits(logits, target, weight=known.to(logits.dtype), reduction="none")
-    return weight * (losses.sum(1) / known.sum(1).clamp(min=1)).sum()
+    means = losses.sum(1) / known.sum(1).clamp(min=1)
+    return (weight * means).sum() if isinstance(weight, Tensor) else weight * means.sum()

@@ -80,9 +80,12 @@ class RemoteMode(ABC):
         """The blocks of `cell` on the device. Local."""
         return [to_tensors(block, self.at.device) for block in cell.blocks]
 
-    def loss(self, work: Iteration, logits: Any, labels: Any) -> Any:
-        """This rank's share of the batch's loss: the sum over its roots of loss / batch size. Local."""
-        return weighted_loss(logits, labels, 1.0 / work.schedule.batch_size)
+    def loss(self, work: Iteration, number: int, logits: Any, labels: Any) -> Any:
+        """The share of cell `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
+        weight = work.root_weights[number]
+        if isinstance(weight, np.ndarray):
+            weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
+        return weighted_loss(logits, labels, weight)
 
 
 @dataclass
@@ -135,7 +138,7 @@ class ExchangedMode(RemoteMode):
             computed = self.compute(work, asked)
         rows = self._gathered(computed.detach(), asked).requires_grad_()
         with phases("compute"):
-            loss = self.loss(work, self._rest(work, number, rows), labels)
+            loss = self.loss(work, number, self._rest(work, number, rows), labels)
             loss.backward()
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
             sent = gradient.index_select(0, self._index(asked.asked_positions))

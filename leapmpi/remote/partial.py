@@ -125,7 +125,8 @@ class Partial(ExchangedMode):
 
     def _contribution(self, work: Iteration, block: Block, foreign: np.ndarray) -> Contribution:
         """What own rows contribute to the block's destinations and to `foreign` ones."""
-        drawn_indptr, drawn, _ = self.at.sampler.neighbours(work.key, block.hop, foreign)
+        batch = work.schedule.roots if work.schedule else None
+        drawn_indptr, drawn, _ = self.at.sampler.neighbours(work.key, block.hop, foreign, batch)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn))
         destinations = np.concatenate((block.dst, foreign))

@@ -52,7 +52,7 @@ class Raw(RemoteMode):
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward on the rows at hand."""
         with self.at.phases("compute"):
-            loss = self.loss(work, self._outputs(work, number), labels)
+            loss = self.loss(work, number, self._outputs(work, number), labels)
             loss.backward()
         return float(loss.detach())
 

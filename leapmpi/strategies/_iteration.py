@@ -80,6 +80,8 @@ class Iteration:
     features: Any = None
     labels: Sequence[Any] = ()
     asked: list[Any] = field(default_factory=list)
+    root_weights: list[Any] = field(default_factory=list)
+    """The weights of the roots whose loss this rank computes, by cell: one float for all, or float64[roots]."""
     drops: bool = True
     """Whether dropout applies: in training."""
 
@@ -208,7 +210,10 @@ class Strategy(ABC):
 
     def sampled(self, schedule: Schedule, key: DrawKey) -> Iteration:
         """This rank's part of `schedule`, drawn with `key`. Local."""
-        cells = [self._cell(key, schedule.cell(self.at.wire.rank, t)) for t in range(schedule.time_steps)]
+        cells = []
+        for step in range(schedule.time_steps):
+            roots = schedule.cell(self.at.wire.rank, step)
+            cells.append(Cell(roots, self.at.sampler.sample(key, roots, schedule.roots), None))
         return Iteration(schedule, key, cells)
 
     @classmethod
@@ -253,6 +258,8 @@ class Strategy(ABC):
         with self.at.phases("exchange"):
             self.remote.ask(work)
             roots = self.labelled(work)
+            size = work.schedule.batch_size
+            work.root_weights = [self.at.sampler.root_weights(work.key, each, size) for each in roots]
             work.labels = self.at.root_labels(np.concatenate(roots)).split([len(each) for each in roots])
 
     def labelled(self, work: Iteration) -> list[np.ndarray]:
@@ -262,7 +269,7 @@ class Strategy(ABC):
     def step(self, work: Iteration) -> float:
         """Add the gradients of all cells to the parameters' and sum them over ranks. Collective.
 
-        Returns this rank's share of the batch's loss: the sum over its roots of loss / batch size.
+        Returns this rank's share of the batch's loss: the sum over its roots of weight x loss.
         """
         at, loss = self.at, 0.0
         at.parameters.gradients.zero_()
@@ -274,6 +281,3 @@ class Strategy(ABC):
             at.wire.reduce(at.parameters.shared_gradients)
         self.stepped(work)
         return loss
-
-    def _cell(self, key: DrawKey, roots: np.ndarray) -> Cell:
-        return Cell(roots, self.at.sampler.sample(key, roots), None)

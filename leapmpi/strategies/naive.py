@@ -109,7 +109,7 @@ class Ring(RemoteMode):
         trip: Round = work.asked[number]
         carried = self._there(trip).requires_grad_()
         with self.at.phases("compute"):
-            loss = self.loss(work, self._rest(work, trip, carried), labels)
+            loss = self.loss(work, number, self._rest(work, trip, carried), labels)
             loss.backward()
         self._back(trip, torch.zeros_like(carried) if carried.grad is None else carried.grad.contiguous())
         return float(loss.detach())

@@ -24,7 +24,7 @@ from leapmpi.nn.model import Model
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.row_encoding import encoding_for
-from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.build import build_sampler
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 from leapmpi.wire import Wire
@@ -95,11 +95,12 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     wire = Wire(world.comm, direct=direct, ahead=world.ahead_comm)
     model = model_for(config, dataset, device)
+    sampler = together(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     label_dtype = dtype if dataset.multilabel else torch.int64
     at = Surroundings(
         wire=wire,
         phases=phases,
-        sampler=NodeWiseSampler(topology, config.sampling.fanout, world.threads),
+        sampler=sampler,
         model=model,
         parameters=ParameterLayout(model),
         features=_features(config, wire, load_shard(host, device), offsets, device, phases),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import LeapmpiError
 from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.registry import Registry
 from leapmpi.report.sizes import size_text
 from leapmpi.strategies._iteration import Iteration, Strategy
@@ -47,7 +47,7 @@ class Trainer:
         self.config, self.world, self.loaded, self.folder = config, world, loaded, folder
         self.at = loaded.at
         self.train = loaded.dataset.splits.train
-        self.per_epoch = -(-len(self.train) // config.train.batch_size)
+        self.per_epoch = self.at.sampler.iterations(self.train, config.train.batch_size)
         self.strategy = kind(self.at, config.strategy)
         self.economy = Economy(config, world, loaded, self.strategy)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
@@ -202,23 +202,28 @@ class Trainer:
         """That of the parameters. Collective."""
         return self.at.parameters.digest()
 
-    def _batches(self, epoch: int) -> list[np.ndarray] | None:
+    def _batches(self, epoch: int) -> Sequence[np.ndarray] | None:
         """The epoch's batches on rank 0, which plans; None elsewhere."""
         if self.world.rank != 0:
             return None
         with self.at.phases("plan"):
-            original = self.loaded.topology.original_id[self.train]
-            order = epoch_order(self.train, original, self.config.train.seed, epoch)
-            return batches(order, self.config.train.batch_size)
+            train = self.config.train
+            return self.at.sampler.batches(self.train, train.seed, epoch, train.batch_size)
 
     def _loss(self, total: np.ndarray) -> dict[str, Any]:
         """The mean loss over all roots of the epoch, and that of every batch, given the latter: float64[iterations]."""
         if not np.isfinite(total).all():
             raise self._diverged(int(np.flatnonzero(~np.isfinite(total))[0]))
-        size = self.config.train.batch_size
-        sizes = np.full(self.per_epoch, size)
-        sizes[-1] = len(self.train) - size * (self.per_epoch - 1)
+        sizes = self._sizes()
         return {"loss": float((total * sizes).sum() / sizes.sum()), "losses": total.tolist()}
+
+    def _sizes(self) -> np.ndarray:
+        """int64[iterations]: how much the batches' losses count in the epoch's. Batches of the sampler's own, whose
+        losses it weighs, count alike."""
+        sizes = np.full(self.per_epoch, self.config.train.batch_size)
+        if not self.at.sampler.supplies_roots:
+            sizes[-1] = len(self.train) - sizes[:-1].sum()
+        return sizes
 
     def _diverged(self, iteration: int) -> LeapmpiError:
         """The error for a loss that is no number any more; all ranks see the same one."""

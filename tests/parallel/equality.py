@@ -16,11 +16,9 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.config import Config
-from leapmpi.dataset.partitioned import Dataset
 from leapmpi.fetch import RowFetcher
 from leapmpi.forecast.predict import Forecaster, predicted_traffic
 from leapmpi.phases import Phases
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.remote._mode import RemoteMode
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
 from leapmpi.strategies._iteration import Surroundings
@@ -139,6 +137,8 @@ class Case:
     cache: str
     prefetch: int
     balance: str
+    sampler: str = "node-wise"
+    """A sampler, and after commas its options."""
 
     @property
     def dataset(self) -> datasets.Wanted:
@@ -172,6 +172,8 @@ def _common_config(case: Case, base: Path) -> Config:
         "model.hidden": 8,
         "model.heads": 2,
         "sampling.fanout": case.fanout,
+        "sampling.sampler": case.sampler.split(",")[0],
+        "sampling.options": case.sampler.split(",")[1:],
         "train.batch_size": BATCHES[case.batch][0],
         # Not Adam, whose first steps blow rounding errors up where the true gradient is zero.
         "train.optimizer": "sgd",
@@ -203,13 +205,12 @@ class Reference:
     digest: str
 
 
-def steps(case: Case, dataset: Dataset, original_id: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+def steps(case: Case, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
     """(epoch, iteration, batch of renumbered roots) of the iterations of `case`."""
     size, chosen = BATCHES[case.batch]
-    train = dataset.splits.train
     for epoch, iteration in chosen:
-        cut = batches(epoch_order(train, original_id[train], SEED, epoch), size)
-        yield epoch, iteration % len(cut), cut[iteration]
+        cut = loaded.at.sampler.batches(loaded.dataset.splits.train, SEED, epoch, size)
+        yield epoch, iteration % len(cut), cut[iteration % len(cut)]
 
 
 class Runner:
@@ -236,7 +237,7 @@ class Runner:
         optimizer = Optimizer(config.train, at.parameters, 1)
         jobs = [
             Job(batch if self.world.rank == 0 else None, epoch, iteration)
-            for epoch, iteration, batch in steps(case, loaded.dataset, loaded.topology.original_id)
+            for epoch, iteration, batch in steps(case, loaded)
         ]
         trained, counts = [], []
         at.wire.ledger.take()

@@ -1,0 +1,39 @@
+"""From the config to a sampler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leapmpi.registry import Registry
+from leapmpi.sampling.options import parse_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from leapmpi.config import Config, SamplingConfig
+    from leapmpi.dataset.topology import Topology
+    from leapmpi.sampling.sampler import Sampler
+
+SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
+
+
+def check_sampler(config: SamplingConfig) -> None:
+    """Raise ConfigError for options that the sampler does not take. Loads no code of the user's."""
+    if config.options or (config.sampler in SAMPLERS.names() and config.sampler != "node-wise"):
+        _options(config, SAMPLERS.load(config.sampler))
+
+
+def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
+    """The sampler that `config` names, for batches of the training vertices `train` (int64[t], renumbered ids).
+
+    Raises ConfigError for fan-outs and options that it cannot take.
+    """
+    from leapmpi.sampling.sampler import Setup
+
+    setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)
+    module = SAMPLERS.load(config.sampling.sampler)
+    return module.build(setup, _options(config.sampling, module))
+
+
+def _options(config: SamplingConfig, module: Any) -> Any:
+    return parse_options(getattr(module, "Options", None), config.options, config.sampler)

@@ -1,0 +1,148 @@
+"""`labor-0`: destinations share their sources' random numbers, so that they tend to draw the same neighbours.
+
+Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.2
+with no importance rounds. Each source t has one random number r_t per iteration and hop, the same for all
+destinations on all ranks. With `fixed-size`, as in the paper's sequential Poisson variant, a destination takes the
+fan-out in-neighbours with the smallest numbers: a uniform subset, so that the plain mean over it is unbiased. Without,
+it takes every t with r_t < fan-out / degree: as many as the fan-out in expectation. The mean over those is unbiased but
+for the chance, at most exp(-fan-out), that there are none; then it is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
+from leapmpi.sampling.keys import DrawKey
+from leapmpi.sampling.node_wise import ALL
+from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.source_numbers import SourceNumbers, source_number
+from leapmpi.setting import setting
+
+_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `--sampler-option` sets."""
+
+    fixed_size: bool = setting(True, "exactly fan-out neighbours, or as many on average")
+    same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
+    kept_batches: int = setting(1, "consecutive batches for which a source keeps its number (kappa)", least=1)
+
+
+@compiled
+def _count(degree, fanout, indptr):
+    """Fill `indptr` (int64[n + 1]) for min(degree, fan-out) edges per destination; -1 takes all."""
+    for i in range(len(degree)):
+        taken = degree[i] if fanout < 0 or degree[i] < fanout else fanout
+        indptr[i + 1] = indptr[i] + taken
+
+
+@compiled
+def _sift_down(numbers, positions, count):
+    """Restore the heap, largest number first, after its first entry was replaced."""
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= count:
+            return
+        if child + 1 < count and numbers[child + 1] > numbers[child]:
+            child += 1
+        if numbers[i] >= numbers[child]:
+            return
+        numbers[i], numbers[child] = numbers[child], numbers[i]
+        positions[i], positions[child] = positions[child], positions[i]
+        i = child
+
+
+@compiled
+def _sift_up(numbers, positions, i):
+    """Restore the heap after entry `i` was appended."""
+    while i > 0:
+        parent = (i - 1) // 2
+        if numbers[parent] >= numbers[i]:
+            return
+        numbers[i], numbers[parent] = numbers[parent], numbers[i]
+        positions[i], positions[parent] = positions[parent], positions[i]
+        i = parent
+
+
+@compiled
+def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, topology_indices, names, out):
+    """Write, for destinations first..end-1, the neighbours with the smallest numbers, ascending by position."""
+    numbers = np.empty(0, np.uint64)
+    for i in range(first, end):
+        own, start = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]]
+        taken = len(own)
+        if taken == degree[i]:
+            for j in range(taken):
+                own[j] = topology_indices[start + j]
+            continue
+        if len(numbers) < taken:
+            numbers = np.empty(2 * taken, np.uint64)
+        for j in range(degree[i]):
+            drawn = source_number(law, names[topology_indices[start + j]])
+            if j < taken:
+                numbers[j], own[j] = drawn, j
+                _sift_up(numbers, own, j)
+            elif drawn < numbers[0]:
+                numbers[0], own[0] = drawn, j
+                _sift_down(numbers, own, taken)
+        own.sort()
+        for j in range(taken):
+            own[j] = topology_indices[start + own[j]]
+
+
+@compiled
+def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out):
+    """Take every neighbour whose number is below fan-out / degree.
+
+    Counts them into indptr[i + 1] while `out` is empty; else writes them from indptr[i] on.
+    """
+    counting = len(out) == 0
+    for i in range(first, end):
+        start, taken = topology_indptr[vertices[i]], 0
+        limit = _MOST // np.uint64(max(1, degree[i])) * np.uint64(min(fanout, degree[i]))
+        for e in range(start, start + degree[i]):
+            if fanout >= degree[i] or source_number(law, names[topology_indices[e]]) < limit:
+                if not counting:
+                    out[indptr[i] + taken] = topology_indices[e]
+                taken += 1
+        if counting:
+            indptr[i + 1] = taken
+
+
+class Labor0(HopSampler):
+    """Local: a source's number needs nothing but its original id and the key."""
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup)
+        self.options = options
+        self.numbers = SourceNumbers(options.same_in_layers, options.kept_batches)
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """As of every HopSampler."""
+        fanout, topology, law = self.fanouts[hop], self.topology, self.numbers.law(key, hop)
+        graph = topology.indptr, topology.indices, topology.original_id
+        indptr = np.zeros(len(vertices) + 1, np.int64)
+        if self.options.fixed_size or fanout == ALL:
+            _count(degree, fanout, indptr)
+            out = np.empty(indptr[-1], np.int64)
+            self.shared_out(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
+            return Drawn(indptr, out)
+        counted = np.empty(0, np.int64)
+        each = law, vertices, degree, fanout, *graph
+        self.shared_out(degree, lambda first, end: _pick_below(first, end, *each, indptr, counted))
+        indptr = indptr_of(indptr[1:])
+        out = np.empty(max(1, indptr[-1]), np.int64)
+        self.shared_out(degree, lambda first, end: _pick_below(first, end, *each, indptr, out))
+        return Drawn(indptr, out[: indptr[-1]])
+
+
+def build(setup: Setup, options: Options) -> Labor0:
+    """The sampler. Raises ConfigError for a fan-out that is none."""
+    return Labor0(setup, options)

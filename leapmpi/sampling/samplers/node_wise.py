@@ -1,0 +1,12 @@
+"""`node-wise`: at most fan-out distinct in-neighbours of each destination, all equally likely (GraphSAGE)."""
+
+from __future__ import annotations
+
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Setup
+
+
+def build(setup: Setup, options: None) -> NodeWiseSampler:
+    """The sampler. Raises ConfigError for a fan-out that is none."""
+    del options
+    return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads)

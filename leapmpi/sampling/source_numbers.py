@@ -1,0 +1,56 @@
+"""One random number per source vertex, shared by all destinations that may draw it (LABOR).
+
+Numbers are 64-bit words, read as numbers in [0, 2**64). They may be the same at all hops, and may last for several
+batches (dependent batches; Balin, LaSalle, Catalyurek, "Cooperative minibatching in graph neural networks", 2023).
+That paper changes all numbers a little from batch to batch, by sums of Gaussians; here each source draws a new number
+once in `kept_batches` batches, when its turn comes, and sources' turns are spread evenly. Numbers of any one batch
+are independent and uniform in both, and consecutive batches share most of them; integers suffice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
+
+_ALL_HOPS = 1 << 32
+"""Stands for the hop where all hops share their numbers; no hop has it."""
+
+
+class Law(NamedTuple):
+    """How numbers are drawn at one hop of one iteration."""
+
+    hashed: np.uint64
+    iteration: int
+    kept: int
+
+
+@compiled
+def source_number(law, original):
+    """The number (uint64) of the source with the original id `original`."""
+    if law.kept == 1:
+        return fold(law.hashed, original)
+    name = fold(law.hashed, original)
+    turn = np.int64(bounded(fold(name, 0), law.kept))
+    return fold(name, 1 + (law.iteration + turn) // law.kept)
+
+
+@dataclass(frozen=True)
+class SourceNumbers:
+    """Makes laws: `same_in_layers` for one number at all hops, `kept_batches` for how long a number lasts.
+
+    With each epoch all numbers are drawn anew.
+    """
+
+    same_in_layers: bool = False
+    kept_batches: int = 1
+
+    def law(self, key: DrawKey, hop: int) -> Law:
+        """The law of numbers at `hop` of the iteration of `key`."""
+        epoch = key if self.kept_batches == 1 else key._replace(iteration=0)
+        hashed = np.uint64(fold(key_hash(epoch), _ALL_HOPS if self.same_in_layers else hop))
+        return Law(hashed, key.iteration, self.kept_batches)

@@ -1,0 +1,37 @@
+"""Rule R2 for every family of samplers: on any ranks they take the steps of a single process."""
+
+import pytest
+
+from tests.parallel import datasets
+from tests.parallel.equality import Case, Runner, check, references
+
+COMMON = {
+    "partition": "uneven", "parts": 4, "batch": "even", "fanout": "4,3", "dropout": "everywhere", "shape": "plain",
+    "labels": "single", "threads": 1, "merge": "balanced", "rows": "copied", "cache": "none", "prefetch": 0,
+    "balance": "off",
+}  # fmt: skip
+# (sampler and its options, strategy, remote, model)
+CASES = [
+    Case(sampler=sampler, strategy=strategy, remote=remote, model=model, **COMMON)
+    for sampler, strategy, remote, model in [
+        ("with-replacement", "naive", "own", "sage"),
+        ("labor-0", "leap, ring of all steps but one", "partial", "gcn"),
+        ("labor-0,fixed-size=no,kept-batches=2", "p3", "own", "gat"),
+    ]
+]
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single")})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    return references(CASES, base, world.comm)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.sampler}-{case.strategy}-{case.remote}-{case.model}")
+def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
+    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)

@@ -1,0 +1,44 @@
+"""All samplers with the options worth telling apart, and ways to make and read them in tests."""
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.build import SAMPLERS
+from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.sampling.options import parse_options
+from leapmpi.sampling.sampler import Sampler, Setup
+
+KEY = DrawKey(TRAIN, 7, 1, 2)
+SEED = 7
+
+KINDS = {
+    "node-wise": (),
+    "with-replacement": (),
+    "labor-0": (),
+    "labor-0, fixed-size=no": ("fixed-size=no",),
+    "labor-0, dependent": ("same-in-layers=yes", "kept-batches=3"),
+}
+"""Options by name of the kind, which starts with the name of the sampler."""
+
+
+def make(
+    kind: str, topology: Topology, fanouts: tuple[int, ...], threads: int = 1, train: np.ndarray | None = None
+) -> Sampler:
+    """A sampler of `kind`; all vertices are training vertices unless said otherwise."""
+    name = kind.partition(",")[0]
+    module = SAMPLERS.load(name)
+    train = np.arange(topology.vertices) if train is None else train
+    options = parse_options(getattr(module, "Options", None), KINDS[kind], name)
+    return module.build(Setup(topology, fanouts, train, SEED, threads), options)
+
+
+def weighted_edges(blocks, topology: Topology) -> np.ndarray:
+    """float64[edges, 4]: hop, original ids of destination and source, and weight (1 where there is none), in order."""
+    parts = [np.empty((0, 4))]
+    for block in blocks:
+        original = topology.original_id[block.src]
+        weight = np.ones(block.edges) if block.weight is None else block.weight
+        dst = np.repeat(original[: block.n_dst], np.diff(block.indptr))
+        parts.append(np.stack([np.full(block.edges, block.hop), dst, original[block.indices], weight], axis=1))
+    rows = np.concatenate(parts)
+    return rows[np.lexsort(rows.T[::-1])]
