@@ -1,7 +1,4 @@
-"""Edges made into the adjacency of a Graph: checked, sorted, without self-loops and duplicates, symmetric if wanted.
-
-All work is counting and sorting within rows, so memory stays at a few times the size of the result.
-"""
+"""What is asked of an adjacency after it was sorted: its components, and the part of it among some vertices."""
 
 from __future__ import annotations
 
@@ -9,113 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.edge_sort import Adjacency
+from data_prep.workspace import Workspace
 from leapmpi.compiled import compiled
 from leapmpi.dataset.format import index_dtype
-from leapmpi.errors import DataError
+from leapmpi.dataset.sweep import row_groups
+
+_BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Adjacency:
-    """In-neighbours by vertex, strictly ascending: indptr int64[n + 1], indices int32[m] (int64 from 2**31 on)."""
+class Components:
+    """The (weakly) connected components: root [n], the smallest vertex of each vertex's; how many there are; the
+    size and the root of the largest (the one with the smallest root of several); how many are a single vertex."""
 
-    indptr: np.ndarray
-    indices: np.ndarray
-
-    @property
-    def vertices(self) -> int:
-        """The number of vertices."""
-        return len(self.indptr) - 1
-
-
-@dataclass(frozen=True)
-class EdgeCounts:
-    """What became of the edges: read = loops + duplicates + distinct; written = distinct + reverse_added."""
-
-    read: int
-    loops: int
-    duplicates: int
-    reverse_added: int
-    written: int
-
-
-def check_ids(edges: np.ndarray, vertices: int, name: str) -> None:
-    """Raise DataError naming the first edge of `edges` [2, E] with an id that is negative or not below `vertices`."""
-    if edges.size == 0 or (edges.min() >= 0 and edges.max() < vertices):
-        return
-    bad = (edges < 0) | (edges >= vertices)
-    row = int(np.argmax(bad.any(axis=0)))
-    end = int(np.argmax(bad[:, row]))
-    value, side = int(edges[end, row]), ("source", "destination")[end]
-    fault = "is negative" if value < 0 else f"is out of range: the graph has vertices 0 ... {vertices - 1}"
-    raise DataError(f"{name}: edge {row} (counted from 0): its {side} {value} {fault}")
-
-
-@compiled
-def _bucket(source, destination, indptr, indices):
-    """Counting sort by destination without self-loops; returns the number of self-loops."""
-    loops = 0
-    for e in range(len(source)):
-        if source[e] == destination[e]:
-            loops += 1
-        else:
-            indptr[destination[e] + 1] += 1
-    for v in range(len(indptr) - 1):
-        indptr[v + 1] += indptr[v]
-    place = indptr[:-1].copy()
-    for e in range(len(source)):
-        if source[e] != destination[e]:
-            indices[place[destination[e]]] = source[e]
-            place[destination[e]] += 1
-    return loops
-
-
-@compiled
-def _sort_rows(indptr, indices):
-    """Sort each row and drop repeated entries, moving rows together; returns the number of entries left."""
-    written = 0
-    start = indptr[0]
-    for v in range(len(indptr) - 1):
-        stop = indptr[v + 1]
-        indices[start:stop].sort()
-        first = written
-        for e in range(start, stop):
-            if written == first or indices[written - 1] != indices[e]:
-                indices[written] = indices[e]
-                written += 1
-        start = stop
-        indptr[v + 1] = written
-    return written
-
-
-@compiled
-def _transpose(indptr, indices, out_indptr, out_indices):
-    """Rows become columns; the rows of the result are ascending."""
-    for e in range(len(indices)):
-        out_indptr[indices[e] + 1] += 1
-    for v in range(len(out_indptr) - 1):
-        out_indptr[v + 1] += out_indptr[v]
-    place = out_indptr[:-1].copy()
-    for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
-            out_indices[place[indices[e]]] = v
-            place[indices[e]] += 1
-
-
-@compiled
-def _union(a_indptr, a, b_indptr, b, out_indptr, out):
-    """Merge two adjacencies row by row; rows are ascending on both sides. Returns the number of entries."""
-    written = 0
-    for v in range(len(a_indptr) - 1):
-        i, j = a_indptr[v], b_indptr[v]
-        while i < a_indptr[v + 1] or j < b_indptr[v + 1]:
-            take_a = j >= b_indptr[v + 1] or (i < a_indptr[v + 1] and a[i] <= b[j])
-            take_b = i >= a_indptr[v + 1] or (j < b_indptr[v + 1] and b[j] <= a[i])
-            out[written] = a[i] if take_a else b[j]
-            written += 1
-            i += take_a
-            j += take_b
-        out_indptr[v + 1] = written
-    return written
+    root: np.ndarray
+    count: int
+    largest: int
+    largest_root: int
+    isolated: int
 
 
 @compiled
@@ -138,47 +47,59 @@ def _roots(indptr, indices, root):
         root[v] = root[root[v]]
 
 
-def build(edges: np.ndarray, vertices: int, *, directed: bool, name: str) -> tuple[Adjacency, EdgeCounts]:
-    """The adjacency of `edges` int64[2, E] (source, destination), and what became of them.
-
-    With `directed` false every edge is also taken backwards. Raises DataError when an id is out of range.
-    """
-    check_ids(edges, vertices, name)
-    read = edges.shape[1]
-    indptr = np.zeros(vertices + 1, np.int64)
-    indices = np.empty(read, index_dtype(vertices))
-    loops = _bucket(edges[0], edges[1], indptr, indices)
-    distinct = _sort_rows(indptr, indices[: read - loops])
-    found = Adjacency(indptr, indices[:distinct])
-    if not directed:
-        found = _symmetric(found)
-    written = len(found.indices)
-    return found, EdgeCounts(read, loops, read - loops - distinct, written - distinct, written)
+@compiled
+def _sizes(root, size):
+    """Count the vertices of each component in `size` [n]; returns components, largest, its root, single vertices."""
+    for v in range(len(root)):
+        size[root[v]] += 1
+    count, largest, at, isolated = 0, 0, 0, 0
+    for v in range(len(size)):
+        count += size[v] > 0
+        isolated += size[v] == 1
+        if size[v] > largest:
+            largest, at = np.int64(size[v]), v
+    return count, largest, at, isolated
 
 
-def _symmetric(one_way: Adjacency) -> Adjacency:
-    back = Adjacency(np.zeros_like(one_way.indptr), np.empty_like(one_way.indices))
-    _transpose(one_way.indptr, one_way.indices, back.indptr, back.indices)
-    indptr = np.zeros_like(one_way.indptr)
-    indices = np.empty(2 * len(one_way.indices), one_way.indices.dtype)
-    written = _union(one_way.indptr, one_way.indices, back.indptr, back.indices, indptr, indices)
-    return Adjacency(indptr, indices[:written].copy())
+@compiled
+def _kept(indptr, indices, first, keep, new_id, degree, out):
+    """The renumbered neighbours, among the vertices to `keep`, of a few rows; returns how many are in `out`."""
+    filled = 0
+    for row in range(len(indptr) - 1):
+        before = filled
+        if keep[first + row]:
+            for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+                if keep[indices[e]]:
+                    out[filled] = new_id[indices[e]]
+                    filled += 1
+        degree[row] = filled - before
+    return filled
 
 
-def components(adjacency: Adjacency) -> np.ndarray:
-    """int64[n]: the smallest vertex of each vertex's (weakly) connected component."""
-    root = np.arange(adjacency.vertices)
+def components(adjacency: Adjacency) -> Components:
+    """The components of `adjacency`; memory for two numbers per vertex."""
+    dtype = index_dtype(adjacency.vertices)
+    root = np.arange(adjacency.vertices, dtype=dtype)
     _roots(adjacency.indptr, adjacency.indices, root)
-    return root
+    return Components(root, *map(int, _sizes(root, np.zeros(adjacency.vertices, dtype))))
 
 
-def induced(adjacency: Adjacency, keep: np.ndarray) -> Adjacency:
-    """The adjacency among the vertices with `keep` bool[n], renumbered in order."""
-    new_id = np.cumsum(keep) - 1
-    degree = np.diff(adjacency.indptr)
-    row = np.repeat(np.arange(adjacency.vertices), degree)
-    inside = keep[row] & keep[adjacency.indices]
-    size = np.bincount(row[inside], minlength=adjacency.vertices)[keep]
-    indptr = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-    kept = int(keep.sum())
-    return Adjacency(indptr, new_id[adjacency.indices[inside]].astype(index_dtype(kept)))
+def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adjacency:
+    """The adjacency among the vertices with `keep` bool[n], renumbered in order; it lies in temporary files."""
+    kept = int(np.count_nonzero(keep))
+    dtype = index_dtype(kept)
+    new_id = np.cumsum(keep, dtype=index_dtype(len(keep) + 1))
+    new_id -= 1
+    path, total, row = workspace.path("indices"), 0, 0
+    bounds = workspace.array("indptr", (kept + 1,), np.int64)
+    with path.open("wb") as file:
+        for start, stop in row_groups(adjacency.indptr, 16, 2 * adjacency.indices.itemsize, _BLOCK_BYTES):
+            indptr = np.asarray(adjacency.indptr[start : stop + 1])
+            indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
+            degree, out = np.empty(stop - start, np.int64), np.empty(len(indices), dtype)
+            filled = _kept(indptr, indices, start, keep, new_id, degree, out)
+            file.write(out[:filled])
+            own = degree[keep[start:stop]]
+            bounds[row + 1 : row + 1 + len(own)] = total + np.cumsum(own)
+            total, row = total + filled, row + len(own)
+    return Adjacency(bounds, workspace.map(path, dtype, (total,)))

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep import adjacency as adjacencies
-from data_prep.adjacency import Adjacency
+from data_prep.adjacency import components, induced
+from data_prep.edge_sort import Adjacency
+from data_prep.edge_stream import sort_edges
+from data_prep.feature_rows import FeatureRows
 from data_prep.made_features import FeatureRule, make
 from data_prep.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
 from data_prep.splits import SplitRule, codes_of, draw, read_folder
+from data_prep.steps import Steps
 from data_prep.summary import Summary
 from data_prep.vertex_data import Labels, make_features, make_labels
+from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError, DataError
 
@@ -35,53 +39,73 @@ class AssemblyOptions:
     features: FeatureRule | None = None
 
 
-def make_graph(raw: RawGraph, options: AssemblyOptions, where: str) -> tuple[Graph, Summary]:
-    """The cleaned Graph of `raw`, and its Summary. `where` opens the messages about features, labels and splits.
+def make_graph(
+    raw: RawGraph, options: AssemblyOptions, where: str, workspace: Workspace, steps: Steps | None = None
+) -> tuple[Graph, Summary]:
+    """The cleaned Graph of `raw`, and its Summary; what is large lies in the temporary files of `workspace`.
 
-    Raises DataError for the first fault of the source.
+    `where` opens the messages about features, labels and splits. Values of features are checked only when rows are
+    taken, by write_graph. Raises DataError for the first other fault of the source.
     """
-    if raw.vertices < 1:
+    steps = steps or Steps(None)
+    if raw.vertices == 0:
         raise DataError(f"{where} has no vertices")
-    adjacency, counts = adjacencies.build(raw.edges, raw.vertices, directed=options.directed, name=raw.edges_name)
-    root = adjacencies.components(adjacency)
-    size = np.bincount(root, minlength=raw.vertices)
-    labels = None
-    if raw.labels is not None:
-        labels = make_labels(raw.labels, raw.vertices, options.classes or raw.classes, where)
-    found = raw.features if options.features is None else _made(raw, options, adjacency, where)
-    features = None
-    if found is not None:
-        features = make_features(found, raw.vertices, options.feature_dtype, options.normalise, where)
-    notes = raw.notes + (labels.notes if labels else [])
-    codes = _given_codes(raw, options.splits, labels, where)
-    keep = root == size.argmax() if options.largest_component else np.ones(raw.vertices, bool)
-    if not keep.all():
-        notes += _lost_members(codes, keep)
-        adjacency = adjacencies.induced(adjacency, keep)
-        features = None if features is None else features[keep]
-        labels = labels and Labels(labels.values[keep], labels.classes, [])
-        codes = None if codes is None else codes[keep]
-    if options.splits.kind in ("random", "per-class"):
-        codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
-    summary = Summary(counts, raw.vertices, int((size > 0).sum()), int(size.max()), int((size == 1).sum()), notes)
-    return _graph(adjacency, features, labels, codes, np.flatnonzero(keep), raw, options), summary
+    with steps.step("sort edges") as progress:
+        found = sort_edges(
+            raw.edges,
+            raw.vertices,
+            compact=raw.compact,
+            directed=options.directed,
+            name=raw.edges_name,
+            workspace=workspace,
+            progress=progress,
+        )
+    adjacency, n = found.adjacency, found.adjacency.vertices
+    raw.names = found.ids if found.ids is not None else raw.names
+    with steps.step("find components"):
+        parts = components(adjacency)
+    with steps.step("vertex data"):
+        labels = None
+        if raw.labels is not None:
+            labels = make_labels(raw.labels, n, options.classes or raw.classes, where)
+        rows = raw.features if options.features is None else _made(raw, options, adjacency, workspace, where)
+        features = None
+        if rows is not None:
+            features = make_features(rows, n, options.feature_dtype, options.normalise, where)
+        notes = raw.notes + (labels.notes if labels else [])
+        codes = _given_codes(raw, n, options.splits, labels, where)
+        original_id = None
+        if options.largest_component and parts.count > 1:
+            keep = parts.root == parts.largest_root
+            notes += _lost_members(codes, keep)
+            original_id = np.flatnonzero(keep)
+            adjacency = induced(adjacency, keep, workspace)
+            features = features and features.among(original_id)
+            labels = labels and Labels(labels.values[keep], labels.classes, [])
+            codes = None if codes is None else codes[keep]
+        if options.splits.kind in ("random", "per-class"):
+            codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
+    summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
+    return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
 
 
-def _made(raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, where: str) -> np.ndarray | SparseRows:
+def _made(
+    raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, workspace: Workspace, where: str
+) -> np.ndarray | SparseRows:
     if raw.features is not None:
         raise ConfigError(
             f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
         )
-    return make(options.features, np.diff(adjacency.indptr), options.seed)
+    return make(options.features, np.diff(adjacency.indptr), options.seed, workspace)
 
 
-def _given_codes(raw: RawGraph, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
+def _given_codes(raw: RawGraph, vertices: int, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
     """Split codes in the source's numbering, for splits that are given and not drawn."""
     values = labels and labels.values
     if rule.kind == "source" and raw.splits:
-        return codes_of(raw.splits, raw.vertices, values, where)
+        return codes_of(raw.splits, vertices, values, where)
     if rule.kind == "folder":
-        return codes_of(read_folder(rule.folder), raw.vertices, values, str(rule.folder))
+        return codes_of(read_folder(rule.folder), vertices, values, str(rule.folder))
     return None
 
 
@@ -98,10 +122,10 @@ def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
 
 def _graph(
     adjacency: Adjacency,
-    features: np.ndarray | None,
+    features: FeatureRows | None,
     labels: Labels | None,
     codes: np.ndarray | None,
-    original_id: np.ndarray,
+    original_id: np.ndarray | None,
     raw: RawGraph,
     options: AssemblyOptions,
 ) -> Graph:
@@ -126,7 +150,7 @@ def _graph(
         features=features,
         labels=labels and labels.values,
         split=codes,
-        original_id=original_id.astype(np.int64),
+        original_id=original_id,
         classes=labels.classes if labels else 0,
         attributes=attributes,
     )

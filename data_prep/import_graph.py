@@ -13,6 +13,7 @@ from leapmpi.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from data_prep.raw_graph import RawGraph
+    from data_prep.workspace import Workspace
 
 HELP = "read a graph from any supported source into one checked graph file"
 
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--label-column", metavar="NAME", help="column of the classes, for tables and MUSAE, where it is not found")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
+    add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -48,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.made_features import parse_features
     from data_prep.output import check_output, write
     from data_prep.splits import parse_rule
+    from data_prep.steps import Steps
+    from data_prep.workspace import memory_budget, workspace_beside
 
+    memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
@@ -62,18 +67,23 @@ def run(arguments: argparse.Namespace) -> int:
         classes=arguments.classes,
         features=made,
     )
-    name, path, raw = _read(arguments, features)
-    graph, summary = make_graph(raw, options, str(path))
-    names = raw.names
-    del raw  # the largest thing in memory besides the graph itself
-    if features:
-        graph.attributes["feature_origin"] = str(features)
-    graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-    write(arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite, names=names)
+    steps = Steps()
+    with workspace_beside(arguments.graph, memory) as workspace:
+        with steps.step("read"):
+            name, path, raw = _read(arguments, features, workspace)
+        graph, summary = make_graph(raw, options, str(path), workspace, steps)
+        names = raw.names
+        del raw  # of small formats, the largest thing in memory besides the graph itself
+        if features:
+            graph.attributes["feature_origin"] = str(features)
+        graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
+        write(
+            arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite, names=names, steps=steps
+        )
     return 0
 
 
-def _read(arguments: argparse.Namespace, features: Path | None) -> tuple[str, Path, RawGraph]:
+def _read(arguments: argparse.Namespace, features: Path | None, workspace: Workspace) -> tuple[str, Path, RawGraph]:
     """The name of the format, the path it was found at, and the RawGraph, with features from a file if given."""
     from data_prep.raw_graph import ReadOptions
 
@@ -88,7 +98,7 @@ def _read(arguments: argparse.Namespace, features: Path | None) -> tuple[str, Pa
     for option, value in given.items():
         if value is not None and option not in source.OPTIONS:
             raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
-    return name, path, source.read(path, ReadOptions(**given))
+    return name, path, source.read(path, ReadOptions(**given, workspace=workspace))
 
 
 def _within(path: Path, source: ModuleType) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.raw_graph import SparseRows
+from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError
 
 KINDS = ("random", "degree", "identity-hash")
@@ -40,7 +41,7 @@ def parse_features(text: str) -> FeatureRule | None:
     return FeatureRule(kind, text, int(columns))
 
 
-def make(rule: FeatureRule, degree: np.ndarray, seed: int) -> np.ndarray | SparseRows:
+def make(rule: FeatureRule, degree: np.ndarray, seed: int, workspace: Workspace) -> np.ndarray | SparseRows:
     """Features [n, rule.columns] of n vertices with in-degrees `degree` int64[n].
 
     random: standard normal, drawn with `seed`. degree: the in-degree without self-loops and duplicates. identity-hash:
@@ -50,16 +51,16 @@ def make(rule: FeatureRule, degree: np.ndarray, seed: int) -> np.ndarray | Spars
     if rule.kind == "degree":
         return degree.astype(np.float32)[:, None]
     if rule.kind == "random":
-        return _random(len(degree), rule.columns, seed)
+        return _random(len(degree), rule.columns, seed, workspace)
     hashed = _mixed(np.arange(len(degree), dtype=np.uint64))
     sign = np.where(hashed >> np.uint64(63), np.float32(-1), np.float32(1))
     column = ((hashed & np.uint64(2**63 - 1)) % np.uint64(rule.columns)).astype(np.int64)
     return SparseRows((len(degree), rule.columns), np.arange(len(degree) + 1), column, sign)
 
 
-def _random(vertices: int, columns: int, seed: int) -> np.ndarray:
+def _random(vertices: int, columns: int, seed: int, workspace: Workspace) -> np.ndarray:
     generator = np.random.default_rng(seed)
-    out = np.empty((vertices, columns), np.float32)
+    out = workspace.array("features", (vertices, columns), np.float32)
     for start in range(0, vertices, _ROWS_AT_ONCE):
         rows = out[start : start + _ROWS_AT_ONCE]
         generator.standard_normal(rows.shape, np.float32, out=rows)

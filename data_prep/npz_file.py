@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
+import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,8 +16,15 @@ import numpy as np
 
 from data_prep.pickles import load_pickle, sparse_from_parts
 from data_prep.raw_graph import SparseRows
+from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
+MAPPED_FROM = 64 * 2**20
+"""Bytes from which on an array is mapped rather than read."""
+
+_READ_BYTES = 4 * 2**20
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
 
 
@@ -43,14 +53,24 @@ def npz_names(path: Path) -> frozenset[str]:
         return frozenset()
 
 
-class NpzFile:
-    """The arrays of one archive, each read when asked for.
+def _first_byte(path: Path, about: zipfile.ZipInfo) -> int:
+    """Where the bytes of an uncompressed entry of the archive `path` begin: after its own header, name and extras."""
+    with path.open("rb") as file:
+        file.seek(about.header_offset)
+        _, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    return about.header_offset + _LOCAL_HEADER.size + name + extra
 
-    Raises DataError when the file is no zip archive or is damaged.
+
+class NpzFile:
+    """The arrays of one archive, each read when asked for: large ones are mapped, compressed ones unpacked before.
+
+    workspace: where to unpack; without one all arrays are read into memory. Raises DataError when the file is no zip
+    archive or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, workspace: Workspace | None = None) -> None:
         self.path = path
+        self._workspace = workspace
         with opened_zip(path, f"{path} is truncated or not an .npz archive") as archive:
             self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
 
@@ -66,7 +86,10 @@ class NpzFile:
         if name not in self.names:
             raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
         with opened_zip(self.path, f"{self.label(name)} is truncated or damaged") as archive:
-            return self._read_member(archive, f"{name}.npy", self.label(name))
+            member = f"{name}.npy"
+            if self._workspace and archive.getinfo(member).file_size >= MAPPED_FROM:
+                return self._mapped(archive, member, self._workspace)
+            return self._read_member(archive, member, self.label(name))
 
     def array(self, name: str) -> np.ndarray:
         """Like `read`, for arrays that must be dense numbers."""
@@ -91,14 +114,34 @@ class NpzFile:
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         return sparse_from_parts(kind, {key: self.array(prefix + key) for key in keys}, f"{self.path}: {prefix}*")
 
+    def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
+        """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""
+        about = archive.getinfo(member)
+        with archive.open(member) as file:
+            if about.compress_type == zipfile.ZIP_STORED:
+                path, start = self.path, _first_byte(self.path, about)
+                while file.read(_READ_BYTES):
+                    pass  # to the end, so that its checksum is checked
+            else:
+                path, start = workspace.path("unpacked"), 0
+                with path.open("wb") as out:
+                    shutil.copyfileobj(file, out, _READ_BYTES)
+        with path.open("rb") as file:
+            file.seek(start)
+            read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
+            shape, by_columns, dtype = read_header(file)
+            at = file.tell()
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects, which are read from small arrays only")
+        if at - start + math.prod(shape) * dtype.itemsize > about.file_size:
+            raise ValueError("it is shorter than its header says")
+        return np.memmap(path, dtype, "r", at, shape, "F" if by_columns else "C")
+
     @staticmethod
     def _read_member(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
         with archive.open(member) as file:
             version = np.lib.format.read_magic(file)
-            header = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }.get(version)
+            header = _HEADERS.get(version)
             if header and header(file)[2].hasobject:
                 found = load_pickle(file, name)
                 if not isinstance(found, np.ndarray | SparseRows):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.steps import Steps
 from data_prep.summary import Summary, table
 from data_prep.vertex_names import names_path, names_written
 from leapmpi.dataset.graph import Graph, write_graph
@@ -30,17 +31,20 @@ def write(
     source: str,
     *,
     overwrite: bool,
+    steps: Steps,
     names: Sequence[str] | np.ndarray | None = None,
 ) -> None:
     """Write `graph` to `path`, `names` of its vertices beside it, and print the table under a line naming `source`.
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
-    if names is None:
-        write_graph(path, graph, overwrite=overwrite)
-    else:
-        with names_written(path, names, graph, overwrite=overwrite):
+    with steps.step("write"):
+        if names is None:
             write_graph(path, graph, overwrite=overwrite)
-        summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
+        else:
+            with names_written(path, names, graph, overwrite=overwrite):
+                write_graph(path, graph, overwrite=overwrite)
+            summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
     print(source)
     print(table(graph, summary, path))
+    print("\n".join(steps.table()))

@@ -149,7 +149,9 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
     if missing := [key for key in needed if key not in parts]:
         raise DataError(f"{name}: its sparse matrix lacks {missing[0]!r}")
     rows, columns = (int(size) for size in np.asarray(parts["shape"]).reshape(-1))
-    first, second = (whole_numbers(np.asarray(parts[key]), f"{name}: {key}") for key in needed[2:])
+    first, second = (
+        whole_numbers(np.asarray(parts[key]), f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:]
+    )
     data = np.asarray(parts["data"])
     if kind == "csr":
         return SparseRows((rows, columns), second, first, data).check(name)

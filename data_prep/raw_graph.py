@@ -6,16 +6,19 @@ tell a source; `SparseRows` holds sparse features without scipy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from data_prep.edge_stream import CountVertices, Edges, EdgeStream
+from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
 SPLIT_NAMES = ("train", "val", "test")
 _DENSE_ROWS_AT_ONCE = 8192
+_ENTRIES_AT_ONCE = 1 << 20
 
 # With this many times more vertices than edges, ids are names of things, or a stated size is damaged.
 _SPARSEST = 1000
@@ -30,6 +33,8 @@ class ReadOptions:
     labels: Path | None = None
     vertices: int | None = None
     label_column: str | None = None
+    workspace: Workspace | None = None
+    """Where a source may put what it unpacks; without one it holds all in memory."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,18 @@ class SparseRows:
             raise DataError(f"{name}: row {row} names column {self.indices[at]}, outside 0 ... {self.shape[1] - 1}")
         return self
 
+    def taken(self, rows: slice | np.ndarray) -> SparseRows:
+        """The rows `rows` of this matrix, a slice of consecutive ones or int64[k]."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.shape[0])
+            low, high = self.indptr[start], self.indptr[stop]
+            bounds = self.indptr[start : stop + 1] - low
+            return SparseRows((stop - start, self.shape[1]), bounds, self.indices[low:high], self.data[low:high])
+        length = self.indptr[rows + 1] - self.indptr[rows]
+        bounds = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        entries = np.arange(bounds[-1]) + np.repeat(self.indptr[rows] - bounds[:-1], length)
+        return SparseRows((len(rows), self.shape[1]), bounds, self.indices[entries], self.data[entries])
+
     def dense(self, dtype: np.dtype) -> np.ndarray:
         """The same matrix as a C-ordered array of `dtype`, filled in slices of rows to keep temporaries small."""
         out = np.zeros(self.shape, dtype)
@@ -79,9 +96,9 @@ class SparseRows:
 class RawGraph:
     """A graph as read. Nothing in it is trusted yet.
 
-    vertices: number of vertices n.
-    edges: int64[2, E], row 0 the source and row 1 the destination of each edge, as found.
-    features: [n, F] array, SparseRows or None.
+    vertices: number of vertices n, or what tells it from the largest id and the number of edges (and raises DataError).
+    edges: integers [2, E], row 0 the source and row 1 the destination of each edge, as found, or a stream of such.
+    features: [n, F] array, which may be mapped, SparseRows or None.
     labels: [n] or [n, C] array or None; -1 or NaN is unlabelled.
     splits: any of "train", "val", "test" -> vertex ids or bool[n], or None.
     classes: number of classes if the source states it.
@@ -90,10 +107,11 @@ class RawGraph:
     notes: sentences for the user about choices made while reading.
     names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
     class_names: what the source calls each class, or None.
+    compact: whether ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     """
 
-    vertices: int
-    edges: np.ndarray
+    vertices: int | CountVertices
+    edges: Edges
     features: np.ndarray | SparseRows | None = None
     labels: np.ndarray | None = None
     splits: dict[str, np.ndarray] | None = None
@@ -103,6 +121,7 @@ class RawGraph:
     notes: list[str] = field(default_factory=list)
     names: Sequence[str] | np.ndarray | None = None
     class_names: list[str] | None = None
+    compact: bool = False
 
 
 def far_too_many(vertices: int, edges: int) -> bool:
@@ -121,10 +140,10 @@ def believable(vertices: int, edges: int, name: str) -> int:
 
 
 def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
-    """`array` as int64. Raises DataError when its type is not an integer one."""
+    """`array`, of signed integers. Raises DataError when its type is not an integer one."""
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
-    return array.astype(np.int64, copy=False)
+    return array if array.dtype.kind == "i" else array.astype(np.int64)
 
 
 def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> None:
@@ -139,8 +158,8 @@ def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> 
         raise DataError(f"{name}: indptr falls from {indptr[row]} to {indptr[row + 1]} at row {row}; it must not fall")
 
 
-def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> np.ndarray:
-    """Edges int64[2, E] of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
+def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> EdgeStream:
+    """The edges of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
 
     Raises DataError when the arrays do not fit together.
     """
@@ -149,8 +168,16 @@ def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_ar
     if indptr.ndim != 1 or len(indptr) == 0 or indices.ndim != 1:
         raise DataError(f"{name}: indptr and indices must be one-dimensional, and indptr not empty")
     check_compressed(indptr, len(indices), len(indptr) - 1, name)
-    edges = np.empty((2, len(indices)), np.int64)
     row, column = (0, 1) if rows_are == "source" else (1, 0)
-    edges[row] = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    edges[column] = indices
-    return edges
+
+    def chunks() -> Iterator[np.ndarray]:
+        for low in range(0, len(indices), _ENTRIES_AT_ONCE):
+            high = min(low + _ENTRIES_AT_ONCE, len(indices))
+            first, last = np.searchsorted(indptr, [low, high - 1], "right") - 1
+            inside = np.clip(indptr[first : last + 2], low, high)
+            edges = np.empty((2, high - low), np.int64)
+            edges[row] = np.repeat(np.arange(first, last + 1), np.diff(inside))
+            edges[column] = indices[low:high]
+            yield edges
+
+    return EdgeStream(chunks, len(indices))

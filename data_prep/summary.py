@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.adjacency import EdgeCounts
+from data_prep.edge_sort import EdgeCounts
 from data_prep.vertex_data import labelled
 from leapmpi.dataset.graph import Graph
 

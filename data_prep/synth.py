@@ -15,9 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `synth`."""
     add = parser.add_argument
     share = number_between(0.0, 1.0, float)
-    add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
+    output = "graph file to write, e.g. graph.h5; or NAME.npz, a source for import with its edges in random order"
+    add("graph", type=Path, metavar="GRAPH", help=output)
     add("--vertices", type=number_between(2), default=200_000, metavar="N", help="vertices")
-    add("--edges", type=number_between(1), default=2_000_000, metavar="M", help="undirected edges, all distinct")
+    add(
+        "--edges",
+        type=number_between(1),
+        default=2_000_000,
+        metavar="M",
+        help="undirected edges (16 M at most: distinct)",
+    )
     add("--features", type=number_between(0), default=300, metavar="F", help="features of a vertex")
     add("--classes", type=number_between(1), default=40, metavar="C", help="classes")
     add("--communities", type=number_between(1), metavar="K", help="communities, each of one class (10 per class)")
@@ -26,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
     add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
     add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
+    add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
+    add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
 
@@ -34,17 +43,31 @@ def run(arguments: argparse.Namespace) -> int:
     """Make, check and write the graph; print what was done. Raises LeapmpiError when it cannot be made."""
     from data_prep.assemble import AssemblyOptions, make_graph
     from data_prep.community_graph import CommunityGraph, generate
+    from data_prep.npz_source import write_source
     from data_prep.output import check_output, write
     from data_prep.splits import SplitRule
+    from data_prep.steps import Steps
+    from data_prep.workspace import memory_budget, workspace_beside
 
+    memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
-    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed")
+    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed", "feature_dtype")
     wanted = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
-    graph, summary = make_graph(generate(wanted), AssemblyOptions(SplitRule("source", "source")), "the synthetic graph")
-    graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}
-    graph.attributes |= {"synthetic_seed": wanted.seed}
-    write(arguments.graph, graph, summary, f"synthetic, seed {wanted.seed}", overwrite=arguments.overwrite)
+    title, steps = f"synthetic, seed {wanted.seed}", Steps()
+    with workspace_beside(arguments.graph, memory) as workspace:
+        with steps.step("draw vertices"):
+            raw = generate(wanted, workspace)
+        if arguments.graph.suffix == ".npz":
+            write_source(arguments.graph, raw, steps, overwrite=arguments.overwrite)
+            print(title, *steps.table(), sep="\n")
+            return 0
+        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=wanted.feature_dtype)
+        graph, summary = make_graph(raw, options, "the synthetic graph", workspace, steps)
+        del raw
+        graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}
+        graph.attributes |= {"synthetic_seed": wanted.seed}
+        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps)
     return 0
 
 

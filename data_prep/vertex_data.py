@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.feature_rows import FeatureRows
 from data_prep.raw_graph import SparseRows
-from leapmpi.dataset.validation import check_finite
 from leapmpi.errors import DataError
 
 NORMALISATIONS = ("none", "row")
 FEATURE_DTYPES = ("float32", "float16")
-_ROWS_AT_ONCE = 8192
+_LABELS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Labels:
     notes: list[str]
 
 
-def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> np.ndarray:
+def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
     """Features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
 
-    Raises DataError when there are not `vertices` rows, or when a value is no finite number of `dtype`.
+    Raises DataError when there are not `vertices` rows of numbers; values are checked as rows are taken.
     """
     if len(raw.shape) != 2:
         raise DataError(f"{where}: features must be [vertices, features], but their shape is {tuple(raw.shape)}")
@@ -36,19 +36,7 @@ def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, norma
     kind = (raw.data if isinstance(raw, SparseRows) else raw).dtype
     if kind.kind not in "biuf":
         raise DataError(f"{where}: features must be numbers, but their type is {kind}")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite and is found below
-        dense = raw.dense(np.dtype(dtype)) if isinstance(raw, SparseRows) else np.ascontiguousarray(raw, dtype)
-    check_finite(dense, where)
-    return _row_normalised(dense) if normalise == "row" else dense
-
-
-def _row_normalised(features: np.ndarray) -> np.ndarray:
-    out = np.empty_like(features)
-    for start in range(0, len(features), _ROWS_AT_ONCE):
-        rows = features[start : start + _ROWS_AT_ONCE].astype(np.float32, copy=False)
-        total = np.abs(rows).sum(axis=1, keepdims=True, dtype=np.float64)
-        out[start : start + _ROWS_AT_ONCE] = rows / np.where(total == 0, 1, total)
-    return out
+    return FeatureRows(raw, dtype, normalise == "row", where)
 
 
 def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str) -> Labels:
@@ -71,26 +59,36 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
 
 
 def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
-    if raw.dtype.kind == "f":
-        known = ~np.isnan(raw)
-        bad = known & (raw != np.trunc(np.where(np.isfinite(raw), raw, 0)))
+    # More classes than vertices are a wrong column or a stray id, not classes.
+    limit = len(raw) if classes is None else classes
+    most = f"more than the graph has vertices ({limit})" if classes is None else f"but there are {limit} classes"
+    values, found = np.empty(len(raw), np.int64), 0
+    for start in range(0, len(raw), _LABELS_AT_ONCE):
+        block = _whole(raw[start : start + _LABELS_AT_ONCE], start, where)
+        bad = (block < -1) | (block >= limit)
         if bad.any():
             row = int(np.argmax(bad))
-            raise DataError(f"{where}: the label of vertex {row} is {raw[row]}; classes are whole numbers from 0 on")
-        raw = np.where(known, raw, -1)
-    values = raw.astype(np.int64)
-    # More classes than vertices are a wrong column or a stray id, not classes.
-    limit = len(values) if classes is None else classes
-    bad = (values < -1) | (values >= limit)
-    if bad.any():
-        row = int(np.argmax(bad))
-        most = f"more than the graph has vertices ({limit})" if classes is None else f"but there are {limit} classes"
-        fault = most if values[row] >= 0 else "expected -1 (unlabelled) or a class from 0 on"
-        raise DataError(f"{where}: the label of vertex {row} is {values[row]}, out of range: {fault}")
-    found = int(values.max(initial=-1)) + 1
+            fault = most if block[row] >= 0 else "expected -1 (unlabelled) or a class from 0 on"
+            raise DataError(f"{where}: the label of vertex {start + row} is {block[row]}, out of range: {fault}")
+        values[start : start + len(block)] = block
+        found = max(found, int(block.max(initial=-1)) + 1)
     if found == 0:
         raise DataError(f"{where}: no vertex has a label; leave the labels out to import the graph without")
     return Labels(values, found if classes is None else classes, [])
+
+
+def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
+    """`labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
+    if labels.dtype.kind == "f":
+        known = ~np.isnan(labels)
+        bad = known & (labels != np.trunc(np.where(np.isfinite(labels), labels, 0)))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"{where}: the label of vertex {first + row} is {labels[row]}; classes are whole numbers from 0 on"
+            )
+        labels = np.where(known, labels, -1)
+    return labels.astype(np.int64)
 
 
 def _multiple(raw: np.ndarray, where: str) -> Labels:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from leapmpi.errors import DataError, ResourceError
@@ -25,6 +27,43 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Mark the temporary file or folder `path` as in use while the body runs, or this process lives."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        # Where a file system has no locks, nothing there is ever taken for abandoned.
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left behind while they were making `path`: .NAME.partial-* and .NAME.work-*."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+")
+    with suppress(OSError):
+        for entry in list(path.absolute().parent.iterdir()):
+            if pattern.fullmatch(entry.name) and _is_abandoned(entry):
+                remove(entry)
+
+
+def _is_abandoned(entry: Path) -> bool:
+    """Whether nobody holds `entry`; not knowing counts as held."""
+    try:
+        handle = os.open(entry, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def put_in_place(aside: Path, path: Path) -> None:

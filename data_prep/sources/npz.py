@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.array_files import read_features, read_labels, read_sparse
+from data_prep.edge_stream import Edges
 from data_prep.npz_file import NpzFile, npz_names
 from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, believable, edges_of_rows, whole_numbers
 from leapmpi.errors import DataError
@@ -35,7 +36,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises DataError when there are no edges in it, or an array is damaged or has the wrong shape.
     """
-    file = NpzFile(path)
+    file = NpzFile(path, options.workspace)
     edges, name, rows = _edges(file)
     features = read_features(options.features) if options.features else _features(file)
     label_name = file.first(*_LABELS)
@@ -53,7 +54,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
     vertices = next((count for count in counted if count is not None), None)
     if vertices is None:
-        vertices = believable(int(edges.max(initial=-1)) + 1, edges.shape[1], name)
+
+        def vertices(largest: int, count: int) -> int:
+            return believable(largest + 1, count, name)
+
     return RawGraph(
         vertices=vertices,
         edges=edges,
@@ -67,8 +71,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
 
 
-def _edges(file: NpzFile) -> tuple[np.ndarray, str, int | None]:
-    """Edges int64[2, E], what messages call them, and the number of rows of a compressed adjacency."""
+def _edges(file: NpzFile) -> tuple[Edges, str, int | None]:
+    """Edges [2, E], what messages call them, and the number of rows of a compressed adjacency."""
     if "format" in file.names:
         return _edges_of_matrix(file)
     if {"indptr", "indices"} <= file.names:
@@ -83,10 +87,10 @@ def _edges(file: NpzFile) -> tuple[np.ndarray, str, int | None]:
     if found.ndim != 2 or found.shape[expected] != 2:
         shape = "[2, edges]" if name == "edge_index" else "[edges, 2]"
         raise DataError(f"{file.label(name)} must have shape {shape}, but it is {found.shape}")
-    return np.ascontiguousarray(found if expected == 0 else found.T), file.label(name), None
+    return (found if expected == 0 else found.T), file.label(name), None
 
 
-def _edges_of_matrix(file: NpzFile) -> tuple[np.ndarray, str, int]:
+def _edges_of_matrix(file: NpzFile) -> tuple[Edges, str, int]:
     """As `_edges`, of an adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j."""
     matrix = read_sparse(file.path)
     if matrix.shape[0] != matrix.shape[1]:

@@ -34,7 +34,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
-    graph = _binary(raw) if (raw / "data.npz").exists() else _text(raw)
+    graph = _binary(raw, options) if (raw / "data.npz").exists() else _text(raw)
     # A path that ends in raw/ has its splits beside it.
     folders = [folder / "split" for folder in (path, path.parent if path.name == "raw" else path)]
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -85,8 +85,9 @@ def _text(raw: Path) -> RawGraph:
     )
 
 
-def _binary(raw: Path) -> RawGraph:
-    file, label_file = NpzFile(raw / "data.npz"), NpzFile(raw / "node-label.npz")
+def _binary(raw: Path, options: ReadOptions) -> RawGraph:
+    files = (NpzFile(raw / name, options.workspace) for name in ("data.npz", "node-label.npz"))
+    file, label_file = files
     edges = whole_numbers(file.array("edge_index"), file.label("edge_index"))
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{file.label('edge_index')} must have shape [2, edges], but it is {edges.shape}")

@@ -35,6 +35,7 @@ def _absorb(h, word, factor):
 @compiled
 def _sum_lanes(original_id, split, labels, features, indptr, indices, original_of):
     total_a, total_b = np.uint64(0), np.uint64(0)
+    natural = len(original_of) == 0
     for v in range(len(original_id)):
         a, b = mix(np.uint64(original_id[v]) ^ _A), mix(np.uint64(original_id[v]) ^ _B)
         a, b = _absorb(a, split[v], _A), _absorb(b, split[v], _B)
@@ -45,7 +46,7 @@ def _sum_lanes(original_id, split, labels, features, indptr, indices, original_o
         degree = indptr[v + 1] - indptr[v]
         a, b = _absorb(a, degree, _A), _absorb(b, degree, _B)
         for e in range(indptr[v], indptr[v + 1]):
-            u = original_of[indices[e]]
+            u = np.int64(indices[e]) if natural else original_of[indices[e]]
             a, b = _absorb(a, u, _A), _absorb(b, u, _B)
         total_a += mix(a)
         total_b += mix(b)
@@ -69,10 +70,11 @@ def content_lanes(
     features: np.ndarray | None,
     indptr: np.ndarray,
     indices: np.ndarray,
-    original_of: np.ndarray,
+    original_of: np.ndarray | None,
 ) -> np.ndarray:
-    """The sums uint64[2] over the given vertices; `original_of` maps the ids in `indices` to original ids.
+    """The sums uint64[2] over the given vertices.
 
+    original_of: the original ids of what `indices` name, None where these are original ids already.
     Sums of several parts add up modulo 2**64 to those of the whole graph. A missing split counts as NO_SPLIT.
     """
     rows = len(original_id)
@@ -84,7 +86,7 @@ def content_lanes(
         _words(features, rows),
         np.asarray(indptr),
         np.asarray(indices),
-        np.asarray(original_of),
+        np.empty(0, np.int64) if original_of is None else np.asarray(original_of),
     )
     return np.array(_sum_lanes(*arrays), np.uint64)
 

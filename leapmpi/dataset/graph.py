@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset import format as names
-from leapmpi.dataset.content import content_uuid
+from leapmpi.dataset.content import content_uuid, uuid_of
 from leapmpi.dataset.storage import (
     Attributes,
     map_array,
@@ -17,12 +17,12 @@ from leapmpi.dataset.storage import (
     opened,
     required,
     row_blocks,
-    write_array,
     write_attributes,
 )
-from leapmpi.dataset.validation import validate
+from leapmpi.dataset.sweep import is_natural, sweep
+from leapmpi.dataset.validation import check_outline, validate
 from leapmpi.errors import DataError
-from leapmpi.files import written_aside
+from leapmpi.files import hold, written_aside
 
 __all__ = ["Graph", "content_uuid", "open_graph", "validate", "write_graph"]
 
@@ -119,20 +119,28 @@ def counts(graph: Graph) -> Attributes:
 
 
 def write_graph(path: Path | str, graph: Graph, *, overwrite: bool = False) -> None:
-    """Validate `graph` and write it to the graph file `path`, whole or not at all.
+    """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
 
-    Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when
-    the disk is full.
+    Arrays may be mapped and larger than memory; `graph.features` may be anything that has a shape and a dtype and
+    gives rows when it is sliced. Raises DataError when the graph has a fault or `path` exists and `overwrite` is
+    false; ResourceError when the disk is full.
     """
-    validate(graph)
-    uuid = content_uuid(graph)
+    where = "the graph"
+    check_outline(graph, where)
     if Path(path).is_dir():
         raise DataError(f"{path} is a folder; name the graph file to write")
     own = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
-    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file:
-        for name, array in graph.arrays().items():
-            if array is not None:
-                write_array(file, name, array.shape, stored_dtype(array), row_blocks(array))
+    original_of = None if is_natural(graph.original_id) else graph.original_id
+    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
+        arrays = {name: array for name, array in graph.arrays().items() if array is not None}
+        writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
+        swept = {name: writers[name].append for name in (names.INDICES, names.FEATURES) if name in writers}
+        lanes = sweep(graph, original_of, graph.vertices, 0, where, sinks=swept)
+        for name, writer in writers.items():
+            for block in row_blocks(arrays[name]) if name not in swept else ():
+                writer.append(block)
+            writer.finish()
+        uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         write_attributes(file, names.GRAPH_FORMAT, {**own, **counts(graph), names.GRAPH_UUID: uuid})
 
 

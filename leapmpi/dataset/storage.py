@@ -11,8 +11,9 @@ import errno
 import hashlib
 import io
 import math
+import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,6 +91,16 @@ class _Disk(io.FileIO):
             self.error = error
         return len(view)
 
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Write all of `data` from byte `offset` on, past HDF5, and raise what goes wrong."""
+        try:
+            while data:
+                count = os.pwrite(self.fileno(), data, offset)
+                data, offset = data[count:], offset + count
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
     def truncate(self, size: int | None = None) -> int:
         """Set the size of the file, unless an earlier write failed."""
         try:
@@ -111,6 +122,45 @@ class NewFile:
     def __init__(self, root: h5py.File, disk: _Disk) -> None:
         self.root = root
         self.raise_error = disk.raise_error
+        self.write_at = disk.write_at
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayWriter:
+        """A new contiguous array, its place in the file reserved, to be written by blocks and finished."""
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.CONTIGUOUS)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        links.set_create_intermediate_group(True)
+        kind, space = h5py.h5t.py_create(np.dtype(dtype), logical=True), h5py.h5s.create_simple(shape)
+        made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
+        self.raise_error()
+        return ArrayWriter(self, h5py.Dataset(made))
+
+
+class ArrayWriter:
+    """One array of a new file, written by blocks of rows in their order, past HDF5: threads may write an array each."""
+
+    def __init__(self, file: NewFile, array: h5py.Dataset) -> None:
+        self._file, self._array = file, array
+        self._dtype, self._size = array.dtype, math.prod(array.shape) * array.dtype.itemsize
+        self._begin = array.id.get_offset() if self._size else 0
+        self._state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+        self._written = 0
+
+    def append(self, block: np.ndarray) -> None:
+        """Write the next rows. Raises OSError when the disk is full."""
+        data = np.ascontiguousarray(block, self._dtype).reshape(-1).view(np.uint8)
+        assert self._written + data.nbytes <= self._size, (self._array.name, self._written, data.nbytes, self._size)
+        self._state.update(data)
+        self._file.write_at(self._begin + self._written, memoryview(data))
+        self._written += data.nbytes
+
+    def finish(self) -> None:
+        """Store the digest, now that all rows are written. No other thread may be using the file."""
+        assert self._written == self._size, (self._array.name, self._written, self._size)
+        _write_text(self._array, names.DIGEST, self._state.hexdigest())
 
 
 @contextmanager
@@ -129,18 +179,10 @@ def new_file(path: Path) -> Iterator[NewFile]:
 
 def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
     """Write `blocks` of rows, which together have `shape`, as one contiguous array with its digest."""
-    array = file.root.create_dataset(name, shape, np.dtype(dtype), track_times=False)
-    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
-    row = 0
+    array = file.array(name, shape, dtype)
     for block in blocks:
-        block = np.ascontiguousarray(block, dtype)
-        state.update(block.reshape(-1).view(np.uint8))
-        if block.size:
-            array[row : row + len(block)] = block
-            file.raise_error()
-        row += len(block)
-    assert row == shape[0], (name, row, shape)
-    _write_text(array, names.DIGEST, state.hexdigest())
+        array.append(block)
+    array.finish()
 
 
 def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
@@ -323,16 +365,42 @@ def stored_digest(file: h5py.File, path: Path, name: str) -> str:
     return value
 
 
+class Digests:
+    """The digests of arrays as their blocks come by; in the end they are compared with those stored in a file."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, hashlib.blake2b] = {}
+
+    def sink(self, name: str) -> Callable[[np.ndarray], None]:
+        """What takes the blocks of array `name`, in their order."""
+        state = self._states[name] = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+        return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
+
+    def take(self, name: str, array: np.ndarray | None) -> None:
+        """Take a whole array, if there is one."""
+        if array is not None:
+            sink = self.sink(name)
+            for block in row_blocks(array):
+                sink(block)
+
+    def compare(self, path: Path, kind: str) -> None:
+        """Raise DataError naming the first array of `path` whose stored digest is another."""
+        with opened(path, kind) as (file, _):
+            stored = {name: stored_digest(file, path, name) for name in self._states}
+        for name, state in self._states.items():
+            if stored[name] != state.hexdigest():
+                raise DataError(
+                    f"{path}: array {name} does not match its {names.DIGEST_ALGORITHM} digest: "
+                    "its bytes are damaged; copy or make the file again"
+                )
+
+
 def check_digest(path: Path, kind: str, arrays: dict[str, np.ndarray | None]) -> None:
     """Compare the bytes of each mapped array of `arrays` with the digest stored in `path`.
 
     Raises DataError naming the first array that differs.
     """
-    with opened(path, kind) as (file, _):
-        stored = {name: stored_digest(file, path, name) for name, array in arrays.items() if array is not None}
-    for name, digest in stored.items():
-        if digest_of(row_blocks(arrays[name])) != digest:
-            raise DataError(
-                f"{path}: array {name} does not match its {names.DIGEST_ALGORITHM} digest: "
-                "its bytes are damaged; copy or make the file again"
-            )
+    digests = Digests()
+    for name, array in arrays.items():
+        digests.take(name, array)
+    digests.compare(path, kind)

@@ -25,10 +25,18 @@ def validate(graph: Graph, where: str = "the graph") -> None:
 
     Raises DataError naming the array, the row and the value of the first fault; `where` opens the message.
     """
+    check_outline(graph, where)
+    check_lists(graph.indptr, graph.indices, graph.original_id, graph.vertices, 0, where)
+    if graph.features is not None:
+        check_finite(graph.features, where)
+
+
+def check_outline(graph: Graph, where: str) -> None:
+    """Check all of a Graph but its lists of in-neighbours and its features, which a sweep checks in blocks."""
     check_shapes(graph, where)
     check_ascending(graph.original_id, where, names.ORIGINAL_ID)
-    check_adjacency(graph.indptr, graph.indices, graph.original_id, 0, where)
-    check_vertex_data(graph.features, graph.labels, graph.split, graph.classes, where)
+    check_bounds(graph.indptr, graph.edges, where)
+    check_vertex_data(None, graph.labels, graph.split, graph.classes, where)
 
 
 def check_shapes(graph: Graph, where: str) -> None:
@@ -70,17 +78,18 @@ def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
 
 
 @compiled
-def _first_fault(indptr, indices, original_of, first):
-    """(kind, vertex, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+def _first_fault(indptr, indices, original_of, vertices, first):
+    """(kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+    natural = len(original_of) == 0
     for v in range(len(indptr) - 1):
-        before = -1
-        for e in range(indptr[v], indptr[v + 1]):
-            u = indices[e]
-            if u < 0 or u >= len(original_of):
+        before = np.int64(-1)
+        for e in range(indptr[v] - indptr[0], indptr[v + 1] - indptr[0]):
+            u = np.int64(indices[e])
+            if u < 0 or u >= vertices:
                 return _RANGE, v, e
             if u == v + first:
                 return _LOOP, v, e
-            original = original_of[u]
+            original = u if natural else np.int64(original_of[u])
             if original == before:
                 return _DUPLICATE, v, e
             if original < before:
@@ -114,16 +123,28 @@ def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
 def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
     """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
     check_bounds(indptr, len(indices), where)
-    arrays = (np.asarray(indptr), np.asarray(indices), np.asarray(original_of))
-    kind, v, e = _first_fault(*arrays, first)
+    check_lists(indptr, indices, original_of, len(original_of), first, where)
+
+
+def check_lists(
+    indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray | None, vertices: int, first: int, where: str
+) -> None:
+    """Check lists of in-neighbours of the vertices first, first+1, ...: ranges, loops, duplicates, order.
+
+    indptr: bounds of the lists in the whole array, of which `indices` are elements indptr[0] to indptr[-1].
+    original_of: original ids of all `vertices`, None where they are the ids themselves.
+    """
+    known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
+    kind, v, e = _first_fault(np.asarray(indptr), np.asarray(indices), known, vertices, first)
     if kind:
         said = {
-            _RANGE: f"is outside 0..{len(original_of) - 1}",
+            _RANGE: f"is outside 0..{vertices - 1}",
             _LOOP: "is the vertex itself: a self-loop",
             _DUPLICATE: "is there twice",
             _ORDER: "is out of order: in-neighbours must ascend by original id",
         }[kind]
-        raise DataError(f"{where}: {names.INDICES}, row {e}: in-neighbour {indices[e]} of vertex {v + first} {said}")
+        row, named = e + int(indptr[0]), f"in-neighbour {indices[e]} of vertex {v + first}"
+        raise DataError(f"{where}: {names.INDICES}, row {row}: {named} {said}")
 
 
 def check_vertex_data(
@@ -138,16 +159,14 @@ def check_vertex_data(
         check_split(split, labels, where)
 
 
-def check_finite(features: np.ndarray, where: str) -> None:
-    """Check that no feature is NaN or infinite."""
+def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
+    """Check that no feature is NaN or infinite; `first` is the number of the first row in the whole array."""
     for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
         finite = np.isfinite(features[start:stop])
         if not finite.all():
             row, column = (int(x[0]) for x in np.nonzero(~finite))
-            value = features[start + row, column]
-            raise DataError(
-                f"{where}: {names.FEATURES}, row {start + row}, column {column} is {value}; features must be finite"
-            )
+            value, place = features[start + row, column], f"row {first + start + row}, column {column}"
+            raise DataError(f"{where}: {names.FEATURES}, {place} is {value}; features must be finite")
 
 
 def check_labels(labels: np.ndarray, classes: int, where: str) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset import format as names
-from leapmpi.dataset.content import content_lanes, content_uuid, uuid_of
+from leapmpi.dataset.content import uuid_of
 from leapmpi.dataset.graph import Graph, open_graph
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.storage import check_digest, reading
-from leapmpi.dataset.validation import check_adjacency, check_ascending, check_finite, check_vertex_data, validate
+from leapmpi.dataset.storage import Digests, reading, row_blocks
+from leapmpi.dataset.sweep import Rows, is_natural, sweep
+from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.dataset.writing import dataset_uuid
 from leapmpi.errors import DataError
 
@@ -28,10 +29,28 @@ def verify_graph(path: Path | str) -> Graph:
     path = Path(path)
     graph = open_graph(path)
     with reading(path):
-        validate(graph, str(path))
-        check_digest(path, names.GRAPH_FORMAT, graph.arrays())
-        _same_uuid(path, names.GRAPH_UUID, graph.uuid, content_uuid(graph))
+        check_outline(graph, str(path))
+        original_of = None if is_natural(graph.original_id) else graph.original_id
+        lanes = _swept(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True)
+        counts = (graph.vertices, graph.edges, graph.feature_dim, graph.classes)
+        _same_uuid(path, names.GRAPH_UUID, graph.uuid, uuid_of(lanes, *counts))
     return graph
+
+
+def _swept(
+    path: Path, kind: str, rows: Rows, original_of: np.ndarray | None, vertices: int, first: int, features: bool
+) -> np.ndarray:
+    """Check lists, features and all digests of `rows`, which lie in the file `path`; returns their content lanes."""
+    digests = Digests()
+    wide = rows.features if features else None
+    large = {names.INDICES: rows.indices, names.FEATURES: wide}
+    sinks = {name: digests.sink(name) for name, array in large.items() if array is not None}
+    lanes = sweep(rows, original_of, vertices, first, str(path), features=features, sinks=sinks)
+    small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)
+    for name, array in zip(small, (rows.indptr, rows.original_id, rows.split, rows.labels), strict=True):
+        digests.take(name, array)
+    digests.compare(path, kind)
+    return lanes
 
 
 def verify(dataset: Dataset, *, parts: Iterable[int] | None = None, features: bool = True) -> None:
@@ -50,11 +69,10 @@ def verify(dataset: Dataset, *, parts: Iterable[int] | None = None, features: bo
         part = dataset.part(number)
         with reading(part.path):
             first = int(dataset.offsets[number])
-            _verify_part(part, dataset, original_of, first, features)
+            found = _verify_part(part, dataset, original_of, first, features)
             cut += _edges_out(part, first)
-            if features:
-                with np.errstate(over="ignore"):
-                    lanes += _lanes(part, original_of)
+            with np.errstate(over="ignore"):
+                lanes += found
     if parts is None:
         _verify_whole(dataset, original_of, cut)
     if parts is None and features:
@@ -73,15 +91,15 @@ def _original_ids(dataset: Dataset) -> np.ndarray:
     return ids
 
 
-def _verify_part(part: Part, dataset: Dataset, original_of: np.ndarray, first: int, features: bool) -> None:
+def _verify_part(part: Part, dataset: Dataset, original_of: np.ndarray, first: int, features: bool) -> np.ndarray:
+    """Verify one part by itself; returns its content lanes."""
     where = str(part.path)
-    check_adjacency(part.indptr, part.indices, original_of, first, where)
+    check_bounds(part.indptr, len(part.indices), where)
     check_vertex_data(None, part.labels, part.split, dataset.classes, where)
-    if features and part.features is not None:
-        check_finite(part.features, where)
-    part.check_digests(features=features)
+    lanes = _swept(part.path, names.PART_FORMAT, part, original_of, dataset.vertices, first, features)
     for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
         _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
+    return lanes
 
 
 def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: int, root: Path) -> None:
@@ -100,14 +118,10 @@ def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: 
 
 def _edges_out(part: Part, first: int) -> int:
     """How many in-edges of the part come from other parts."""
-    inside = (part.indices >= first) & (part.indices < first + len(part.original_id))
-    return len(inside) - int(inside.sum())
-
-
-def _lanes(part: Part, original_of: np.ndarray) -> np.ndarray:
-    return content_lanes(
-        part.original_id, part.split, part.labels, part.features, part.indptr, part.indices, original_of
-    )
+    stop, inside = first + len(part.original_id), 0
+    for block in row_blocks(part.indices):
+        inside += int(np.count_nonzero((block >= first) & (block < stop)))
+    return len(part.indices) - inside
 
 
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:

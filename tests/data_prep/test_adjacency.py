@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from data_prep import adjacency as adjacencies
+from data_prep.adjacency import components, induced
+from data_prep.edge_stream import sort_edges
+from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
 SOME_EDGES = st.integers(1, 12).flatmap(
@@ -24,14 +26,24 @@ def plain(pairs, vertices, directed):
     return rows, (len(pairs), loops, len(pairs) - loops - len(arcs), len(both) - len(arcs), len(both))
 
 
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    return Workspace(tmp_path_factory.mktemp("work"), 2**30, threads=2)
+
+
+def build(workspace, edges, vertices, *, directed, name="edges"):
+    found = sort_edges(edges, vertices, compact=False, directed=directed, name=name, workspace=workspace)
+    return found.adjacency, found.counts
+
+
 def as_edges(pairs):
     return np.array(pairs, np.int64).reshape(-1, 2).T.copy()
 
 
 @given(SOME_EDGES, st.booleans())
-def test_build_agrees_with_sets(graph, directed):
+def test_build_agrees_with_sets(workspace, graph, directed):
     vertices, pairs = graph
-    found, counts = adjacencies.build(as_edges(pairs), vertices, directed=directed, name="edges")
+    found, counts = build(workspace, as_edges(pairs), vertices, directed=directed)
     rows, expected = plain(pairs, vertices, directed)
     assert [found.indices[found.indptr[v] : found.indptr[v + 1]].tolist() for v in range(vertices)] == rows
     assert found.indptr.dtype == np.int64
@@ -40,10 +52,10 @@ def test_build_agrees_with_sets(graph, directed):
 
 
 @given(SOME_EDGES, st.booleans())
-def test_components_agree_with_scipy(graph, directed):
+def test_components_agree_with_scipy(workspace, graph, directed):
     vertices, pairs = graph
-    found, _ = adjacencies.build(as_edges(pairs), vertices, directed=directed, name="edges")
-    root = adjacencies.components(found)
+    found, _ = build(workspace, as_edges(pairs), vertices, directed=directed, name="edges")
+    root = components(found).root
     matrix = sp.csr_matrix((np.ones(len(pairs)), as_edges(pairs)), (vertices, vertices))
     _, label = connected_components(matrix, directed=True, connection="weak")
     smallest = np.array([np.flatnonzero(label == own)[0] for own in label])
@@ -51,21 +63,21 @@ def test_components_agree_with_scipy(graph, directed):
 
 
 @given(SOME_EDGES, st.randoms(use_true_random=False))
-def test_induced_agrees_with_scipy(graph, random):
+def test_induced_agrees_with_scipy(workspace, graph, random):
     vertices, pairs = graph
-    found, _ = adjacencies.build(as_edges(pairs), vertices, directed=True, name="edges")
+    found, _ = build(workspace, as_edges(pairs), vertices, directed=True, name="edges")
     keep = np.array([random.random() < 0.6 for _ in range(vertices)])
-    part = adjacencies.induced(found, keep)
+    part = induced(found, keep, workspace)
     matrix = sp.csr_matrix((np.ones(len(found.indices)), found.indices, found.indptr), (vertices, vertices))
     expected = matrix[keep][:, keep]
     np.testing.assert_array_equal(part.indptr, expected.indptr)
     np.testing.assert_array_equal(part.indices, expected.indices)
 
 
-def test_large_random_graph_agrees_with_scipy():
+def test_large_random_graph_agrees_with_scipy(workspace):
     rng = np.random.default_rng(0)
     edges = rng.integers(0, 3000, (2, 50_000))
-    found, counts = adjacencies.build(edges, 3000, directed=False, name="edges")
+    found, counts = build(workspace, edges, 3000, directed=False, name="edges")
     matrix = sp.csr_matrix((np.ones(50_000), (edges[1], edges[0])), (3000, 3000))
     matrix = matrix + matrix.T
     matrix.setdiag(0)
@@ -83,7 +95,7 @@ def test_large_random_graph_agrees_with_scipy():
         ([[0, -2], [2, 3]], "list: edge 1 (counted from 0): its source -2 is negative"),
     ],
 )
-def test_first_bad_edge_is_named(edges, said):
+def test_first_bad_edge_is_named(workspace, edges, said):
     with pytest.raises(DataError) as caught:
-        adjacencies.build(np.array(edges), 3, directed=False, name="list")
+        build(workspace, np.array(edges), 3, directed=False, name="list")
     assert str(caught.value).startswith(said)

@@ -14,6 +14,7 @@ from data_prep.assemble import AssemblyOptions, make_graph
 from data_prep.raw_graph import ReadOptions
 from data_prep.sources import SOURCES
 from data_prep.splits import SplitRule
+from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError
 
 from .bv_streams import write_graph
@@ -103,10 +104,13 @@ def damaged(content, choice):
     return bytes(changed)
 
 
-def outcome_of(source, path):
+def outcome_of(source, path, workspace):
     """None for a graph, the sentence of the error otherwise; any other exception is a failure of the test."""
     try:
-        make_graph(source.read(path, ReadOptions()), AssemblyOptions(SplitRule("source", "source")), str(path))
+        raw = source.read(path, ReadOptions())
+        graph, _ = make_graph(raw, AssemblyOptions(SplitRule("source", "source")), str(path), workspace)
+        if graph.features is not None:
+            assert graph.features[: graph.vertices].shape == graph.features.shape
     except LeapmpiError as error:
         return str(error)
     return None
@@ -120,7 +124,9 @@ def test_damage(tmp_path, writer):
     whole = tmp_path / "whole"
     whole.mkdir()
     path, files = writer(whole)
-    assert outcome_of(source, path) is None  # compiles kernels as well
+    (tmp_path / "work").mkdir()
+    workspace = Workspace(tmp_path / "work", 2**30)
+    assert outcome_of(source, path, workspace) is None  # compiles kernels as well
     choice, sentences = random.Random(writer.__name__), set()
     for case in range(CASES):
         folder = tmp_path / "damaged"
@@ -129,7 +135,7 @@ def test_damage(tmp_path, writer):
         file = folder / choice.choice(files)
         file.write_bytes(damaged(file.read_bytes(), choice))
         tracemalloc.start()
-        said = outcome_of(source, folder / path.relative_to(whole))
+        said = outcome_of(source, folder / path.relative_to(whole), workspace)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < MOST_BYTES, (case, peak, said)

@@ -16,8 +16,9 @@ def lists_of(path):
     """Successors by vertex as the source reads them."""
     raw = webgraph.read(path, ReadOptions())
     lists = [[] for _ in range(raw.vertices)]
-    for source, destination in raw.edges.T.tolist():
-        lists[source].append(destination)
+    for chunk in raw.edges.chunks():
+        for source, destination in chunk.T.tolist():
+            lists[source].append(destination)
     return lists
 
 
@@ -112,9 +113,9 @@ def test_import_goes_from_vertex_to_successor(prep, tmp_path):
 def test_cnr_2000(real_graph):
     name, path = locate(real_graph("webgraph-cnr-2000"))
     raw = webgraph.read(path, ReadOptions())
-    source, destination = raw.edges
+    source, destination = np.concatenate(list(raw.edges.chunks()), axis=1)
     assert name == "webgraph"
-    assert (raw.vertices, raw.edges.shape[1]) == (325_557, 3_216_152)
+    assert (raw.vertices, raw.edges.count) == (325_557, 3_216_152)
     assert int((source == destination).sum()) == 87_442
     # Each row stands where the file of offsets, which the source does not read, says that it does.
     gaps = Bits(path.with_suffix(".offsets").read_bytes())

@@ -1,0 +1,157 @@
+"""What a command is doing: a line with rate and remaining time in long steps, and the table of steps at the end."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+_ON_TERMINAL, _IN_LOG = 0.5, 30.0
+_SAMPLE = 0.1
+
+
+class Progress:
+    """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each 30 seconds."""
+
+    def __init__(self, name: str, out: TextIO | None = None) -> None:
+        self._name, self._out = name, out
+        self._terminal = out is not None and out.isatty()
+        self._every = _ON_TERMINAL if self._terminal else _IN_LOG
+        self._total, self._unit, self._done = 0, "", 0
+        self._begin = self._shown = time.monotonic()
+        self._visible = False
+
+    def start(self, total: int | None, unit: str) -> None:
+        """Begin a piece of work of `total` units (None: not known); earlier pieces are forgotten."""
+        self._total, self._unit, self._done = total or 0, unit, 0
+        self._begin = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """`count` more units are done."""
+        self.reach(self._done + count)
+
+    def reach(self, done: int) -> None:
+        """Altogether `done` units are done."""
+        self._done = done
+        now = time.monotonic()
+        if self._out is not None and now - self._shown >= self._every:
+            self._shown = now
+            self._show(self._line(now))
+
+    def _line(self, now: float) -> str:
+        rate = self._done / max(now - self._begin, 1e-9)
+        share = f" of {self._total:,}" if self._total else ""
+        left = f", {duration((self._total - self._done) / rate)} left" if self._total and rate else ""
+        return f"{self._name}: {self._done:,}{share} {self._unit}, {rate:,.0f} per second{left}"
+
+    def _show(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            self._out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+            self._out.flush()
+            self._visible = self._terminal
+
+    def close(self) -> None:
+        """Clear the line on a terminal."""
+        if self._visible:
+            with suppress(OSError, ValueError):
+                self._out.write("\r\x1b[K")
+                self._out.flush()
+
+
+SILENT = Progress("")
+"""Tells nobody."""
+
+
+def duration(seconds: float) -> str:
+    """`seconds` as a text such as 45 s, 3 min 20 s or 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole // 60 % 60:02} min"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step took: seconds, and the most bytes resident meanwhile; `own` without pages of mapped files."""
+
+    name: str
+    seconds: float
+    resident: int
+    own: int
+
+
+class Steps:
+    """The steps of one command, timed and measured one after the other."""
+
+    def __init__(self, out: TextIO | None = sys.stderr) -> None:
+        self._out = out
+        self.done: list[Step] = []
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Progress]:
+        """Time the body as a step called `name`, and measure its peak of memory."""
+        progress = Progress(name, self._out)
+        _forget_peak()
+        begin = time.monotonic()
+        with _OwnPeak() as own:
+            try:
+                yield progress
+            finally:
+                progress.close()
+        self.done.append(Step(name, time.monotonic() - begin, _status()["VmHWM"], own.bytes))
+
+    def table(self) -> list[str]:
+        """Lines for the end of a command: seconds and peak memory by step, in MiB."""
+        lines = [f"  {'step':<20}{'seconds':>10}{'memory MiB':>12}{'with maps':>12}"]
+        every = [*self.done]
+        if len(every) > 1:
+            total = sum(step.seconds for step in every)
+            every.append(Step("all", total, max(s.resident for s in every), max(s.own for s in every)))
+        for step in every:
+            lines.append(
+                f"  {step.name:<20}{step.seconds:>10,.1f}{step.own / 2**20:>12,.0f}{step.resident / 2**20:>12,.0f}"
+            )
+        return lines
+
+
+class _OwnPeak:
+    """The most memory of this process's own, sampled while the body runs: Linux keeps no peak of it."""
+
+    def __enter__(self) -> _OwnPeak:
+        self.bytes = _status()["RssAnon"]
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+        return self
+
+    def _sample(self) -> None:
+        while not self._end.wait(_SAMPLE):
+            self.bytes = max(self.bytes, _status()["RssAnon"])
+
+    def __exit__(self, *_) -> None:
+        self.bytes = max(self.bytes, _status()["RssAnon"])
+        self._end.set()
+        self._thread.join()
+
+
+def _forget_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status() -> dict[str, int]:
+    """Bytes by name from /proc/self/status; zeros where there is none."""
+    sizes = {"VmHWM": 0, "RssAnon": 0}
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in sizes:
+                sizes[name] = int(rest.split()[0]) * 1024
+    return sizes

@@ -1,0 +1,112 @@
+"""Where preparation keeps what does not fit in memory: a folder beside the output, a budget of bytes, some threads.
+
+The folder is called .NAME.work-PROCESS. Its owner holds a lock on it for as long as it lives, so that the next start
+can tell an abandoned folder from one in use, and remove it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.errors import ConfigError, ResourceError
+from leapmpi.files import explain, hold, remove_abandoned
+from leapmpi.memory import available_bytes
+from leapmpi.setting import parse_size
+from leapmpi.threads import processor_count
+
+INTERPRETER_BYTES = 256 * 2**20
+"""What Python, numpy, numba and h5py take before any data; measured: 160 to 200 MiB."""
+
+LEAST_BYTES = 2 * INTERPRETER_BYTES
+"""The smallest --max-mem."""
+
+
+def memory_budget(text: str | None) -> int:
+    """Bytes that --max-mem `text` allows the process; by default half of what the machine has left, at least 1 GiB.
+
+    Raises ConfigError when the text is no size, or smaller than LEAST_BYTES.
+    """
+    if text is None:
+        return max(2**30, (available_bytes() or 2**33) // 2)
+    size = parse_size(text, "--max-mem")
+    if size < LEAST_BYTES:
+        raise ConfigError(f"--max-mem {text} is too small; the least is {LEAST_BYTES // 2**20}M")
+    return size
+
+
+class Workspace:
+    """A folder for temporary files, `memory` bytes that the process may use, and `threads`."""
+
+    def __init__(self, folder: Path, memory: int, threads: int | None = None) -> None:
+        self.folder = folder
+        self.memory = memory
+        self.threads = threads or processor_count()
+        self._numbers = count()
+
+    def room(self, share: float = 1.0) -> int:
+        """A `share` of the bytes that the interpreter leaves."""
+        return int(max(self.memory - INTERPRETER_BYTES, INTERPRETER_BYTES) * share)
+
+    def require(self, size: int, step: str, advice: str) -> None:
+        """Raise ResourceError when `step` needs more than `size` bytes can hold; `advice` says what fits instead."""
+        if size > self.room():
+            raise ResourceError(
+                f"{step} needs {gibibytes(size + INTERPRETER_BYTES)} of memory, but --max-mem allows "
+                f"{gibibytes(self.memory)}; {advice}"
+            )
+
+    def path(self, name: str) -> Path:
+        """A new path for a temporary file."""
+        return self.folder / f"{name}-{next(self._numbers)}"
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
+        """A new array of zeros that lies in a temporary file and is mapped; ResourceError when the disk is full."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size == 0:
+            return np.zeros(shape, dtype)
+        path = self.path(name)
+        with path.open("w+b") as file:
+            # Written to through a map, a full disk would be a signal that kills.
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(path, dtype, "r+", 0, shape)
+
+    def map(self, path: Path, dtype: np.dtype | str, shape: tuple[int, ...]) -> np.ndarray:
+        """The temporary file `path` as a mapped array."""
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        return np.memmap(path, np.dtype(dtype), "r+", 0, shape)
+
+
+@contextmanager
+def workspace_beside(output: Path, memory: int) -> Iterator[Workspace]:
+    """A workspace whose folder lies beside `output` and goes at the end; abandoned ones of `output` go first.
+
+    Raises ResourceError when the disk is full, whoever notices it in the body, and DataError when the place may not
+    be written to.
+    """
+    parent = output.absolute().parent
+    folder = parent / f".{output.name}.work-{os.getpid()}"
+    remove_abandoned(output)
+    try:
+        folder.mkdir()
+        with hold(folder):
+            yield Workspace(folder, memory)
+    except OSError as error:
+        if error.filename and not Path(os.fsdecode(error.filename)).absolute().is_relative_to(parent):
+            raise
+        raise explain(error, output) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def gibibytes(size: int) -> str:
+    """`size` as a text such as 3.2 GiB."""
+    return f"{size / 2**30:.1f} GiB"
