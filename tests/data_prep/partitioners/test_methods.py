@@ -1,5 +1,6 @@
 """What every partition method promises, on plain and on odd graphs."""
 
+import importlib.util
 import math
 
 import numpy as np
@@ -28,7 +29,9 @@ GRAPHS = {
 
 
 STREAMING = ["ldg", "fennel", "reldg"]
-BALANCED = ["metis", "bgl", "pagraph", *STREAMING]
+NEEDS_KAMINPAR = pytest.mark.skipif(importlib.util.find_spec("kaminpar") is None, reason="kaminpar is not installed")
+KAMINPAR = pytest.param("kaminpar", marks=NEEDS_KAMINPAR)
+BALANCED = ["metis", KAMINPAR, "bgl", "pagraph", *STREAMING]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, N - 1, N])
@@ -145,6 +148,7 @@ def test_hash_uses_all_parts_or_is_refused(name):
 
 
 @pytest.mark.parametrize("method", ["hash", "random", "contiguous", *BALANCED])
+@pytest.mark.parametrize("method", ["metis", "hash", "random", "contiguous", KAMINPAR])
 def test_same_seed_same_cut(method):
     graph = communities()
     first = cut(graph, 5, method, seed=3).assignment
@@ -168,7 +172,7 @@ def test_random_balances_training_vertices_to_one():
 
 def test_figures_are_counted_from_the_edges():
     graph = random_graph()
-    for method in METHODS.names():
+    for method in set(METHODS.names()) - {"kaminpar"}:
         result = cut(graph, 4, method, seed=0)
         head = np.repeat(np.arange(60), np.diff(graph.indptr))
         crossing = result.assignment[head] != result.assignment[graph.indices]
@@ -192,3 +196,9 @@ def test_figures_are_counted_from_the_edges():
 def test_impossible_requests(parts, method, seed, message):
     with pytest.raises(ConfigError, match=message):
         cut(random_graph(), parts, method, seed)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("kaminpar") is not None, reason="kaminpar is installed")
+def test_kaminpar_says_what_it_needs():
+    with pytest.raises(ConfigError, match="pip install kaminpar"):
+        cut(random_graph(), 2, "kaminpar", seed=0)

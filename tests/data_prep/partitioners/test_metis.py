@@ -1,14 +1,11 @@
 """METIS: quality, balance of training vertices, near numbers, and its failures as sentences."""
 
-import subprocess
-
 import numpy as np
 import pytest
 
-from data_prep import metis_process
+from data_prep import metis_call, metis_process
 from data_prep.cut import cut
 from data_prep.near_numbers import cut_weights, near_numbers
-from data_prep.partitioners import metis
 from data_prep.rebalance import fill_empty, rebalance
 from data_prep.undirected import Undirected
 from leapmpi.errors import DataError, ResourceError
@@ -105,32 +102,33 @@ def test_one_constraint_fallback_balances_both():
     graph = communities()
     indptr, out = neighbours_of(graph)
     weights = np.stack([np.ones(400, np.int64), (graph.split == 1).astype(np.int64)], axis=1)
-    assignment = metis_process.one_constraint(indptr, out, weights, 4, 0)
+    problem = metis_process.Problem(indptr, out, weights, None, 4, 1.05)
+    assignment = metis_process.one_constraint(problem, 0, True)
     assert np.bincount(assignment, minlength=4).max() <= 1.3 * 100
 
 
 @pytest.mark.parametrize(
-    ("returncode", "said", "kind", "message"),
+    ("code", "kind", "message"),
     [
-        (-11, "", DataError, "METIS crashed .SIGSEGV."),
-        (-9, "", ResourceError, "ran out of memory"),
-        (1, "Memory", ResourceError, "ran out of memory"),
-        (1, "wrong input", DataError, "METIS failed .wrong input."),
-        (0, "", DataError, "METIS failed .no parts returned."),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", DataError, "METIS crashed .SIGSEGV."),
+        ("os.kill(os.getpid(), signal.SIGKILL)", ResourceError, "ran out of memory"),
+        ("sys.exit('Memory')", ResourceError, "ran out of memory"),
+        ("sys.exit('wrong input')", DataError, "METIS failed .wrong input."),
+        ("", DataError, "METIS returned no parts"),
     ],
 )
-def test_failures_are_sentences(monkeypatch, returncode, said, kind, message):
-    def fail(command, **_):
-        return subprocess.CompletedProcess(command, returncode, "", said)
-
-    monkeypatch.setattr(subprocess, "run", fail)
+def test_failures_are_sentences(monkeypatch, tmp_path, code, kind, message):
+    process = tmp_path / "metis.py"
+    process.write_text(f"import os, signal, sys\n{code}\n")
+    monkeypatch.setattr(metis_call, "_PROCESS", process)
     with pytest.raises(kind, match=message):
         cut(random_graph(), 2, "metis", seed=0)
 
 
-def test_a_real_crash_is_a_sentence(monkeypatch, tmp_path):
-    crash = tmp_path / "crash.py"
-    crash.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    monkeypatch.setattr(metis, "_PROCESS", crash)
-    with pytest.raises(DataError, match="crashed"):
-        cut(random_graph(), 2, "metis", seed=0)
+@pytest.mark.parametrize("parts", [4, 7])
+@pytest.mark.parametrize("tolerance", [1.01, 1.3])
+def test_the_tolerance_reaches_metis_through_every_bisection(parts, tolerance):
+    for recursive in (True, False):
+        allowed = metis_process.allowed_imbalance(tolerance, parts, recursive)
+        bisections = 3 if parts == 7 else 2
+        assert allowed ** (bisections if recursive else 1) == pytest.approx(tolerance)

@@ -1,0 +1,102 @@
+"""Calling METIS in processes of its own: METIS does not check its input and may crash on odd graphs."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.errors import DataError, ResourceError
+
+_PROCESS = Path(__file__).parent / "metis_process.py"
+
+
+@dataclass(frozen=True)
+class MetisArrays:
+    """METIS's input and output, in one memory-backed file that its processes share: all int64.
+
+    indptr [n + 1], neighbours [edges], weights [n, constraints], edge_weights [edges] (or [0]: all 1), and the parts
+    [tries, n] that METIS returns.
+    """
+
+    indptr: np.ndarray
+    neighbours: np.ndarray
+    weights: np.ndarray
+    edge_weights: np.ndarray
+    assignments: np.ndarray
+
+
+def run_metis(
+    sizes: tuple[int, int, int],
+    fill: Callable[[MetisArrays], None],
+    parts: int,
+    *,
+    tolerance: float,
+    seed: int,
+    tries: int = 1,
+    weighted: bool = False,
+    processes: int = 1,
+) -> MetisArrays:
+    """Cut the undirected graph of `sizes` = (vertices, entries of neighbours, constraints) that `fill` writes.
+
+    Even tries bisect recursively, odd ones cut into all parts at once. Several processes divide the tries.
+    Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
+    """
+    n, edges, constraints = sizes
+    lengths = [n + 1, edges, constraints * n, edges if weighted else 0, tries * n]
+    with _shared_file() as file:
+        _reserve(file, 8 * sum(lengths))
+        shared = np.frombuffer(mmap.mmap(file.fileno(), 8 * sum(lengths)), np.int64)
+        indptr, neighbours, weights, edge_weights, out = np.split(shared, np.cumsum(lengths[:-1]))
+        arrays = MetisArrays(indptr, neighbours, weights.reshape(n, -1), edge_weights, out.reshape(tries, n))
+        fill(arrays)
+        out[:] = -1
+        common = (file.fileno(), n, edges, constraints, int(weighted), parts, tolerance, seed)
+        bounds = [tries * i // processes for i in range(processes + 1)]
+        running = [_start([*common, first, last], file.fileno()) for first, last in pairwise(bounds)]
+        ended = [(process, process.communicate()) for process in running]
+    for process, (said_out, said) in ended:
+        _check(process.returncode, said or said_out)
+    if out.min(initial=0) < 0 or out.max(initial=0) >= parts:
+        raise DataError("METIS returned no parts; try another --seed or --parts, or method random")
+    return arrays
+
+
+def _start(arguments: list, descriptor: int) -> subprocess.Popen:
+    command = [sys.executable, "-P", str(_PROCESS), *map(str, arguments)]
+    return subprocess.Popen(command, pass_fds=(descriptor,), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _shared_file():
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("leapmpi-metis"), "r+b")
+    return tempfile.TemporaryFile()
+
+
+def _reserve(file, size: int) -> None:
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        raise ResourceError(
+            f"METIS needs {size / 2**30:.1f} GiB for its input; use method grem, hash or random"
+        ) from error
+
+
+def _check(code: int, said: str) -> None:
+    said = " ".join(said.split())[-300:]
+    if code == -signal.SIGKILL or "Memory" in said:
+        raise ResourceError("METIS ran out of memory; use a machine with more, or method grem, hash or random")
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise DataError(f"METIS crashed ({name}) on this graph; try another --seed or --parts, or method random")
+    if code:
+        raise DataError(f"METIS failed ({said or f'code {code}'}); try another --seed or --parts, or method random")
