@@ -63,7 +63,8 @@ def many_constraints(library, index: type, problem: Problem, seed: int, recursiv
     call = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
     status = call(
         vertices, constraints, *map(_pointer, arrays[:3]), None, _pointer(arrays[3]),
-        ctypes.byref(index(problem.parts)), None, _pointer(allowed), _pointer(options), ctypes.byref(index(0)), _pointer(out),
+        ctypes.byref(index(problem.parts)), None, _pointer(allowed), _pointer(options), ctypes.byref(index(0)),
+        _pointer(out),
     )  # fmt: skip
     if status != _OK:
         sys.exit(_ERRORS.get(status, f"status {status}"))

@@ -31,7 +31,7 @@ GRAPHS = {
 STREAMING = ["ldg", "fennel", "reldg"]
 NEEDS_KAMINPAR = pytest.mark.skipif(importlib.util.find_spec("kaminpar") is None, reason="kaminpar is not installed")
 KAMINPAR = pytest.param("kaminpar", marks=NEEDS_KAMINPAR)
-BALANCED = ["metis", KAMINPAR, "bgl", "pagraph", *STREAMING]
+BALANCED = ["metis", "grem", KAMINPAR, "bgl", "pagraph", *STREAMING]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, N - 1, N])
@@ -148,7 +148,6 @@ def test_hash_uses_all_parts_or_is_refused(name):
 
 
 @pytest.mark.parametrize("method", ["hash", "random", "contiguous", *BALANCED])
-@pytest.mark.parametrize("method", ["metis", "hash", "random", "contiguous", KAMINPAR])
 def test_same_seed_same_cut(method):
     graph = communities()
     first = cut(graph, 5, method, seed=3).assignment

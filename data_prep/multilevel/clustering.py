@@ -1,0 +1,178 @@
+"""Clusters of vertices with many edges inside, none too large: label propagation over a stream of chunks.
+
+Size-constrained label propagation (Meyerhenke, Sanders, Schulz, SEA 2014): each vertex in turn joins the cluster that
+holds most of the weight of its edges and has room. Ties are broken by a hash. Where vertices find the cluster they
+prefer full, as the leaves of a hub do, they join each other ("two-hop" clusters: LaSalle, Patwary, Satish, Sundaram,
+Dubey, Karypis: "Improving graph partitioning for modern graphs and architectures", IA3 2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.multilevel.blocks import Workers, block_ranges
+from leapmpi.compiled import compiled
+from leapmpi.sampling.keys import fold
+
+_MOST_NEIGHBOURS = 4096
+"""Longer rows are sampled evenly: a hub's cluster matters little to it."""
+
+_SLOTS = 2 * _MOST_NEIGHBOURS
+
+
+@dataclass(frozen=True)
+class ClusterRule:
+    """The most vertices, and training vertices, of a cluster; how often to pass over the graph; the seed.
+
+    Passing ends before `most_passes` when a pass leaves more than `enough` of the clusters there were."""
+
+    size_limit: int
+    training_limit: int
+    seed: int
+    least_passes: int = 2
+    most_passes: int = 5
+    enough: float = 0.9
+
+
+@compiled
+def _propose(first, begin, end, indptr, neighbours, weights, label, size, training, own_size, own_training,
+             limits, within, seed, keys, sums, out):  # fmt: skip
+    """out[row]: the cluster that each vertex would join, its own, or -2 - c where it would like the full cluster c."""
+    for row in range(begin, end):
+        v = first + row
+        start, stop = indptr[row], indptr[row + 1]
+        home = label[v]
+        out[row] = home
+        if start == stop:
+            continue
+        step = 1 + (stop - start - 1) // 4096
+        need = 2
+        while need < 2 * ((stop - start) // step + 1):
+            need *= 2
+        mask = need - 1
+        keys[:need] = -1
+        v_size = own_size[v] if len(own_size) else 1
+        v_training = own_training[v] if len(own_training) else 0
+        base = fold(seed, v)
+        best, best_sum, best_draw = home, 0, np.uint64(0)
+        liked, liked_sum = home, 0
+        for e in range(start, stop, step):
+            u = neighbours[e]
+            if len(within) and within[u] != within[v]:
+                continue
+            c = label[u]
+            slot = (c * 0x9E3779B1 >> 7) & mask
+            while keys[slot] != c and keys[slot] != -1:
+                slot = (slot + 1) & mask
+            w = weights[e] if len(weights) else 1
+            if keys[slot] == c:
+                w += sums[slot]
+            keys[slot] = c
+            sums[slot] = w
+            if w < best_sum and w <= liked_sum:
+                continue
+            if w > liked_sum:
+                liked, liked_sum = c, w
+            if c != home and (size[c] + v_size > limits[0] or training[c] + v_training > limits[1]):
+                continue
+            draw = fold(base, c)
+            if w > best_sum or (w == best_sum and draw > best_draw):
+                best, best_sum, best_draw = c, w, draw
+        if best != home or liked == home:
+            out[row] = best
+        else:
+            out[row] = -2 - liked
+
+
+@compiled
+def _apply(first, begin, end, proposed, label, size, training, own_size, own_training, limits, waiting):
+    """Let vertices join the proposed clusters that exist and have room; returns how many clusters have gone."""
+    gone = 0
+    for row in range(begin, end):
+        v = first + row
+        home, to = label[v], proposed[row]
+        if to == home:
+            continue
+        v_size = own_size[v] if len(own_size) else 1
+        v_training = own_training[v] if len(own_training) else 0
+        if to < 0:
+            # Only a vertex on its own looks for another that likes the same cluster.
+            if len(waiting) == 0 or size[home] != v_size:
+                continue
+            liked = -2 - to
+            to = waiting[liked]
+            if to == home:
+                continue
+            if to < 0 or size[to] == 0 or size[to] + v_size > limits[0] or training[to] + v_training > limits[1]:
+                waiting[liked] = home
+                continue
+        if size[to] == 0 or size[to] + v_size > limits[0] or training[to] + v_training > limits[1]:
+            continue
+        label[v] = to
+        size[home] -= v_size
+        training[home] -= v_training
+        size[to] += v_size
+        training[to] += v_training
+        if size[home] == 0:
+            gone += 1
+    return gone
+
+
+@compiled
+def _number(label, size, number):
+    """Number the clusters that have vertices by their first one, in place; -1 stays. Returns how many there are."""
+    number[:] = -1
+    count = 0
+    for v in range(len(label)):
+        c = label[v]
+        if c >= 0:
+            if number[c] < 0:
+                number[c] = count
+                count += 1
+            label[v] = number[c]
+    return count
+
+
+def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> tuple[np.ndarray, int]:
+    """The cluster int32[n] of each vertex of an EdgeStream or WeightedGraph, -1 without neighbours, and their number.
+
+    Vertices join only inside a part of `within` (int32[n], or int32[0]: anywhere).
+    """
+    n = graph.vertices
+    weights = graph.vertex_weights
+    label = np.arange(n, dtype=np.int32)
+    size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
+    training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
+    proposed = np.empty(0, np.int32)
+    keys = np.empty((workers.count, _SLOTS), np.int32)
+    sums = np.empty((workers.count, _SLOTS), np.int64)
+    limits = np.array([rule.size_limit, rule.training_limit])
+    waiting = np.empty(0, np.int32)
+    left = n
+    for number in range(rule.most_passes):
+        before = left
+        seed = np.uint64(fold(np.uint64(rule.seed), number))
+        for chunk in graph.chunks():
+            if chunk.vertices > len(proposed):
+                proposed = np.empty(chunk.vertices, np.int32)
+
+            def propose(begin: int, end: int, thread: int, chunk=chunk, seed=seed, proposed=proposed) -> None:
+                _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, label, size, training,
+                         weights.size, weights.training, limits, within, seed, keys[thread], sums[thread],
+                         proposed)  # fmt: skip
+
+            for begin, end in block_ranges(chunk, n):
+                workers.over_rows(chunk.indptr, begin, end, propose)
+                left -= _apply(chunk.first, begin, end, proposed, label, size, training, weights.size,
+                               weights.training, limits, waiting)  # fmt: skip
+            if number == 0:
+                alone = np.flatnonzero(np.diff(chunk.indptr) == 0)
+                label[chunk.first + alone] = -1
+                left -= len(alone)
+        if number + 1 >= rule.least_passes and left > rule.enough * before:
+            break
+        if number == 0:
+            waiting = np.full(n, -1, np.int32)
+    return label, _number(label, size, training)

@@ -1,0 +1,82 @@
+"""The edges of a graph, chunk by chunk, read into one buffer: no page of the file stays with the process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.multilevel.weighted_graph import Chunk, VertexWeights
+from leapmpi.errors import DataError
+
+_ROWS = 1 << 20
+"""At most so many rows in a chunk, whatever their edges."""
+
+_UNWEIGHTED = np.empty(0, np.int32)
+
+
+class EdgeStream:
+    """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
+
+    indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
+    a chunk is a chunk of its own.
+    """
+
+    def __init__(
+        self, indptr: np.ndarray, neighbours: np.ndarray, chunk_entries: int, vertex_weights: VertexWeights
+    ) -> None:
+        self._indptr, self._neighbours = indptr, neighbours
+        self.vertices, self.entries = len(indptr) - 1, len(neighbours)
+        self.vertex_weights = vertex_weights
+        self.dtype = neighbours.dtype
+        self._wanted = max(1, chunk_entries)
+        self._buffer = np.empty(0, neighbours.dtype)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks of the graph in the order of vertices."""
+        first = 0
+        while first < self.vertices:
+            indptr = self._rows(first)
+            start, stop = int(indptr[0]), int(indptr[-1])
+            if stop - start > len(self._buffer):
+                self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
+            into = self._buffer[: stop - start]
+            _read(self._neighbours, start, into)
+            yield Chunk(first, indptr - start, into, _UNWEIGHTED)
+            first += len(indptr) - 1
+
+    def _rows(self, first: int) -> np.ndarray:
+        """indptr of the rows that make the chunk from row `first` on."""
+        last = min(self.vertices, first + _ROWS)
+        indptr = np.empty(last - first + 1, np.int64)
+        _read(self._indptr, first, indptr)
+        rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
+        return indptr[: max(1, min(rows, last - first)) + 1]
+
+
+def _read(array: np.ndarray, start: int, into: np.ndarray) -> None:
+    """Copy `array[start : start + len(into)]` to `into`, from a file past its memory map.
+
+    Raises DataError when the file has become shorter.
+    """
+    if not isinstance(array, np.memmap) or array.filename is None:
+        into[:] = array[start : start + len(into)]
+        return
+    with open(array.filename, "rb") as file:
+        view = memoryview(into).cast("B")
+        place = _place_in_file(array) + start * array.itemsize
+        # The next chunk is fetched from the disk while this one is worked on.
+        os.posix_fadvise(file.fileno(), place + len(view), len(view), os.POSIX_FADV_WILLNEED)
+        while view:
+            count = os.preadv(file.fileno(), [view], place)
+            if count == 0:
+                raise DataError(f"{array.filename} became shorter while it was read; copy or make it again")
+            view, place = view[count:], place + count
+
+
+def _place_in_file(array: np.memmap) -> int:
+    """The byte of the file at which `array`, which may be a slice of the map, begins."""
+    start_of_map = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    return start_of_map + array.ctypes.data - np.frombuffer(array._mmap, np.uint8).ctypes.data

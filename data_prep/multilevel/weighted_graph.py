@@ -1,0 +1,64 @@
+"""An undirected graph with weights, in memory: the coarse levels, and small graphs as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows `first` to `first + len(indptr) - 1` of a graph: indptr int64 from 0, neighbours, and their weights int32,
+    or int32[0] where each edge weighs 1. The arrays are overwritten by the next chunk."""
+
+    first: int
+    indptr: np.ndarray
+    neighbours: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def vertices(self) -> int:
+        """The number of rows."""
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True)
+class VertexWeights:
+    """How many vertices of the graph, and training vertices among them, each vertex of a level stands for.
+
+    Both int32[n]; int32[0] where all sizes are 1, or where nothing trains.
+    """
+
+    size: np.ndarray
+    training: np.ndarray
+
+    def total(self, n: int) -> tuple[int, int]:
+        """The sums over the n vertices of the level."""
+        size = int(self.size.sum(dtype=np.int64)) if len(self.size) else n
+        return size, int(self.training.sum(dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class WeightedGraph:
+    """Every edge in the rows of both ends: indptr int64[n + 1], neighbours int32[entries], weights int32[entries]."""
+
+    indptr: np.ndarray
+    neighbours: np.ndarray
+    weights: np.ndarray
+    vertex_weights: VertexWeights
+
+    @property
+    def vertices(self) -> int:
+        """The number of vertices n."""
+        return len(self.indptr) - 1
+
+    @property
+    def entries(self) -> int:
+        """Twice the number of edges."""
+        return len(self.neighbours)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The whole graph as one chunk: levels in memory are treated as streams are."""
+        yield Chunk(0, self.indptr, self.neighbours, self.weights)

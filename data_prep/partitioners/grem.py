@@ -1,0 +1,95 @@
+"""GREM: parts with as few edges between them as METIS finds, in a fraction of its time and memory.
+
+The idea is that of Armada (Waleffe et al., arXiv:2502.17846): partition a stream of edges greedily, and keep refining
+what was assigned before. Here a graph that is too large for memory is clustered and contracted while it streams by in
+chunks, the contracted graph is cut in memory, and the cut is refined while the graph streams by again.
+
+Edge directions do not count. The same seed gives the same parts, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.multilevel.balance import caps_for, loads
+from data_prep.multilevel.blocks import workers
+from data_prep.multilevel.draining import drain, place_isolated
+from data_prep.multilevel.edge_stream import EdgeStream
+from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, polish
+from data_prep.multilevel.part_links import number_near
+from data_prep.multilevel.refinement import refine
+from data_prep.multilevel.undirected_stream import undirected_stream
+from data_prep.multilevel.weighted_graph import VertexWeights, WeightedGraph
+from data_prep.rebalance import fill_empty
+from data_prep.request import CutRequest
+from leapmpi.dataset import format as names
+from leapmpi.dataset.graph import Graph
+
+_PASSES = 4
+_MOST_PAIRS = 1 << 22
+_HELD_ENTRIES = 1 << 22
+"""Graphs with at most so many entries are held in memory, as contracted graphs are."""
+
+
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+    """Part int32[n] of each vertex."""
+    n, parts = graph.vertices, request.parts
+    if parts in (1, n):
+        return np.arange(n, dtype=np.int32) % np.int32(parts)
+    training = np.empty(0, np.int32)
+    if graph.split is not None and (graph.split == names.TRAIN).any():
+        training = (np.asarray(graph.split) == names.TRAIN).astype(np.int32)
+    stream = undirected_stream(graph, request, VertexWeights(np.empty(0, np.int32), training))
+    caps = caps_for(n, int(training.sum()), parts, request.tolerance)
+    with workers(request.threads) as team:
+        search = Search(caps, request.tolerance, request.seed, team, _MOST_PAIRS)
+        assignment = _cut_held(stream, search) if stream.entries <= _HELD_ENTRIES else _cut_stream(stream, search)
+    place_isolated(assignment, training, caps)
+    fill_empty(assignment, parts)
+    drain(stream, assignment, caps)
+    sizes, trainings = loads(assignment, stream.vertex_weights, parts)
+    assert sizes.max() <= caps.size, (sizes, caps)
+    assert trainings.max() <= caps.training, (trainings, caps)
+    return number_near(stream, assignment, parts)
+
+
+def _cut_stream(stream: EdgeStream, search: Search) -> np.ndarray:
+    """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
+    coarser = cluster_and_contract(stream, search, 128, 0)
+    if coarser is None:
+        assignment = np.arange(stream.vertices) * search.caps.parts // stream.vertices
+        assignment = assignment.astype(np.int32)
+    else:
+        label, small = coarser
+        coarse = cut_in_memory(small, search)
+        assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
+    refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
+    return assignment
+
+
+def _cut_held(stream: EdgeStream, search: Search) -> np.ndarray:
+    """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
+    graph, has_neighbours = _connected(stream)
+    assignment = np.full(stream.vertices, -1, np.int32)
+    coarser = cluster_and_contract(graph, search, 128, 0)
+    if coarser is None:
+        found = cut_in_memory(graph, search)
+    else:
+        label, small = coarser
+        found = cut_in_memory(small, search)[label]
+        polish(graph, found, search)
+    assignment[has_neighbours] = found
+    return assignment
+
+
+def _connected(stream: EdgeStream) -> tuple[WeightedGraph, np.ndarray]:
+    """The whole graph without its isolated vertices, in memory, and the ids of those in it."""
+    chunks = [(np.diff(c.indptr), c.neighbours.copy()) for c in stream.chunks()]
+    degrees = np.concatenate([d for d, _ in chunks])
+    ids = np.flatnonzero(degrees)
+    number = np.cumsum(degrees > 0, dtype=np.int32) - 1
+    neighbours = number[np.concatenate([u for _, u in chunks])]
+    indptr = np.concatenate([[0], np.cumsum(degrees[ids])]).astype(np.int64)
+    training = stream.vertex_weights.training
+    weights = VertexWeights(np.empty(0, np.int32), training[ids] if len(training) else training)
+    return WeightedGraph(indptr, neighbours, np.empty(0, np.int32), weights), ids
