@@ -24,6 +24,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 _SAME_EVENT = 1.0
 """Seconds within which a second signal is taken for the first one, come by another way."""
 
+_SAME_CAUSE = 10.0
+"""The same for a signal of another kind: a scheduler's SIGTERM, which a batch script passes on as SIGUSR2."""
+
 _KILLED = 128
 """The exit code of a process that a signal ended is this plus the signal's number."""
 
@@ -49,6 +52,8 @@ class Signals:
             yield
             return
         before = {each: signal.signal(each, self._hear) for each in SIGNALS}
+        # A launcher that shuts its own ears may leave those of its children shut.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             yield
         finally:
@@ -58,7 +63,7 @@ class Signals:
     def _hear(self, number: int, frame: object) -> None:
         del frame
         now, name = time.monotonic(), signal.Signals(number).name
-        if self.number and now - self._since < _SAME_EVENT:
+        if self.number and now - self._since < (_SAME_EVENT if number == self.number else _SAME_CAUSE):
             return
         again = self.number != 0
         self.number, self._since = number, now

@@ -222,8 +222,10 @@ def _end_mpi(mpi: Any) -> None:
 
     The other ranks may then never come to the end of theirs; left unfinalised, the launcher ends them.
     """
-    # A wish for a checkpoint comes too late now; it would end a job that has done its work with a failure.
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    # A wish for a checkpoint comes too late now; it would end a job that has done its work with a failure. So would
+    # srun, which asks the ranks that have not left yet to end when the first one has left with a code of its own.
+    for each in (signal.SIGUSR2, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
     if not hasattr(sys, "last_value") and not mpi.Is_finalized():
         mpi.Finalize()
 

@@ -1,8 +1,9 @@
 """A cluster of its own for a test: hosts made of Linux namespaces on one bridge, and a real Slurm that runs on them.
 
 Every host has its own network, name, processes, /dev/shm and /mnt; the rest of the file system and the processors are
-shared. Nothing outside the namespaces is touched, so several clusters, and a Slurm of the machine itself, may run
-side by side.
+shared. Jobs of the partition `urgent` preempt those of `test`.
+
+Nothing outside the namespaces is touched, so several clusters, and a Slurm of the machine itself, may run side by side.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ SlurmdPidFile={base}/slurmd-%n.pid
 SlurmctldLogFile={base}/slurmctld.log
 SlurmdLogFile={base}/slurmd-%n.log
 KillWait=10
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 {nodes}
-PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 """
 
 # Open MPI would take hosts whose addresses lie on one bridge for one machine's, and MPICH's UCX does by the kernel.

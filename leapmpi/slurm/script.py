@@ -53,7 +53,15 @@ _SIGNALS = """\
 launcher=
 stopped=
 trap 'stopped=yes; [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null' USR2
-trap '[[ -n $launcher ]] && kill -TERM "$launcher" 2>/dev/null || exit 143' TERM"""
+trap '[[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null || exit 143' TERM"""
+
+
+_DEAF = """\
+# Slurm sends TERM to every process of a job that it cancels or preempts. Open MPI's mpirun and its daemons would kill
+# the ranks a quarter of a second later. With TERM blocked they leave it to the ranks, which write a checkpoint and end.
+deaf="env --block-signal=TERM"
+$deaf true 2>/dev/null || deaf=
+export PRTE_MCA_prte_launch_agent="${deaf:+$deaf }prted" OMPI_MCA_orte_launch_agent="${deaf:+$deaf }orted\""""
 
 
 def _opening(site: Site) -> str:
@@ -141,9 +149,9 @@ def _launch(site: Site, job: Job) -> str:
         options = " ".join([f"--mpi={site.srun_mpi}", "--kill-on-bad-exit=1", *site.launcher_options])
         launch = f'srun {options} --cpus-per-task="$SLURM_CPUS_PER_TASK" \\\n    {command} &'
     else:
-        note = "# mpirun finds the job's nodes by itself. Unbound, the ranks of a node share its cores."
+        note = f"{_DEAF}\n\n# mpirun finds the job's nodes by itself. Unbound, the ranks of a node share its cores."
         options = " ".join(['-n "$SLURM_NTASKS"', "--bind-to none", *site.launcher_options])
-        launch = f"mpirun {options} \\\n    {command} &"
+        launch = f"$deaf mpirun {options} \\\n    {command} &"
     return f"""\
 {note}
 {launch}

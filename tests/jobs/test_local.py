@@ -116,6 +116,26 @@ def test_a_signal_ends_all_ranks_and_leaves_nothing(tmp_path, kind):
         end_session(job)
 
 
+def test_ranks_that_do_not_listen_are_killed_after_the_grace(tmp_path):
+    deaf = "trap '' USR2 TERM; touch $0; while :; do sleep 0.1; done"
+    environment = child_environment({"LEAPMPI_GRACE": "1"})
+    words = [LOCAL, "2", "bash", "-c", deaf, str(tmp_path / "ready")]
+    job = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while not (tmp_path / "ready").exists():
+            assert job.poll() is None
+            time.sleep(0.05)
+        job.terminate()
+        assert job.wait(timeout=30) != 0
+        assert ended(job.pid)
+    finally:
+        end_session(job)
+
+
+def test_a_grace_that_is_none_is_refused():
+    assert local("2", "true", LEAPMPI_GRACE="soon").stderr.startswith("local: error: LEAPMPI_GRACE must be a positive")
+
+
 def test_killed_outright_its_ranks_end_and_the_next_job_tidies_up(tmp_path):
     if subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode:
         pytest.skip("no setpriv with --pdeathsig")

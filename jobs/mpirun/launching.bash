@@ -1,0 +1,54 @@
+# Sourced by local and hosts: how they run a launcher to its end.
+#
+# Open MPI answers INT and TERM by killing its ranks a quarter of a second later, too soon for a checkpoint, but passes
+# USR2 on, which training jobs answer with a checkpoint: so that comes first. `gentle` is the signal to begin with.
+
+grace=${LEAPMPI_GRACE:-60} # seconds that ranks have to save and end
+[[ $grace =~ ^[1-9][0-9]{0,5}$ ]] || fail "LEAPMPI_GRACE must be a positive whole number of seconds, not '$grace'"
+
+descendants() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        echo "$child"
+        descendants "$child"
+    done
+}
+
+wait_or_kill() { # `read` waits without a process of its own
+    read -rt "$grace" _ <> <(:) || kill -TERM "$job"
+    read -rt 5 _ <> <(:) || kill -KILL $(descendants "$job") "$job"
+}
+
+# Ask the job to end; the second time, tell it to. What has not ended after the grace is killed.
+killer=
+end_job() {
+    if [[ -n $killer ]]; then
+        kill -TERM "$job" 2>/dev/null
+        return
+    fi
+    kill "-${gentle:-$1}" "$job" 2>/dev/null
+    wait_or_kill 2>/dev/null &
+    killer=$!
+}
+
+# Run a launcher and its arguments; the exit code is the job's.
+launch() {
+    # In the background, so that this shell hears signals at once; job control, so that Ctrl-C is not ignored there.
+    set -m
+    "$@" </dev/null &
+    job=$!
+    set +m
+    trap 'end_job INT' INT
+    trap 'end_job TERM' TERM HUP
+    trap 'kill -USR1 $job 2>/dev/null' USR1
+    trap 'kill -USR2 $job 2>/dev/null' USR2
+
+    local code=0
+    while :; do
+        wait "$job" 2>/dev/null
+        code=$?
+        kill -0 "$job" 2>/dev/null || break
+    done
+    [[ -n $killer ]] && kill "$killer" 2>/dev/null
+    return "$code"
+}
