@@ -19,7 +19,7 @@ import numpy as np
 
 from data_prep.edge_stream import EdgeStream
 from data_prep.raw_graph import RawGraph
-from data_prep.workspace import Workspace
+from data_prep.workspace import Workspace, require
 from leapmpi.compiled import compiled
 from leapmpi.dataset.format import index_dtype
 from leapmpi.errors import DataError
@@ -61,7 +61,8 @@ def generate(wanted: CommunityGraph, workspace: Workspace) -> RawGraph:
     What is large lies in temporary files of `workspace`. Raises DataError when so many distinct edges cannot be
     placed, ResourceError when the vertices do not fit in memory.
     """
-    workspace.require(
+    require(
+        workspace.memory,
         wanted.vertices * _BYTES_PER_VERTEX + min(wanted.edges, EXACT_EDGES) * 40,
         f"making {wanted.vertices:,} vertices",
         "ask for fewer, or allow more",

@@ -43,29 +43,25 @@ def _balance(counts: np.ndarray) -> float:
 
 
 @compiled
-def _edges_cut(indptr, indices, assignment, parts):
-    cut = np.zeros(parts, np.int64)
+def _count(indptr, indices, assignment, split, vertices, training, edges, edges_cut):
     for v in range(len(assignment)):
         home = assignment[v]
+        vertices[home] += 1
+        if len(split) and split[v] == names.TRAIN:
+            training[home] += 1
+        edges[home] += indptr[v + 1] - indptr[v]
         for e in range(indptr[v], indptr[v + 1]):
             if assignment[indices[e]] != home:
-                cut[home] += 1
-    return cut
+                edges_cut[home] += 1
 
 
 def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Cut:
     """The figures of a cut, counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
-    training = assignment[graph.split == names.TRAIN] if graph.split is not None else assignment[:0]
-    edges = np.zeros(parts, np.int64)
-    np.add.at(edges, assignment, np.diff(graph.indptr))
-    return Cut(
-        assignment,
-        np.bincount(assignment, minlength=parts),
-        np.bincount(training, minlength=parts),
-        edges,
-        _edges_cut(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, parts),
-    )
+    split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
+    counts = [np.zeros(parts, np.int64) for _ in range(4)]
+    _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, *counts)
+    return Cut(assignment, *counts)
 
 
 def check_request(graph: Graph, request: CutRequest) -> None:

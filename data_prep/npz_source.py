@@ -13,7 +13,7 @@ from data_prep.raw_graph import RawGraph
 from data_prep.steps import Progress, Steps
 from leapmpi.dataset.format import index_dtype
 from leapmpi.dataset.storage import row_blocks
-from leapmpi.files import written_aside
+from leapmpi.files import hold, written_aside
 
 
 def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) -> None:
@@ -23,7 +23,11 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
     """
     arrays = {"features": raw.features, "labels": raw.labels, **(raw.splits or {})}
     numbers = {"vertices": raw.vertices, "classes": raw.classes}
-    with written_aside(path, overwrite=overwrite) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        written_aside(path, overwrite=overwrite) as aside,
+        zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive,
+        hold(aside),
+    ):
         for name, number in numbers.items():
             if number is not None:
                 _write(archive, name, (), "<i8", [np.array(number)])

@@ -38,12 +38,13 @@ def write(
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
-    with steps.step("write"):
+    with steps.step("write") as progress:
+        progress.start(graph.vertices, "vertices")
         if names is None:
-            write_graph(path, graph, overwrite=overwrite)
+            write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
         else:
             with names_written(path, names, graph, overwrite=overwrite):
-                write_graph(path, graph, overwrite=overwrite)
+                write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
             summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
     print(source)
     print(table(graph, summary, path))

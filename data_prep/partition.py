@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import time
-from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data_prep.partitioners import METHODS
+
+if TYPE_CHECKING:
+    from data_prep.cut import Cut
+    from data_prep.steps import Progress
+    from leapmpi.dataset.graph import Graph
+
+BYTES_PER_VERTEX = 16  # part, new number and ordered original id
+_LARGEST_BLOCK = 64 * 2**20
+_BLOCKS_IN_MEMORY = 32
 
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
@@ -24,23 +32,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of training vertices"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
+    most = "most memory to use, such as 4G; by default half of what is available"
+    parser.add_argument("--max-mem", metavar="SIZE", help=most)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, cut it, write the dataset, print the table."""
     from data_prep.cut import cut
+    from data_prep.steps import Steps
+    from data_prep.workspace import memory_budget, require
+    from leapmpi.dataset.graph import open_graph
     from leapmpi.dataset.verify import verify_graph
-    from leapmpi.dataset.writing import check_folder, write_dataset
+    from leapmpi.dataset.writing import check_folder
 
     # Refuse what can be refused before the work.
+    memory = memory_budget(arguments.max_mem)
     check_folder(arguments.folder, arguments.overwrite)
     METHODS.load(arguments.method)
-    clock = [time.perf_counter()]
-    graph = verify_graph(arguments.graph)
-    clock.append(time.perf_counter())
-    result = cut(graph, arguments.parts, arguments.method, arguments.seed, tolerance=arguments.tolerance)
-    clock.append(time.perf_counter())
+    vertices = open_graph(arguments.graph).vertices
+    require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
+    steps = Steps()
+    with steps.step("verify") as progress:
+        progress.start(vertices, "vertices")
+        graph = verify_graph(arguments.graph, progress.reach)
+    with steps.step("cut"):
+        wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
+        result = cut(graph, arguments.parts, arguments.method, arguments.seed, **wishes)
+    with steps.step("write") as progress:
+        progress.start(vertices, "vertices")
+        _write(arguments, graph, result, memory, progress)
+    print(_table(arguments, result))
+    print("\n".join(steps.table()))
+    return 0
+
+
+def _write(arguments: argparse.Namespace, graph: Graph, result: Cut, memory: int, progress: Progress) -> None:
+    from leapmpi.dataset.writing import write_dataset
+
     write_dataset(
         arguments.folder,
         graph,
@@ -51,13 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
+        block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
+        progress=progress.reach,
     )
-    clock.append(time.perf_counter())
-    print(_table(arguments, result, [b - a for a, b in pairwise(clock)]))
-    return 0
 
 
-def _table(arguments: argparse.Namespace, result, seconds: list[float]) -> str:
+def _table(arguments: argparse.Namespace, result: Cut) -> str:
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
     rows = [f"{'part':>6}{'vertices':>14}{'training':>14}{'edges':>16}{'edges cut':>16}"]
     rows += ["{:>6}{:>14,}{:>14,}{:>16,}{:>16,}".format(p, *row) for p, row in enumerate(zip(*columns, strict=True))]
@@ -73,7 +101,6 @@ def _table(arguments: argparse.Namespace, result, seconds: list[float]) -> str:
                 **figures
             ),
         ),
-        ("seconds", "verify {:.1f}, cut {:.1f}, write {:.1f}".format(*seconds)),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]
     return "\n".join(rows + [f"  {name:<16}{text}" for name, text in said])

@@ -88,10 +88,10 @@ class Step:
 
 
 class Steps:
-    """The steps of one command, timed and measured one after the other."""
+    """The steps of one command, timed and measured one after the other; unless `silent`, with lines on stderr."""
 
-    def __init__(self, out: TextIO | None = sys.stderr) -> None:
-        self._out = out
+    def __init__(self, *, silent: bool = False) -> None:
+        self._out = None if silent else sys.stderr
         self.done: list[Step] = []
 
     @contextmanager

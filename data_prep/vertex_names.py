@@ -17,7 +17,7 @@ import numpy as np
 from leapmpi.dataset.format import DIGEST_BYTES
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import DataError
-from leapmpi.files import written_aside
+from leapmpi.files import hold, remove_abandoned, written_aside
 
 FILE, DIGEST = "vertex_names", "vertex_names_digest"
 _LINES_AT_ONCE = 100_000
@@ -36,8 +36,9 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
     """
     target = names_path(path)
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    remove_abandoned(target)
     with written_aside(target, overwrite=overwrite) as aside:
-        with aside.open("wb") as file:
+        with aside.open("wb") as file, hold(aside):
             for start in range(0, len(names), _LINES_AT_ONCE):
                 block = _encoded(names[start : start + _LINES_AT_ONCE], start)
                 state.update(block)

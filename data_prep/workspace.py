@@ -41,6 +41,18 @@ def memory_budget(text: str | None) -> int:
     return size
 
 
+def require(memory: int, size: int, step: str, advice: str) -> None:
+    """Raise ResourceError when `step` takes `size` bytes besides the interpreter, and `memory` cannot hold them.
+
+    `advice` says what fits instead.
+    """
+    if size + INTERPRETER_BYTES > memory:
+        raise ResourceError(
+            f"{step} needs {gibibytes(size + INTERPRETER_BYTES)} of memory, but may use {gibibytes(memory)} "
+            f"(--max-mem); {advice}"
+        )
+
+
 class Workspace:
     """A folder for temporary files, `memory` bytes that the process may use, and `threads`."""
 
@@ -53,14 +65,6 @@ class Workspace:
     def room(self, share: float = 1.0) -> int:
         """A `share` of the bytes that the interpreter leaves."""
         return int(max(self.memory - INTERPRETER_BYTES, INTERPRETER_BYTES) * share)
-
-    def require(self, size: int, step: str, advice: str) -> None:
-        """Raise ResourceError when `step` needs more than `size` bytes can hold; `advice` says what fits instead."""
-        if size > self.room():
-            raise ResourceError(
-                f"{step} needs {gibibytes(size + INTERPRETER_BYTES)} of memory, but --max-mem allows "
-                f"{gibibytes(self.memory)}; {advice}"
-            )
 
     def path(self, name: str) -> Path:
         """A new path for a temporary file."""

@@ -9,10 +9,14 @@ import numpy as np
 
 from data_prep.request import CutRequest
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.storage import row_ranges
 from leapmpi.sampling.keys import fold_all, mix
 
 
 def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
-    hashes = fold_all(np.uint64(mix(np.uint64(request.seed))), np.asarray(graph.original_id))
-    return (hashes % np.uint64(request.parts)).astype(np.int32)
+    part, base = np.empty(graph.vertices, np.int32), np.uint64(mix(np.uint64(request.seed)))
+    for start, stop in row_ranges(graph.vertices, 16):
+        hashes = fold_all(base, np.asarray(graph.original_id[start:stop]))
+        part[start:stop] = hashes % np.uint64(request.parts)
+    return part

@@ -15,7 +15,11 @@ from data_prep.near_numbers import cut_weights, near_numbers
 from data_prep.rebalance import fill_empty, rebalance
 from data_prep.request import CutRequest
 from data_prep.undirected import Undirected
+from data_prep.workspace import require
 from leapmpi.dataset.graph import Graph
+
+# Of this process and METIS's own, measured: 103 million edges among 2.45 million vertices took 7.8 GB.
+_BYTES_PER_EDGE, _BYTES_PER_VERTEX = 72, 150
 
 
 def partition(graph: Graph, request: CutRequest) -> np.ndarray:
@@ -26,6 +30,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     n, parts = graph.vertices, request.parts
     if parts == 1:
         return np.zeros(n, np.int32)
+    _check_room(graph, request.memory)
     training = training_vertices(graph)
     undirected = Undirected(graph)
 
@@ -42,3 +47,9 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     rebalance(undirected.indptr, found.neighbours, assignment, training, parts, request.tolerance)
     numbers = near_numbers(cut_weights(undirected.indptr, found.neighbours, assignment, parts))
     return numbers[assignment].astype(np.int32)
+
+
+def _check_room(graph: Graph, memory: int | None) -> None:
+    if memory is not None:
+        size = _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices
+        require(memory, size, "method metis", "use a method that streams: --method grem, ldg or hash")

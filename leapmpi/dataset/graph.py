@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,12 +119,20 @@ def counts(graph: Graph) -> Attributes:
     }
 
 
-def write_graph(path: Path | str, graph: Graph, *, overwrite: bool = False) -> None:
+def write_graph(
+    path: Path | str,
+    graph: Graph,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> None:
     """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
 
     Arrays may be mapped and larger than memory; `graph.features` may be anything that has a shape and a dtype and
-    gives rows when it is sliced. Raises DataError when the graph has a fault or `path` exists and `overwrite` is
-    false; ResourceError when the disk is full.
+    gives rows when it is sliced. progress: told how many vertices are done.
+
+    Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
+    disk is full.
     """
     where = "the graph"
     check_outline(graph, where)
@@ -135,7 +144,7 @@ def write_graph(path: Path | str, graph: Graph, *, overwrite: bool = False) -> N
         arrays = {name: array for name, array in graph.arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
         swept = {name: writers[name].append for name in (names.INDICES, names.FEATURES) if name in writers}
-        lanes = sweep(graph, original_of, graph.vertices, 0, where, sinks=swept)
+        lanes = sweep(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
         for name, writer in writers.items():
             for block in row_blocks(arrays[name]) if name not in swept else ():
                 writer.append(block)

@@ -48,9 +48,9 @@ def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array[start:stop]
 
 
-def row_ranges(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut `rows` rows of `row_bytes` bytes into ranges (start, stop) of about `BLOCK_BYTES`."""
-    step = max(1, BLOCK_BYTES // max(1, row_bytes))
+def row_ranges(rows: int, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
+    """Cut `rows` rows of `row_bytes` bytes into ranges (start, stop) of about `block_bytes`."""
+    step = max(1, block_bytes // max(1, row_bytes))
     for start in range(0, rows, step):
         yield start, min(rows, start + step)
 

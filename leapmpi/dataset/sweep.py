@@ -65,19 +65,21 @@ def sweep(
     *,
     features: bool = True,
     sinks: Mapping[str, Sink] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Check the lists of in-neighbours and the features of `rows`, and return the content lanes uint64[2] of them.
 
     original_of: the original id of each of the `vertices` that indices name, None where it is the id itself. first:
     the id of the first row. features: whether to look at them at all (lanes are those of rows without, if not).
-    sinks: by array, what is to see all of its blocks in order, in this thread. `rows.indptr` must have been checked.
+    sinks: by array, what is to see all of its blocks in order, in this thread. progress: told of rows done.
+    `rows.indptr` must have been checked.
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.
     """
     sinks = sinks or {}
     wide = rows.features if features else None
 
-    def examined(bounds: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, np.ndarray | None]:
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
@@ -88,13 +90,15 @@ def sweep(
         split, labels = (None if array is None else array[start:stop] for array in (rows.split, rows.labels))
         bounds = indptr - indptr[0]
         lanes = content_lanes(rows.original_id[start:stop], split, labels, block, bounds, indices, original_of)
-        return lanes, indices, block
+        return stop, lanes, indices, block
 
     total = np.zeros(2, np.uint64)
-    for lanes, indices, block in in_order(examined, groups_of(rows)):
+    for done, lanes, indices, block in in_order(examined, groups_of(rows)):
         with np.errstate(over="ignore"):
             total += lanes
         for name, array in ((names.INDICES, indices), (names.FEATURES, block)):
             if name in sinks and array is not None:
                 sinks[name](array)
+        if progress:
+            progress(done)
     return total

@@ -5,7 +5,7 @@ Values are checked before digests, because a wrong value can be named by row and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from leapmpi.dataset.writing import dataset_uuid
 from leapmpi.errors import DataError
 
 
-def verify_graph(path: Path | str) -> Graph:
-    """Open the graph file `path` and verify all of it; returns the graph.
+def verify_graph(path: Path | str, progress: Callable[[int], object] | None = None) -> Graph:
+    """Open the graph file `path` and verify all of it; returns the graph. progress: told how many vertices are done.
 
     Raises DataError naming file, array, row and value of the first fault.
     """
@@ -31,21 +31,28 @@ def verify_graph(path: Path | str) -> Graph:
     with reading(path):
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id
-        lanes = _swept(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True)
+        lanes = _swept(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True, progress)
         counts = (graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _same_uuid(path, names.GRAPH_UUID, graph.uuid, uuid_of(lanes, *counts))
     return graph
 
 
 def _swept(
-    path: Path, kind: str, rows: Rows, original_of: np.ndarray | None, vertices: int, first: int, features: bool
+    path: Path,
+    kind: str,
+    rows: Rows,
+    original_of: np.ndarray | None,
+    vertices: int,
+    first: int,
+    features: bool,
+    progress: Callable[[int], object] | None,
 ) -> np.ndarray:
     """Check lists, features and all digests of `rows`, which lie in the file `path`; returns their content lanes."""
     digests = Digests()
     wide = rows.features if features else None
     large = {names.INDICES: rows.indices, names.FEATURES: wide}
     sinks = {name: digests.sink(name) for name, array in large.items() if array is not None}
-    lanes = sweep(rows, original_of, vertices, first, str(path), features=features, sinks=sinks)
+    lanes = sweep(rows, original_of, vertices, first, str(path), features=features, sinks=sinks, progress=progress)
     small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)
     for name, array in zip(small, (rows.indptr, rows.original_id, rows.split, rows.labels), strict=True):
         digests.take(name, array)
@@ -53,11 +60,17 @@ def _swept(
     return lanes
 
 
-def verify(dataset: Dataset, *, parts: Iterable[int] | None = None, features: bool = True) -> None:
+def verify(
+    dataset: Dataset,
+    *,
+    parts: Iterable[int] | None = None,
+    features: bool = True,
+    progress: Callable[[int], object] | None = None,
+) -> None:
     """Verify `dataset`, or only some of its `parts`; without `features` all but the features.
 
     What concerns the parts together (each vertex once, splits, edge cut, uuids) is checked with all parts only,
-    and the content's uuid also needs the features.
+    and the content's uuid also needs the features. progress: told how many vertices are done.
 
     Raises DataError naming file, array, row and value of the first fault.
     """
@@ -69,7 +82,7 @@ def verify(dataset: Dataset, *, parts: Iterable[int] | None = None, features: bo
         part = dataset.part(number)
         with reading(part.path):
             first = int(dataset.offsets[number])
-            found = _verify_part(part, dataset, original_of, first, features)
+            found = _verify_part(part, dataset, original_of, first, features, progress)
             cut += _edges_out(part, first)
             with np.errstate(over="ignore"):
                 lanes += found
@@ -91,12 +104,28 @@ def _original_ids(dataset: Dataset) -> np.ndarray:
     return ids
 
 
-def _verify_part(part: Part, dataset: Dataset, original_of: np.ndarray, first: int, features: bool) -> np.ndarray:
+def _verify_part(
+    part: Part,
+    dataset: Dataset,
+    original_of: np.ndarray,
+    first: int,
+    features: bool,
+    progress: Callable[[int], object] | None,
+) -> np.ndarray:
     """Verify one part by itself; returns its content lanes."""
     where = str(part.path)
     check_bounds(part.indptr, len(part.indices), where)
     check_vertex_data(None, part.labels, part.split, dataset.classes, where)
-    lanes = _swept(part.path, names.PART_FORMAT, part, original_of, dataset.vertices, first, features)
+    lanes = _swept(
+        part.path,
+        names.PART_FORMAT,
+        part,
+        original_of,
+        dataset.vertices,
+        first,
+        features,
+        progress and (lambda done: progress(first + done)),
+    )
     for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
         _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
     return lanes
@@ -135,7 +164,9 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     stored = dataset.attributes.get("edge_cut", cut)
     if stored != cut:
         raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
-    _same_uuid(path, names.UUID, dataset.uuid, dataset_uuid(dataset.graph_uuid, dataset.offsets, original_of))
+    _same_uuid(
+        path, names.UUID, dataset.uuid, dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
+    )
 
 
 def _same_uuid(path: Path, name: str, stored: str | None, found: str) -> None:
