@@ -17,14 +17,12 @@ from data_prep.splits import SplitRule, codes_of, draw, read_folder
 from data_prep.steps import Steps
 from data_prep.summary import Summary
 from data_prep.vertex_data import Labels, make_features, make_labels
-from data_prep.workspace import Workspace, require
+from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError, DataError
 
 # Attributes are cut beyond this; a cut list would be no JSON any more.
 _LONGEST_CLASS_NAMES = 4000 // 4
-
-_BYTES_PER_VERTEX = 20  # held while splits and labels are checked; the rest is mapped
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,6 @@ def make_graph(
     taken, by write_graph. Raises DataError for the first other fault of the source.
     """
     steps = steps or Steps(silent=True)
-    if isinstance(raw.vertices, int):
-        _check_room(raw.vertices, workspace)
     if raw.vertices == 0:
         raise DataError(f"{where} has no vertices")
     with steps.step("sort edges") as progress:
@@ -91,11 +87,6 @@ def make_graph(
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
     summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
     return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
-
-
-def _check_room(vertices: int, workspace: Workspace) -> None:
-    advice = "allow more, or import on another machine"
-    require(workspace.memory, vertices * _BYTES_PER_VERTEX, f"importing {vertices:,} vertices", advice)
 
 
 def _made(

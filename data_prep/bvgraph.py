@@ -8,6 +8,7 @@ Nothing in the stream is trusted: each read is bounded by its end, each list by 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ _FAULTS = {
     _SUCCESSOR: "a successor is negative or not below the number of vertices",
     _REPEATED: "a successor occurs twice",
 }
+
+_ARCS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -265,37 +268,54 @@ def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices)
     return _DONE, vertex, position, 0
 
 
-def decode(data: np.ndarray, form: BVFormat, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The successors of all vertices in the stream `data` (uint8): indptr int64[n + 1], indices strictly ascending.
+def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
+    """The arcs in the stream `data` (uint8), by chunks [2, k] of vertices over their successors, in order.
 
-    Memory grows with what is decoded, not with what `form` states. Raises DataError, naming the vertex and the byte
-    offset of its record in `name`, when the stream contradicts itself or `form`.
+    Memory: a number per vertex, and the lists of one chunk. Raises DataError, naming the vertex and the byte offset of
+    its record in `name`, when the stream contradicts itself or `form`.
     """
     # A record has at least one bit.
     if form.vertices > 8 * len(data):
         raise DataError(f"{name}: {form.vertices:,} vertices are stated, but {len(data):,} bytes cannot hold as many")
     codes = np.array([form.outdegrees, form.references, form.block_counts, form.blocks, form.residuals], np.int64)
+    sizes = (form.zeta, form.window, form.shortest_interval)
     indptr = np.zeros(form.vertices + 1, np.int64)
-    indices = np.empty(min(form.arcs, 8 * len(data)), index_dtype(form.vertices))
-    vertex = position = 0
-    while True:
-        sizes = (form.zeta, form.window, form.shortest_interval)
+    indices = np.empty(min(form.arcs, 8 * len(data), _ARCS_AT_ONCE), index_dtype(form.vertices))
+    vertex = position = given = total = 0
+    status = _GROW
+    while status == _GROW:
         status, vertex, position, needed = _decode(data, position, vertex, codes, *sizes, indptr, indices)
-        if status != _GROW:
-            break
-        if needed > form.arcs:
-            degree = needed - indptr[vertex]
-            raise DataError(
-                f"{name}: vertex {vertex}, at byte {position // 8}: its {degree:,} successors are more than is left of "
-                f"the {form.arcs:,} arcs stated"
-            )
-        grown = np.empty(min(form.arcs, max(needed, 2 * len(indices))), indices.dtype)
-        grown[: indptr[vertex]] = indices[: indptr[vertex]]
-        indices = grown
+        if vertex > given:
+            total += int(indptr[vertex] - indptr[given])
+            yield _arcs(given, indptr[given : vertex + 1], indices)
+            given = vertex
+        if status == _GROW:
+            degree = int(needed - indptr[vertex])
+            if total + degree > form.arcs:
+                raise DataError(
+                    f"{name}: vertex {vertex}, at byte {position // 8}: its {degree:,} successors are more than is "
+                    f"left of the {form.arcs:,} arcs stated"
+                )
+            indices = _room_made(indptr, indices, max(0, vertex - form.window), vertex, degree)
     if status != _DONE:
         raise DataError(f"{name}: vertex {vertex}, at byte {position // 8}: {_FAULTS[status]}")
-    if indptr[-1] != form.arcs:
-        raise DataError(f"{name}: {indptr[-1]:,} arcs were decoded, but {form.arcs:,} are stated")
+    if total != form.arcs:
+        raise DataError(f"{name}: {total:,} arcs were decoded, but {form.arcs:,} are stated")
     if data[(position + 7) // 8 :].any():
         raise DataError(f"{name}: the last vertex ends at byte {position // 8}, but more data follow")
-    return indptr, indices[: form.arcs]
+
+
+def _arcs(first: int, bounds: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    vertex = np.repeat(np.arange(first, first + len(bounds) - 1, dtype=indices.dtype), np.diff(bounds))
+    return np.stack([vertex, indices[bounds[0] : bounds[-1]]])
+
+
+def _room_made(indptr: np.ndarray, indices: np.ndarray, keep: int, vertex: int, degree: int) -> np.ndarray:
+    """Move the lists of keep ... vertex - 1, which the next may refer to, to the front; `degree` entries fit behind."""
+    base, end = int(indptr[keep]), int(indptr[vertex])
+    kept = end - base
+    enough = kept + degree <= len(indices)
+    target = indices if enough else np.empty(max(kept + degree, 2 * len(indices)), indices.dtype)
+    target[:kept] = indices[base:end].copy()
+    indptr[keep : vertex + 1] -= base
+    return target

@@ -70,7 +70,7 @@ def generate(wanted: CommunityGraph, workspace: Workspace) -> RawGraph:
     streams = np.random.SeedSequence(wanted.seed).spawn(4)
     structure, edges, features, splits = (np.random.default_rng(stream) for stream in streams)
     place, start, community_class = _communities(wanted, structure)
-    activity = _activity(wanted.vertices, structure, workspace)
+    activity = _activity(wanted.vertices, structure)
     if wanted.edges <= EXACT_EDGES:
         drawn = place[_distinct_edges(wanted, start, activity, edges)]
     else:
@@ -100,20 +100,19 @@ def _communities(wanted: CommunityGraph, rng: np.random.Generator) -> tuple[np.n
     return place, start, (rng.permutation(wanted.communities) % wanted.classes).astype(np.int32)
 
 
-def _activity(vertices: int, rng: np.random.Generator, workspace: Workspace) -> np.ndarray:
+def _activity(vertices: int, rng: np.random.Generator) -> np.ndarray:
     """float64[n]: the sum of the activities of all places up to each."""
     drawn = rng.random(vertices)
     np.subtract(1, drawn, out=drawn)
     np.power(drawn, -1 / _TAIL, out=drawn)
-    activity = workspace.array("activity", (vertices,), np.float64)
-    np.cumsum(drawn, out=activity)
-    return activity
+    # Held in memory: it is searched at random for every edge.
+    return np.cumsum(drawn, out=drawn)
 
 
 def _labels(
     wanted: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    labels = np.empty(wanted.vertices, np.int64)
+    labels = np.empty(wanted.vertices, np.int32)
     labels[place] = class_of_place
     strays = np.flatnonzero(rng.random(wanted.vertices) < wanted.strays)
     labels[strays] = rng.integers(0, wanted.classes, len(strays))
@@ -207,7 +206,6 @@ def _streamed_edges(
     wanted: CommunityGraph, place: np.ndarray, start: np.ndarray, activity: np.ndarray, workspace: Workspace
 ) -> EdgeStream:
     """`wanted.edges` edges by their numbers; loops and repeats may be among them."""
-    activity = np.asarray(activity)
     slots = max(1, wanted.vertices // _GUIDE_SHARE)
     guide = np.searchsorted(activity, np.arange(slots + 1) * (activity[-1] / slots), side="right").astype(place.dtype)
     np.minimum(guide, wanted.vertices - 1, out=guide)
@@ -238,7 +236,7 @@ def _features(wanted: CommunityGraph, labels: np.ndarray, rng: np.random.Generat
 
 def _splits(wanted: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Training vertices drawn at random; the others go half to validation, half to test."""
-    order = rng.permutation(wanted.vertices)
+    order = rng.permutation(wanted.vertices).astype(index_dtype(wanted.vertices))
     train = max(1, round(wanted.train * wanted.vertices))
     val = (wanted.vertices - train) // 2
     parts = {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}

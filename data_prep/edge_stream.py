@@ -10,9 +10,11 @@ import numpy as np
 
 from data_prep.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.steps import SILENT, Progress
-from data_prep.workspace import Workspace
+from data_prep.workspace import Workspace, require
 
 _EDGES_AT_ONCE = 1 << 20
+_BYTES_PER_VERTEX = 20  # held while components, labels and splits are checked; the rest is mapped
+_MOST_VERTICES = 1 << 40  # refused before the edges are read rather than after
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ def _distinct(ids: np.ndarray) -> np.ndarray:
     return ids[np.concatenate([[True], ids[1:] != ids[:-1]])[: len(ids)]]
 
 
+def _check_room(vertices: int, workspace: Workspace) -> None:
+    advice = "allow more, or import on another machine"
+    require(workspace.memory, vertices * _BYTES_PER_VERTEX, f"importing {vertices:,} vertices", advice)
+
+
 @dataclass(frozen=True)
 class SortedEdges:
     """The adjacency of all edges, what became of them, and the source's ids of vertices that were renumbered."""
@@ -120,6 +127,8 @@ def sort_edges(
         vertices = vertices(staged.largest if ids is None else len(ids) - 1, staged.count)
     if ids is not None and len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
         ids = None
+    if vertices > _MOST_VERTICES:
+        _check_room(vertices, workspace)
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
     progress.start(stream.count, "edges taken")
     for chunk in stream.chunks():
@@ -127,5 +136,6 @@ def sort_edges(
         progress.advance(chunk.shape[1])
     if staged:
         staged.remove()
+    _check_room(vertices, workspace)
     adjacency, counts = sorter.finish(progress)
     return SortedEdges(adjacency, counts, ids)

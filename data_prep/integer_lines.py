@@ -77,7 +77,7 @@ def _scan(data, columns, values, lengths):
     return count, lines, -1
 
 
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
     """The rest of `file` in pieces of about a block that end with a line."""
     pieces: list[bytes] = []
     while chunk := file.read(_BLOCK_BYTES):
@@ -99,7 +99,7 @@ def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator
         for _ in range(skip):
             file.readline()
         line = skip + 1
-        for text in _whole_lines(file):
+        for text in whole_lines(file):
             data = np.frombuffer(text, np.uint8)
             values = np.empty(len(data) // 2 + 1, np.int64)
             lengths = np.empty(text.count(b"\n") + 1, np.int32)

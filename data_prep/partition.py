@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.dataset.graph import open_graph
     from leapmpi.dataset.verify import verify_graph
     from leapmpi.dataset.writing import check_folder
+    from leapmpi.threads import processor_count
 
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         graph = verify_graph(arguments.graph, progress.reach)
     with steps.step("cut"):
         wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
+        wishes["threads"] = processor_count()
         result = cut(graph, arguments.parts, arguments.method, arguments.seed, **wishes)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")

@@ -6,7 +6,7 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -90,51 +90,36 @@ def find_layout(path: Path) -> Layout | None:
     return None
 
 
-def _load(path: Path, layout: Layout, dtype: type, columns: tuple[int, ...] | None, converter=None) -> np.ndarray:
-    with open_text(path) as file, warnings.catch_warnings():
+def _load(path: Path, layout: Layout, dtype: type, converter=None) -> np.ndarray:
+    with open_text(path) as file:
+        for _ in range(layout.lines_before):
+            next(file)
+        return parsed(file, layout, dtype, None, converter)
+
+
+def parsed(
+    lines: Iterable[str], layout: Layout, dtype: type, columns: tuple[int, ...] | None, converter=None
+) -> np.ndarray:
+    """The numbers [rows, columns] in `lines`. Raises ValueError or DeprecationWarning, see `explained`."""
+    with warnings.catch_warnings():
         # numpy warns where it would cut 1.5 to the id 1, and where a table is empty.
         warnings.simplefilter("error", DeprecationWarning)
         warnings.simplefilter("ignore", UserWarning)
-        for _ in range(layout.lines_before):
-            next(file)
         return np.loadtxt(
-            file, dtype, _COMMENTS, layout.delimiter, usecols=columns, ndmin=2, converters=converter, encoding="utf-8"
+            lines, dtype, _COMMENTS, layout.delimiter, usecols=columns, ndmin=2, converters=converter, encoding="utf-8"
         )
 
 
-def _explained(path: Path, error: Exception, kind: str) -> DataError:
+def explained(path: Path, error: Exception, kind: str, rows_before: int = 0) -> DataError:
+    """What `parsed` raised as a DataError, for lines of `path` after the first `rows_before` rows of data."""
     text = str(error)
     row = re.search(r"row (\d+)", text)
-    place = f"{path}, data row {row[1]} (counted from 0)" if row else str(path)
+    place = f"{path}, data row {rows_before + int(row[1])} (counted from 0)" if row else str(path)
     if value := re.search(r"could not convert string '([^']*)'", text):
         return DataError(f"{place}: {value[1]!r} is not a {kind}")
     if "column" in text:
         return DataError(f"{place}: the row has too few fields, or not as many as the rows before it")
     return DataError(f"{place}: cannot be read as a table of numbers ({text})")
-
-
-def read_edges(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Edges int64[2, E] from the first two columns of the table at `path`, and notes on what was skipped.
-
-    Raises DataError naming file, row and text when a field is not a whole number, or when there are no edges.
-    """
-    layout = find_layout(path)
-    if layout is None:
-        raise DataError(f"{path} holds no edges")
-    if layout.columns < 2:
-        raise DataError(f"{path}: its first line has one field; an edge list needs two vertex ids per line")
-    try:
-        pairs = _load(path, layout, np.int64, (0, 1))
-    except (ValueError, DeprecationWarning) as error:
-        raise _explained(path, error, "vertex id; ids are whole numbers from 0 on") from error
-    if not len(pairs):
-        raise DataError(f"{path} holds no edges")
-    notes = []
-    if layout.header:
-        notes.append(f"{path.name}: the first line, {layout.header[:40]!r}, was taken as a header")
-    if layout.columns > 2:
-        notes.append(f"{path.name}: only the first two of {layout.columns} columns are used")
-    return np.ascontiguousarray(pairs.T), notes
 
 
 def read_numbers(path: Path, dtype: type) -> np.ndarray:
@@ -147,11 +132,11 @@ def read_numbers(path: Path, dtype: type) -> np.ndarray:
         return np.empty((0, 1), dtype)
     kind = "number" if np.dtype(dtype).kind == "f" else "whole number"
     try:
-        return _load(path, layout, dtype, None)
+        return _load(path, layout, dtype)
     except (ValueError, DeprecationWarning) as error:
         if kind == "whole number" or "string ''" not in str(error):
-            raise _explained(path, error, kind) from error
+            raise explained(path, error, kind) from error
     try:  # again, slowly, now that empty fields are known to occur
-        return _load(path, layout, dtype, None, lambda field: float(field or "nan"))
+        return _load(path, layout, dtype, lambda field: float(field or "nan"))
     except (ValueError, DeprecationWarning) as error:
-        raise _explained(path, error, kind) from error
+        raise explained(path, error, kind) from error

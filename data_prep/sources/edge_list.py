@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.array_files import read_companions
+from data_prep.edge_text import edge_stream
 from data_prep.raw_graph import RawGraph, ReadOptions, far_too_many
 from data_prep.sources import snap
-from data_prep.text_tables import is_text_table, read_edges
+from data_prep.text_tables import is_text_table
 from leapmpi.errors import DataError
 
 SUMMARY = "edge list .txt, .csv or .tsv, also .gz: two vertex ids per line"
@@ -25,7 +26,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     The number of vertices is `options.vertices`, else the rows of the features or labels, else the largest id plus one.
     Raises DataError when a file is missing or damaged, or a field is not a number.
     """
-    edges, notes = read_edges(path)
+    edges, notes = edge_stream(path)
     features, labels = read_companions(options)
     if options.vertices is not None:
         vertices = options.vertices
@@ -34,10 +35,13 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     elif labels is not None:
         vertices = len(labels)
     else:
-        vertices = int(edges.max()) + 1
-        if far_too_many(vertices, edges.shape[1]):
-            raise DataError(
-                f"{path}: the largest id is {vertices - 1:,}, but there are only {edges.shape[1]:,} edges; have the "
-                "vertices numbered from 0 on by --format snap, or state their number by --vertices"
-            )
+
+        def vertices(largest: int, count: int) -> int:
+            if far_too_many(largest + 1, count):
+                raise DataError(
+                    f"{path}: the largest id is {largest:,}, but there are only {count:,} edges; have the vertices "
+                    "numbered from 0 on by --format snap, or state their number by --vertices"
+                )
+            return largest + 1
+
     return RawGraph(vertices, edges, features, labels, edges_name=str(path), notes=notes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.array_files import read_companions
+from data_prep.edge_stream import EdgeStream
 from data_prep.integer_lines import check_between, read_pairs
 from data_prep.raw_graph import RawGraph, ReadOptions, far_too_many
 from data_prep.text_tables import open_bytes
@@ -30,23 +32,24 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError naming the line when the matrix is not square, not in coordinates, damaged or truncated.
     """
     words, symmetric, vertices, stated, line = _header(path)
-    pairs, found = [np.empty((0, 2), np.int64)], 0
+    if far_too_many(vertices, stated):
+        raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")
     kind = f"row and column{'' if words == 2 else ' and value'}"
-    for block, lines in read_pairs(path, skip=line, words=range(words, words + 1), kind=kind):
-        check_between(block, lines, 1, vertices, path)
-        found += len(block)
-        if found > stated:
-            raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
-        pairs.append(block)
-    if found < stated:
-        raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
-    if far_too_many(vertices, found):
-        raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {found:,} entries")
-    edges = np.ascontiguousarray(np.concatenate(pairs).T) - 1
-    if symmetric:
-        edges = np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1)
+
+    def chunks() -> Iterator[np.ndarray]:
+        found = 0
+        for block, lines in read_pairs(path, skip=line, words=range(words, words + 1), kind=kind):
+            check_between(block, lines, 1, vertices, path)
+            found += len(block)
+            if found > stated:
+                raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
+            edges = block.T - 1
+            yield np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1) if symmetric else edges
+        if found < stated:
+            raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
+
     features, labels = read_companions(options)
-    return RawGraph(vertices, edges, features, labels, edges_name=str(path))
+    return RawGraph(vertices, EdgeStream(chunks), features, labels, edges_name=str(path))
 
 
 def _header(path: Path) -> tuple[int, bool, int, int, int]:

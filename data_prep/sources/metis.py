@@ -6,12 +6,14 @@ Vertex sizes, vertex weights and edge weights are read past.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.array_files import read_companions
+from data_prep.edge_stream import EdgeStream
 from data_prep.integer_lines import COMMENT, blocks, check_between
 from data_prep.raw_graph import RawGraph, ReadOptions
 from data_prep.text_tables import open_bytes
@@ -46,30 +48,32 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError naming the line when one is damaged, the file ends early, or the number of edges is another.
     """
     header = _header(path)
-    found = list(blocks(path, skip=header.line))
-    values = np.concatenate([block.values for block in found] or [np.empty(0, np.int64)])
-    lengths = np.concatenate([block.lengths for block in found] or [np.empty(0, np.int32)])
-    lines = np.flatnonzero(lengths != COMMENT)
-    lengths = lengths[lines].astype(np.int64)
-    lines += header.line + 1
-    if len(lengths) < header.vertices:
-        raise DataError(
-            f"{path} ends after the lines of {len(lengths):,} of {header.vertices:,} vertices; is it truncated?"
-        )
-    surplus = np.flatnonzero(lengths[header.vertices :])
-    if len(surplus):
-        line = lines[header.vertices + surplus[0]]
-        raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
-    neighbours, vertex = _neighbours(values, lengths[: header.vertices], lines, header, path)
-    check_between(neighbours, lines[vertex], 1, header.vertices, path)
-    if len(neighbours) != 2 * header.edges:
+    features, labels = read_companions(options)
+    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges)
+    return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
+
+
+def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
+    first = found = 0
+    for block in blocks(path, skip=header.line):
+        kept = np.flatnonzero(block.lengths != COMMENT)
+        lengths, lines = block.lengths[kept].astype(np.int64), kept + block.first_line
+        surplus = np.flatnonzero(lengths[max(0, header.vertices - first) :])
+        if len(surplus):
+            line = lines[max(0, header.vertices - first) + surplus[0]]
+            raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
+        lengths = lengths[: max(0, header.vertices - first)]
+        neighbours, row = _neighbours(block.values, lengths, lines, header, path)
+        check_between(neighbours, lines[row], 1, header.vertices, path)
+        yield np.stack([first + row, neighbours - 1])
+        first, found = first + len(lengths), found + len(neighbours)
+    if first < header.vertices:
+        raise DataError(f"{path} ends after the lines of {first:,} of {header.vertices:,} vertices; is it truncated?")
+    if found != 2 * header.edges:
         raise DataError(
             f"{path}: line {header.line} states {header.edges:,} edges, which is {2 * header.edges:,} neighbours, "
-            f"but {len(neighbours):,} are listed"
+            f"but {found:,} are listed"
         )
-    features, labels = read_companions(options)
-    edges = np.stack([vertex, neighbours - 1])
-    return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
 
 
 def _header(path: Path) -> _Header:
@@ -96,8 +100,8 @@ def _header(path: Path) -> _Header:
 def _neighbours(
     values: np.ndarray, lengths: np.ndarray, lines: np.ndarray, header: _Header, path: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The neighbours on all lines, counted from 1, and the vertex (from 0) on whose line each stands."""
-    vertex = np.repeat(np.arange(header.vertices), lengths)
+    """The neighbours on some lines, counted from 1, and the number among these lines on which each stands."""
+    vertex = np.repeat(np.arange(len(lengths)), lengths)
     if not header.before and not header.edge_weights:
         return values, vertex
     odd = (lengths < header.before) | ((lengths - header.before) % (1 + header.edge_weights) != 0)

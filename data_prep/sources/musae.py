@@ -14,8 +14,9 @@ import numpy as np
 
 from data_prep.classes import class_numbers
 from data_prep.columns import Columns, read_columns
+from data_prep.edge_text import read_edges
 from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.text_tables import open_text, read_edges
+from data_prep.text_tables import open_text
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv"

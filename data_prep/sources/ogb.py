@@ -6,13 +6,16 @@ The binary layout of the largest graphs, raw/data.npz and raw/node-label.npz, is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from data_prep.edge_stream import EdgeStream
+from data_prep.edge_text import edge_stream
 from data_prep.npz_file import NpzFile
 from data_prep.raw_graph import RawGraph, ReadOptions, whole_numbers
-from data_prep.text_tables import read_edges, read_numbers
+from data_prep.text_tables import read_numbers
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of an OGB node property graph: [raw/]edge.csv.gz, split/"
@@ -70,19 +73,31 @@ def _count(folder: Path, name: str) -> int | None:
 
 def _text(raw: Path) -> RawGraph:
     file = _csv(raw, "edge")
-    edges, notes = read_edges(file)
+    edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
-    if stated is not None and stated != edges.shape[1]:
-        raise DataError(f"{file} holds {edges.shape[1]:,} edges, but num-edge-list says {stated:,}; is it truncated?")
     features, labels = _csv(raw, "node-feat"), _csv(raw, "node-label")
     return RawGraph(
         vertices=_count(raw, "num-node-list"),
-        edges=edges,
+        edges=edges if stated is None else _counted(edges, stated, file),
         features=read_numbers(features, np.float32) if features else None,
         labels=read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),
         notes=notes,
     )
+
+
+def _counted(edges: EdgeStream, stated: int, file: Path) -> EdgeStream:
+    """`edges`, which raise DataError at their end when there are not as many as stated."""
+
+    def chunks() -> Iterator[np.ndarray]:
+        found = 0
+        for chunk in edges.chunks():
+            found += chunk.shape[1]
+            yield chunk
+        if found != stated:
+            raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
+
+    return EdgeStream(chunks, stated)
 
 
 def _binary(raw: Path, options: ReadOptions) -> RawGraph:

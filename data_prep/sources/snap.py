@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.array_files import read_companions
+from data_prep.edge_stream import EdgeStream
 from data_prep.integer_lines import check_between, read_pairs
 from data_prep.raw_graph import RawGraph, ReadOptions
 from data_prep.text_tables import open_bytes
@@ -40,23 +42,23 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Features and labels that `options` name have a row per vertex in that order.
     Raises DataError naming the line when a field is not an id, or when there are no edges.
     """
-    pairs = []
-    for block, lines in read_pairs(path):
-        check_between(block, lines, 0, _LARGEST, path)
-        pairs.append(block)
-    if not pairs or not (edges := np.concatenate(pairs)).size:
-        raise DataError(f"{path} holds no edges")
-    ids, numbers = np.unique(edges, return_inverse=True)
+
+    def chunks() -> Iterator[np.ndarray]:
+        for block, lines in read_pairs(path):
+            check_between(block, lines, 0, _LARGEST, path)
+            yield block.T
+
     features, labels = read_companions(options)
-    return RawGraph(
-        vertices=len(ids),
-        edges=np.ascontiguousarray(numbers.reshape(edges.shape).T),
-        features=features,
-        labels=labels,
-        edges_name=str(path),
-        notes=_missing(path, len(ids)),
-        names=ids if ids[-1] != len(ids) - 1 else None,
-    )
+    graph = RawGraph(0, EdgeStream(chunks), features, labels, edges_name=str(path), compact=True)
+
+    def vertices(largest: int, count: int) -> int:
+        if count == 0:
+            raise DataError(f"{path} holds no edges")
+        graph.notes += _missing(path, largest + 1)
+        return largest + 1
+
+    graph.vertices = vertices
+    return graph
 
 
 def _head(path: Path) -> bytes:

@@ -9,7 +9,8 @@ import numpy as np
 
 from data_prep.array_files import read_companions
 from data_prep.bvgraph import CODES, BVFormat, decode
-from data_prep.raw_graph import RawGraph, ReadOptions, edges_of_rows
+from data_prep.edge_stream import EdgeStream
+from data_prep.raw_graph import RawGraph, ReadOptions
 from leapmpi.errors import DataError
 
 SUMMARY = "WebGraph's BVGraph: NAME.graph with NAME.properties beside it"
@@ -46,11 +47,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             raise DataError(f"{file} is missing; a BVGraph is NAME.graph with NAME.properties beside it")
     form = _format(_properties(properties), str(properties))
     data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
-    indptr, indices = decode(data, form, str(path))
     features, labels = read_companions(options)
     return RawGraph(
         vertices=form.vertices,
-        edges=edges_of_rows(indptr, indices, str(path), rows_are="source"),
+        edges=EdgeStream(lambda: decode(data, form, str(path)), form.arcs),
         features=features,
         labels=labels,
         edges_name=str(path),

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from data_prep import bvgraph
 from data_prep.raw_graph import ReadOptions
 from data_prep.sources import locate, webgraph
 from leapmpi.dataset.graph import open_graph
@@ -87,8 +88,10 @@ def test_other_codes(tmp_path, codes):
         assert lists_of(write_graph(tmp_path / "g", lists, codes=codes, k=k)) == lists
 
 
+@pytest.mark.parametrize("chunk", [1 << 20, 10])
 @pytest.mark.parametrize(("window", "shortest"), [(0, 4), (7, 0), (0, 0), (1, 2), (30, 1)])
-def test_windows_and_intervals(tmp_path, window, shortest):
+def test_windows_and_intervals(tmp_path, monkeypatch, window, shortest, chunk):
+    monkeypatch.setattr(bvgraph, "_ARCS_AT_ONCE", chunk)
     lists = random_lists(5)
     assert lists_of(write_graph(tmp_path / "g", lists, window=window, shortest=shortest)) == lists
 
