@@ -20,7 +20,7 @@ from leapmpi.errors import DataError
         ("source;destination\n0;1\n2; 3\n", True),
         ("\ufeff0,1\n2,3\n", True),
         ("0 1\r\n2 3\r\n", True),
-        ("0 1 # why\n+2 3\n", False),
+        ("0 1\n+2 3 # why\n", False),
         (" 0 , 1\n  2\t,3\n", True),
     ],
 )
