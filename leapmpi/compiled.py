@@ -11,8 +11,8 @@ import os
 import tempfile
 from pathlib import Path
 
-_SHARED_KERNELS = ("keys", "source_numbers")
-"""Modules of leapmpi.sampling whose kernels others inline."""
+_SHARED_KERNELS = ("instructions.py", "sampling/keys.py", "sampling/source_numbers.py")
+"""Modules whose kernels others inline."""
 
 
 def writable(folder: Path) -> bool:
@@ -27,8 +27,8 @@ def writable(folder: Path) -> bool:
 
 def _version_of_shared_kernels() -> str:
     """A digest of the kernels that others inline: numba notices changes only in the file a kernel stands in."""
-    sampling = Path(__file__).parent / "sampling"
-    sources = b"".join((sampling / f"{name}.py").read_bytes() for name in _SHARED_KERNELS)
+    package = Path(__file__).parent
+    sources = b"".join((package / name).read_bytes() for name in _SHARED_KERNELS)
     return hashlib.blake2b(sources, digest_size=6).hexdigest()
 
 

@@ -7,49 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.node_wise import checked_fanouts
-from leapmpi.sampling.numbering import describe, forget, grown, number
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
-
-
-class Frontier:
-    """The vertices found so far, each once, in order of first appearance.
-
-    vertices, original, degree: int64, as `src`, `src_original` and `src_degree` of a Block; the first `count` hold.
-    """
-
-    def __init__(self, setup: Setup) -> None:
-        self._topology = setup.topology
-        self._place = np.full(setup.topology.vertices, -1, np.int32)
-        self._held = tuple(np.empty(0, np.int64) for _ in range(3))
-        self.count = 0
-
-    def add(self, vertices: np.ndarray) -> np.ndarray:
-        """Append the new ones of `vertices` (int64[k]); int32[k]: the place of each."""
-        topology, known = self._topology, self.count
-        capacity = min(known + len(vertices), topology.vertices)
-        self._held = tuple(grown(each, capacity, known) for each in self._held)
-        src, original, degree = self._held
-        places = np.empty(len(vertices), np.int32)
-        self.count = int(number(vertices, self._place, src, known, places))
-        describe(topology.indptr, topology.original_id, src, known, self.count, original, degree)
-        return places
-
-    def first(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first `count` vertices, their original ids and their degrees: views."""
-        src, original, degree = self._held
-        return src[:count], original[:count], degree[:count]
-
-    def clear(self) -> None:
-        """Forget all."""
-        forget(self._place, self._held[0], self.count)
-        self.count = 0
+from leapmpi.sampling.team import Team
 
 
 class HopSampler(Sampler):
@@ -58,8 +24,8 @@ class HopSampler(Sampler):
     def __init__(self, setup: Setup) -> None:
         self.topology, self.threads = setup.topology, setup.threads
         self.fanouts = checked_fanouts(setup.fanouts)
-        self._frontier = Frontier(setup)
-        self._pool = ThreadPoolExecutor(setup.threads, "sampler") if setup.threads > 1 else None
+        self._team = Team(setup.threads)
+        self._frontier = Frontier(setup.topology, self._team)
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
@@ -107,13 +73,7 @@ class HopSampler(Sampler):
 
         `cost` int64[n] is what each destination takes, about. `work` must not hold the interpreter's lock for long.
         """
-        if self._pool is None or len(cost) < self.threads:
-            work(0, len(cost))
-            return
-        total = np.cumsum(cost)
-        bounds = np.searchsorted(total, np.linspace(0, total[-1], self.threads + 1)[1:-1]).tolist()
-        bounds = [0, *bounds, len(cost)]
-        list(self._pool.map(work, bounds[:-1], bounds[1:]))
+        self._team.share_by_cost(indptr_of(cost), lambda _, first, end: work(first, end))
 
 
 def indptr_of(counts: np.ndarray) -> np.ndarray:

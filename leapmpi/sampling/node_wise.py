@@ -7,17 +7,19 @@ Subsets are exactly uniform, by Floyd's algorithm (Bentley, Floyd: "A sample of 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
+from leapmpi.instructions import prefetch, trailing_zeros
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
-from leapmpi.sampling.numbering import describe, forget, grown, number
+from leapmpi.sampling.numbering import grown
 from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.team import Team
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
@@ -28,14 +30,10 @@ ALL = -1
 _SWEEP = 4
 """Up to this many mark words per drawn position they are swept for the ascending order; above, sorting is faster."""
 
-_ZERO, _ONE, _S6, _S58, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(58), np.uint64(63)
+_GROUP = 32
+"""Destinations whose neighbours are on their way from memory at once."""
 
-_DE_BRUIJN = np.uint64(0x022FDD63CC95386D)
-"""A De Bruijn sequence: its 64 windows of 6 bits differ, so a product with a power of two tells the exponent."""
-
-_BIT_NUMBER = np.zeros(64, np.int64)
-for _bit in range(64):
-    _BIT_NUMBER[(int(_DE_BRUIJN) << _bit) % 2**64 >> 58] = _bit
+_ZERO, _ONE, _S6, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 @compiled
@@ -51,9 +49,8 @@ def _count(degree, fanout, indptr):
 def _spread(bits, first, out, count):
     """Append `first` + the number of each set bit, ascending, to the `count` entries of `out`; the new count."""
     while bits:
-        lowest = bits & (~bits + _ONE)
-        out[count] = first + _BIT_NUMBER[(lowest * _DE_BRUIJN) >> _S58]
-        bits ^= lowest
+        out[count] = first + np.int64(trailing_zeros(bits))
+        bits &= bits - _ONE
         count += 1
     return count
 
@@ -100,24 +97,40 @@ def _sweep(marks, out):
 
 
 @compiled
+def _positions(first, end, original, degree, hashed, indptr, out, marks):
+    """Write the drawn positions of destinations first..end-1 in their adjacency lists to their place in `out`."""
+    for i in range(first, end):
+        drawn = out[indptr[i] : indptr[i + 1]]
+        if len(drawn) == degree[i]:
+            for j in range(len(drawn)):
+                drawn[j] = j
+        elif degree[i] <= 64:
+            _subset_of_word(fold(hashed, original[i]), degree[i], drawn)
+        else:
+            _subset(fold(hashed, original[i]), degree[i], drawn, marks)
+
+
+@compiled
 def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, topology_indices, neighbours, marks):
     """Write the drawn neighbours (global ids) of destinations first..end-1 to their place in `neighbours`.
 
-    Positions first, then one tight loop of look-ups, so that the processor overlaps the cache misses.
+    Group by group: positions first, asking for what stands there, and then the look-ups. So the processor draws while
+    memory answers. Where the lists of the next group start is asked for as well.
     """
-    for i in range(first, end):
-        out = neighbours[indptr[i] : indptr[i + 1]]
-        if len(out) == degree[i]:
-            for j in range(len(out)):
-                out[j] = j
-        elif degree[i] <= 64:
-            _subset_of_word(fold(hashed, original[i]), degree[i], out)
-        else:
-            _subset(fold(hashed, original[i]), degree[i], out, marks)
-    for i in range(first, end):
-        start = topology_indptr[dst[i]]
-        for j in range(indptr[i], indptr[i + 1]):
-            neighbours[j] = topology_indices[start + neighbours[j]]
+    starts = np.empty(_GROUP, np.int64)
+    for group in range(first, end, _GROUP):
+        group_end = min(group + _GROUP, end)
+        for i in range(group_end, min(group_end + _GROUP, end)):
+            prefetch(topology_indptr, dst[i])
+        _positions(group, group_end, original, degree, hashed, indptr, neighbours, marks)
+        for i in range(group, group_end):
+            start = topology_indptr[dst[i]]
+            starts[i - group] = start
+            for j in range(indptr[i], indptr[i + 1]):
+                prefetch(topology_indices, start + np.int64(neighbours[j]))
+        for i in range(group, group_end):
+            for j in range(indptr[i], indptr[i + 1]):
+                neighbours[j] = topology_indices[starts[i - group] + np.int64(neighbours[j])]
 
 
 class NodeWiseSampler(Sampler):
@@ -132,12 +145,11 @@ class NodeWiseSampler(Sampler):
     def __init__(self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1) -> None:
         self.topology = topology
         self.fanouts = checked_fanouts(fanouts)
-        self._pool = ThreadPoolExecutor(threads, "sampler") if threads > 1 else None
         self.threads = threads
-        self._place = np.full(topology.vertices, -1, np.int32)
-        self._marks = [np.zeros(0, np.uint64) for _ in range(threads)]
-        self._src, self._original, self._degree = (np.empty(0, np.int64) for _ in range(3))
-        self._neighbours = np.empty(0, np.int64)
+        self._team = Team(threads)
+        self._frontier = Frontier(topology, self._team)
+        self._marks = [np.zeros(0, np.uint64) for _ in range(self._team.size)]
+        self._neighbours = np.empty(0, topology.indices.dtype)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """The blocks of `roots`; the rest of the batch does not matter."""
@@ -145,68 +157,49 @@ class NodeWiseSampler(Sampler):
         roots = np.ascontiguousarray(roots, np.int64)
         if len(roots) and not 0 <= roots.min() <= roots.max() < self.topology.vertices:
             raise ValueError(f"roots must lie in [0, {self.topology.vertices})")
-        hashed = key_hash(key)
-        known = 0
+        hashed, frontier, drafts = key_hash(key), self._frontier, []
         try:
-            known = self._add(roots, np.empty(len(roots), np.int32), 0)
-            if known < len(roots):
+            frontier.add(roots)
+            if frontier.count < len(roots):
                 raise ValueError("roots must be distinct")
-            drafts = []
             for hop, fanout in enumerate(self.fanouts):
-                n_dst = known
+                n_dst = frontier.count
                 indptr, neighbours = self._draw_hop(np.uint64(fold(hashed, hop)), fanout, n_dst)
-                indices = np.empty(len(neighbours), np.int32)
-                known = self._add(neighbours, indices, n_dst)
-                drafts.append((hop, n_dst, known, indptr, indices))
+                drafts.append((hop, n_dst, indptr, frontier.add(neighbours), frontier.count))
+            src, original, degree = (each.copy() for each in frontier.first(frontier.count))
         finally:
-            forget(self._place, self._src, known)
-        src, original, degree = (a[:known].copy() for a in (self._src, self._original, self._degree))
+            frontier.clear()
         return [
             Block(hop, n_dst, src[:n_src], indptr, indices, original[:n_src], degree[:n_src])
-            for hop, n_dst, n_src, indptr, indices in drafts
+            for hop, n_dst, indptr, indices, n_src in drafts
         ]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever."""
         del batch
-        n, topology = len(vertices), self.topology
-        self._src, self._original, self._degree = (grown(a, n, 0) for a in (self._src, self._original, self._degree))
-        self._src[:n] = vertices
-        describe(topology.indptr, topology.original_id, self._src, 0, n, self._original, self._degree)
-        indptr, drawn = self._draw_hop(np.uint64(fold(key_hash(key), hop)), self.fanouts[hop], n)
+        self._frontier.put(vertices)
+        hashed = np.uint64(fold(key_hash(key), hop))
+        indptr, drawn = self._draw_hop(hashed, self.fanouts[hop], len(vertices))
         return Drawn(indptr, drawn.astype(np.int64))
 
-    def _add(self, vertices: np.ndarray, indices: np.ndarray, known: int) -> int:
-        """Append the new ones of `vertices` to the sources, positions of all to `indices`; the new count."""
-        capacity = min(known + len(vertices), self.topology.vertices)
-        self._src, self._original, self._degree = (
-            grown(a, capacity, known) for a in (self._src, self._original, self._degree)
-        )
-        count = number(vertices, self._place, self._src, known, indices)
-        topology = self.topology
-        describe(topology.indptr, topology.original_id, self._src, known, count, self._original, self._degree)
-        return count
-
     def _draw_hop(self, hashed: np.uint64, fanout: int, n_dst: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw for the first `n_dst` sources: indptr int64[n_dst + 1] and the neighbours' global ids."""
-        degree = self._degree[:n_dst]
+        """Draw for the first `n_dst` of the frontier: indptr int64[n_dst + 1] and the neighbours' global ids.
+
+        The neighbours are a view of working memory.
+        """
+        dst, original, degree = self._frontier.first(n_dst)
         indptr = np.empty(n_dst + 1, np.int64)
         _count(degree, fanout, indptr)
-        self._neighbours = grown(self._neighbours, indptr[-1], 0)
+        self._neighbours = grown(self._neighbours, int(indptr[-1]), 0)
         if n_dst:
             self._marks = [_zeros_grown(marks, int(degree.max()) // 64 + 1) for marks in self._marks]
+        topology = (self.topology.indptr, self.topology.indices)
 
-        def draw(first: int, end: int, marks: np.ndarray) -> None:
-            topology = (self.topology.indptr, self.topology.indices)
-            dst = (self._src, self._original, self._degree)
-            _draw(first, end, *dst, hashed, indptr, *topology, self._neighbours, marks)
+        def draw(member: int, first: int, end: int) -> None:
+            marks = self._marks[member]
+            _draw(first, end, dst, original, degree, hashed, indptr, *topology, self._neighbours, marks)
 
-        if self._pool is None:
-            draw(0, n_dst, self._marks[0])
-        else:
-            bounds = np.searchsorted(indptr, np.linspace(0, indptr[-1], self.threads + 1)[1:-1].astype(np.int64))
-            bounds = [0, *bounds.tolist(), n_dst]
-            list(self._pool.map(draw, bounds[:-1], bounds[1:], self._marks))
+        self._team.share_by_cost(indptr, draw)
         return indptr, self._neighbours[: indptr[-1]]
 
 

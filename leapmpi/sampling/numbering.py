@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.compiled import compiled
+from leapmpi.instructions import prefetch
+
+_AHEAD = 32
+"""Entries between asking for a cache line and using it."""
 
 
 @compiled
@@ -12,16 +16,20 @@ def number(vertices, place, src, known, indices):
     """Number vertices in order of first appearance.
 
     `place` (int32[n]) holds each vertex's position in `src`, -1 for none; `src` holds `known` vertices so far.
-    Writes the position of each of `vertices` to `indices` and new vertices to `src`. Returns the new count.
+    Writes the position of each of `vertices` to `indices` and new vertices to `src`, which must have room for one entry
+    more than there are vertices to come. Returns the new count. Free of branches that depend on what was drawn, for
+    no processor could predict them.
     """
     for e in range(len(vertices)):
+        if e + _AHEAD < len(vertices):
+            prefetch(place, np.intp(vertices[e + _AHEAD]))
         vertex = vertices[e]
         position = place[vertex]
-        if position < 0:
-            position = np.int32(known)
-            place[vertex] = position
-            src[known] = vertex
-            known += 1
+        new = position < 0
+        position = np.int32(known) if new else position
+        place[vertex] = position
+        src[known] = vertex
+        known += np.int64(new)
         indices[e] = position
     return known
 
@@ -30,6 +38,9 @@ def number(vertices, place, src, known, indices):
 def describe(topology_indptr, topology_original, src, first, end, original, degree):
     """Look up original ids and in-degrees of src[first:end]."""
     for i in range(first, end):
+        if i + _AHEAD < end:
+            prefetch(topology_indptr, np.intp(src[i + _AHEAD]))
+            prefetch(topology_original, np.intp(src[i + _AHEAD]))
         vertex = src[i]
         original[i] = topology_original[vertex]
         degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
@@ -43,9 +54,12 @@ def forget(place, src, count):
 
 
 def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
-    """`array`, or a larger one with the same first `kept` entries when it holds fewer than `capacity`."""
-    if len(array) >= capacity:
+    """`array`, or a larger one with the same first `kept` entries when it holds no more than `capacity`.
+
+    There is room for one entry more than asked for, which `number` may write to.
+    """
+    if len(array) > capacity:
         return array
-    larger = np.empty(capacity + capacity // 4, array.dtype)
+    larger = np.empty(capacity + capacity // 4 + 1, array.dtype)
     larger[:kept] = array[:kept]
     return larger

@@ -1,5 +1,6 @@
 """Node-wise sampling: the twin, the rules of a sample, independence of partition and batching, uniformity."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -227,3 +228,18 @@ def test_edges_and_digest_of_a_small_sample_by_hand():
     assert rows.tolist() == [[0, 10, 20], [0, 10, 30], [1, 10, 20], [1, 10, 30], [1, 20, 10]]
     assert digest_edges(rows[::-1]) == digest_edges(np.concatenate([rows, rows])) == digest_edges(rows)
     assert digest_edges(rows[1:]) != digest_edges(rows)
+
+
+def test_memory_does_not_grow_with_the_number_of_batches():
+    topology = twin.random_topology(50_000, 500_000, seed=6)
+    sampler, peaks = NodeWiseSampler(topology, (10, 10)), []
+    batches = np.random.default_rng(0).permutation(50_000)[:20_000].reshape(10, 2000)
+    sampler.sample(KEY, batches[0])  # loads the kernels
+    tracemalloc.start()
+    try:
+        for iteration in range(200):
+            sampler.sample(KEY, batches[iteration % 10])
+            peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert peaks[-1] <= 1.02 * peaks[9]

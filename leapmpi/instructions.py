@@ -1,0 +1,36 @@
+"""Two machine instructions that numba does not offer by itself: prefetch, and count of trailing zeros."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_FOR_READING, _KEEP, _DATA = 0, 3, 1
+"""Arguments of LLVM's prefetch: what for, in which caches (3: all), and that it is no code."""
+
+
+@intrinsic
+def prefetch(typing_context, array, index):
+    """Ask for the cache line of array[index], one-dimensional, without waiting for it. Never fails."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        word = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
+        callee = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(callee, [address, word(_FOR_READING), word(_KEEP), word(_DATA)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context, word):
+    """The number of the lowest set bit of `word` (uint64, not 0), as uint64."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), generate

@@ -1,0 +1,63 @@
+"""The vertices that a sample has reached so far, each once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.sampling.numbering import describe, forget, grown, number
+from leapmpi.sampling.team import Team
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.topology import Topology
+
+
+class Frontier:
+    """Vertices in order of first appearance, with their original ids and in-degrees; `count` of them.
+
+    Keeps working memory of 4 bytes per vertex of the graph, and of the largest sample so far.
+    """
+
+    def __init__(self, topology: Topology, team: Team | None = None) -> None:
+        self.count = 0
+        self._topology, self._team = topology, team or Team(1)
+        self._place = np.full(topology.vertices, -1, np.int32)
+        self._held = tuple(np.empty(0, np.int64) for _ in range(3))
+
+    def add(self, vertices: np.ndarray) -> np.ndarray:
+        """Append the new ones of `vertices` (int[k]); int32[k]: the place of each."""
+        known, places = self.count, np.empty(len(vertices), np.int32)
+        self._reserve(min(known + len(vertices), self._topology.vertices), known)
+        self.count = int(number(vertices, self._place, self._held[0], known, places))
+        self._describe(known, self.count)
+        return places
+
+    def put(self, vertices: np.ndarray) -> None:
+        """Hold `vertices` (int64[k]) instead, repeats and all. `clear` is not needed after."""
+        self._reserve(len(vertices), 0)
+        self._held[0][: len(vertices)] = vertices
+        self._describe(0, len(vertices))
+
+    def first(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first `count` vertices, their original ids and their in-degrees, int64[count] each: views."""
+        src, original, degree = self._held
+        return src[:count], original[:count], degree[:count]
+
+    def clear(self) -> None:
+        """Forget all."""
+        src = self._held[0]
+        self._team.share(0, self.count, lambda _, first, end: forget(self._place, src[first:], end - first))
+        self.count = 0
+
+    def _reserve(self, capacity: int, kept: int) -> None:
+        src, original, degree = self._held
+        self._held = (grown(src, capacity, kept), grown(original, capacity, kept), grown(degree, capacity, kept))
+
+    def _describe(self, first: int, end: int) -> None:
+        topology, held = self._topology, self._held
+
+        def look_up(_: int, first: int, end: int) -> None:
+            describe(topology.indptr, topology.original_id, held[0], first, end, *held[1:])
+
+        self._team.share(first, end, look_up)
