@@ -1,0 +1,136 @@
+"""Preparation under --max-mem: the same graph by every way, refusals before work, nothing left by killed processes."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from data_prep import edge_sort, npz_file
+from data_prep.workspace import Workspace, memory_budget, workspace_beside
+from leapmpi.dataset.graph import content_uuid, open_graph
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.errors import ConfigError, ResourceError
+from leapmpi.files import hold
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A thousandth of the graph of jobs/bench/preparation, as an archive with its edges in random order."""
+    from data_prep.cli import main
+
+    path = tmp_path_factory.mktemp("source") / "g.npz"
+    sizes = ["--vertices", "100000", "--edges", "500000", "--features", "16", "--classes", "47", "--communities", "940"]
+    assert main(["synth", str(path), *sizes, "--train", "0.01", "--feature-dtype", "float16"]) == 0
+    return path
+
+
+@pytest.fixture
+def squeezed(monkeypatch):
+    """As if memory were far smaller: edges go to files, buckets are cut into groups, all arrays are mapped."""
+    monkeypatch.setattr(edge_sort, "_EDGES_IN_MEMORY", 50_000)
+    monkeypatch.setattr(edge_sort, "_BYTES_PER_KEY", 1 << 14)
+    monkeypatch.setattr(npz_file, "MAPPED_FROM", 1)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_thousandth_of_a_billion_edges(prep, tmp_path, source, squeezed, monkeypatch, compressed):
+    arrays = dict(np.load(source))
+    if compressed:
+        source = tmp_path / "packed.npz"
+        np.savez_compressed(source, **arrays)
+    outcome = prep("import", source, tmp_path / "g.h5", "--max-mem", "512M", "--feature-dtype", "float16")
+    assert outcome.code == 0, outcome.error
+    graph = open_graph(tmp_path / "g.h5")
+    low, high = np.sort(arrays["edges"].astype(np.int64), axis=1).T
+    assert graph.edges == 2 * len(np.unique((low * 100_000 + high)[low != high]))
+    np.testing.assert_array_equal(graph.features, arrays["features"])
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(graph.split) == 1), np.sort(arrays["train"]))
+    monkeypatch.undo()
+    assert prep("import", source, tmp_path / "plain.h5", "--feature-dtype", "float16").code == 0
+    assert open_graph(tmp_path / "plain.h5").uuid == graph.uuid == content_uuid(graph)
+    if not compressed:
+        for name, code in (("partition", ["--parts", 8, "--method", "hash"]), ("check", [])):
+            folder = [tmp_path / "data"]
+            words = [tmp_path / "g.h5", *folder] if name == "partition" else folder
+            outcome = prep(name, *words, *code, "--max-mem", "512M")
+            assert outcome.code == 0, outcome.error
+        assert open_dataset(tmp_path / "data").graph_uuid == graph.uuid
+
+
+def test_steps_are_listed(prep, tmp_path, source):
+    out = prep("import", source, tmp_path / "g.h5").out
+    rows = [line.split() for line in out.partition("step  ")[2].splitlines()[1:]]
+    assert [" ".join(row[:-3]) for row in rows] == [
+        "read",
+        "sort edges",
+        "find components",
+        "vertex data",
+        "write",
+        "all",
+    ]
+    for row in rows:
+        seconds, own, resident = (float(number.replace(",", "")) for number in row[-3:])
+        assert seconds >= 0
+        assert 20 < own <= resident
+
+
+def test_budgets():
+    assert memory_budget("2G") == 2 * 2**30
+    assert memory_budget(None) >= 2**30
+    with pytest.raises(ConfigError, match="--max-mem 100M is too small; the least is 512M"):
+        memory_budget("100M")
+    with pytest.raises(ConfigError, match="--max-mem: 'much' is no size"):
+        memory_budget("much")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["synth", "{}/s.h5", "--vertices", "50000000"], "making 50,000,000 vertices needs"),
+        (["import", "{}/sparse.npz", "{}/s.h5"], "importing 50,000,000 vertices needs"),
+        (["partition", "{}/large.h5", "{}/d", "--parts", "2"], "method metis needs"),
+    ],
+)
+def test_what_cannot_fit_is_said_before(prep, tmp_path, words, said):
+    np.savez(tmp_path / "sparse.npz", edges=np.zeros((100_000, 2), np.int64), vertices=50_000_000)
+    if "partition" in words:
+        edges = np.random.default_rng(0).integers(0, 3_000, (2_500_000, 2))
+        np.savez(tmp_path / "large.npz", edges=edges)
+        assert prep("import", tmp_path / "large.npz", tmp_path / "large.h5").code == 0
+    before = sorted(tmp_path.iterdir())
+    outcome = prep(*(word.format(tmp_path) for word in words), "--max-mem", "512M")
+    assert outcome.code == ResourceError.exit_code
+    assert said in outcome.error
+    assert "0.5 GiB (--max-mem)" in outcome.error
+    assert outcome.error.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_abandoned_files_go_and_others_stay(tmp_path):
+    names = [".g.h5.work-1", ".g.h5.partial-2", ".g.h5.work-3", ".g.h5.work-x", ".other.h5.work-1"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    with hold(tmp_path / ".g.h5.work-3"), workspace_beside(tmp_path / "g.h5", 2**30) as workspace:
+        assert isinstance(workspace, Workspace)
+        found = {entry.name for entry in tmp_path.iterdir()}
+    assert found == {*names[2:], workspace.folder.name}
+    assert not workspace.folder.exists()
+
+
+@pytest.mark.parametrize("step", ["_scattered", "finish"])
+def test_killed_import_leaves_nothing_that_looks_finished(prep, tmp_path, source, step):
+    """Killed while it sorts: no graph file appears, and the next start clears what was left."""
+    code = (
+        "import sys, time; from data_prep.edge_sort import EdgeSorter; from data_prep.cli import main\n"
+        f"def stop(self, *_): print('here', flush=True); time.sleep(60)\nEdgeSorter.{step} = stop\n"
+        f"main(['import', {str(source)!r}, {str(tmp_path / 'g.h5')!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"here\n"
+        time.sleep(0.05)
+        process.kill()
+    assert [entry.name for entry in tmp_path.iterdir()] == [f".g.h5.work-{process.pid}"]
+    assert prep("import", source, tmp_path / "g.h5").code == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["g.h5"]
