@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.npz_file import NpzFile
+from data_prep.npz_file import MAPPED_FROM, NpzFile
 from data_prep.raw_graph import ReadOptions, SparseRows
 from data_prep.text_tables import is_text_table, read_numbers
+from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
 
@@ -20,20 +21,27 @@ def existing(path: Path) -> Path:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """The array in the .npy file `path`. Raises DataError when it is damaged or holds Python objects."""
+    """The array in the .npy file `path`, a large one mapped.
+
+    Raises DataError when it is damaged or holds Python objects.
+    """
     try:
-        return np.load(existing(path), allow_pickle=False)
+        mapped = existing(path).stat().st_size >= MAPPED_FROM
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (ValueError, EOFError) as error:
         if "Object arrays" in str(error):
             raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
 
 
-def read_features(path: Path) -> np.ndarray | SparseRows:
-    """Features [n, F] from `path`. Raises DataError when its kind is unknown or it is damaged."""
+def read_features(path: Path, workspace: Workspace | None = None) -> np.ndarray | SparseRows:
+    """Features [n, F] from `path`, those of a table in a temporary file of `workspace`.
+
+    Raises DataError when its kind is unknown or it is damaged.
+    """
     if path.suffix == ".npz":
         return read_sparse(path)
-    return _read(path, np.float32, ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt")
+    return _read(path, np.float32, ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt", workspace)
 
 
 def read_labels(path: Path) -> np.ndarray:
@@ -43,7 +51,7 @@ def read_labels(path: Path) -> np.ndarray:
 
 def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
     """Features and labels from the files that `options` name, for sources that hold edges only; None where unnamed."""
-    features = read_features(options.features) if options.features else None
+    features = read_features(options.features, options.workspace) if options.features else None
     return features, read_labels(options.labels) if options.labels else None
 
 
@@ -53,11 +61,11 @@ def read_ids(path: Path) -> np.ndarray:
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
-def _read(path: Path, dtype: type, kinds: str) -> np.ndarray:
+def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
     if path.suffix == ".npy":
         return read_npy(path)
     if is_text_table(path):
-        return read_numbers(existing(path), dtype)
+        return read_numbers(existing(path), dtype, workspace)
     existing(path)
     raise DataError(f"{path}: unknown kind of file; expected {kinds}")
 

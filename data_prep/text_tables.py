@@ -15,9 +15,11 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
+from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_TEXT_AT_ONCE = 4 * 2**20
 _COMMENTS = ("#", "%")
 _DELIMITERS = (",", ";", "\t")
 
@@ -90,13 +92,6 @@ def find_layout(path: Path) -> Layout | None:
     return None
 
 
-def _load(path: Path, layout: Layout, dtype: type, converter=None) -> np.ndarray:
-    with open_text(path) as file:
-        for _ in range(layout.lines_before):
-            next(file)
-        return parsed(file, layout, dtype, None, converter)
-
-
 def parsed(
     lines: Iterable[str], layout: Layout, dtype: type, columns: tuple[int, ...] | None, converter=None
 ) -> np.ndarray:
@@ -122,21 +117,50 @@ def explained(path: Path, error: Exception, kind: str, rows_before: int = 0) -> 
     return DataError(f"{place}: cannot be read as a table of numbers ({text})")
 
 
-def read_numbers(path: Path, dtype: type) -> np.ndarray:
+def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) -> np.ndarray:
     """The table at `path` as [rows, columns] of `dtype`; an empty field of a float table is NaN.
 
-    Raises DataError naming file, row and text of the first field that is not such a number.
+    With a `workspace` it lies in a temporary file there, and only some lines are held at a time. Raises DataError
+    naming file, row and text of the first field that is not such a number.
     """
     layout = find_layout(path)
     if layout is None:
         return np.empty((0, 1), dtype)
-    kind = "number" if np.dtype(dtype).kind == "f" else "whole number"
+    blocks = _number_blocks(path, layout, np.dtype(dtype))
+    if workspace is None:
+        return np.concatenate(list(blocks))
+    rows, target = 0, workspace.path("table")
+    with target.open("wb") as file:
+        for block in blocks:
+            file.write(np.ascontiguousarray(block))
+            rows += len(block)
+    return workspace.map(target, dtype, (rows, layout.columns))
+
+
+def _number_blocks(path: Path, layout: Layout, dtype: np.dtype) -> Iterator[np.ndarray]:
+    rows = 0
+    with open_text(path) as file:
+        for _ in range(layout.lines_before):
+            next(file)
+        yield np.empty((0, layout.columns), dtype)
+        while lines := file.readlines(_TEXT_AT_ONCE):
+            block = _parsed_floats(path, lines, layout, dtype, rows)
+            if len(block) and block.shape[1] != layout.columns:
+                raise explained(path, ValueError("the number of columns changed at row 0"), "number", rows)
+            if len(block):
+                yield block
+            rows += len(block)
+
+
+def _parsed_floats(path: Path, lines: list[str], layout: Layout, dtype: np.dtype, rows_before: int) -> np.ndarray:
+    """The numbers in `lines`, with empty fields as NaN where there are any."""
+    kind = "number" if dtype.kind == "f" else "whole number"
     try:
-        return _load(path, layout, dtype)
+        return parsed(lines, layout, dtype, None)
     except (ValueError, DeprecationWarning) as error:
         if kind == "whole number" or "string ''" not in str(error):
-            raise explained(path, error, kind) from error
+            raise explained(path, error, kind, rows_before) from error
     try:  # again, slowly, now that empty fields are known to occur
-        return _load(path, layout, dtype, lambda field: float(field or "nan"))
+        return parsed(lines, layout, dtype, None, lambda field: float(field or "nan"))
     except (ValueError, DeprecationWarning) as error:
-        raise explained(path, error, kind) from error
+        raise explained(path, error, kind, rows_before) from error

@@ -38,7 +38,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """
     file = NpzFile(path, options.workspace)
     edges, name, rows = _edges(file)
-    features = read_features(options.features) if options.features else _features(file)
+    features = read_features(options.features, options.workspace) if options.features else _features(file)
     label_name = file.first(*_LABELS)
     labels = file.array(label_name) if label_name else None
     if options.labels:

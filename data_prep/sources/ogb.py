@@ -37,7 +37,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
-    graph = _binary(raw, options) if (raw / "data.npz").exists() else _text(raw)
+    graph = _binary(raw, options) if (raw / "data.npz").exists() else _text(raw, options)
     # A path that ends in raw/ has its splits beside it.
     folders = [folder / "split" for folder in (path, path.parent if path.name == "raw" else path)]
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -71,7 +71,7 @@ def _count(folder: Path, name: str) -> int | None:
     return int(numbers[0])
 
 
-def _text(raw: Path) -> RawGraph:
+def _text(raw: Path, options: ReadOptions) -> RawGraph:
     file = _csv(raw, "edge")
     edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
@@ -79,7 +79,7 @@ def _text(raw: Path) -> RawGraph:
     return RawGraph(
         vertices=_count(raw, "num-node-list"),
         edges=edges if stated is None else _counted(edges, stated, file),
-        features=read_numbers(features, np.float32) if features else None,
+        features=read_numbers(features, np.float32, options.workspace) if features else None,
         labels=read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),
         notes=notes,
