@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 
-_LARGEST_CHUNK = 1 << 24
+_LARGEST_CHUNK = 1 << 22
 """Edges: beyond this a larger chunk saves no time."""
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_prep.partitioners import METHODS
+from data_prep.report_flags import add_report_flags, reported_training
 
 if TYPE_CHECKING:
     from data_prep.cut import Cut
+    from data_prep.cut_report import CutReport
     from data_prep.steps import Progress
     from leapmpi.dataset.graph import Graph
 
@@ -34,12 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
+    add_report_flags(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, cut it, write the dataset, print the table."""
     from data_prep.cut import cut
+    from data_prep.cut_report import report_on
     from data_prep.steps import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.graph import open_graph
@@ -51,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     check_folder(arguments.folder, arguments.overwrite)
     METHODS.load(arguments.method)
+    training = reported_training(arguments)
     vertices = open_graph(arguments.graph).vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
     steps = Steps()
@@ -61,15 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
         wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
         wishes["threads"] = processor_count()
         result = cut(graph, arguments.parts, arguments.method, arguments.seed, **wishes)
+    with steps.step("report"):
+        report = report_on(graph, result.assignment, arguments.parts, training)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
-        _write(arguments, graph, result, memory, progress)
-    print(_table(arguments, result))
+        _write(arguments, graph, result, report, memory, progress)
+    print(_table(arguments, result, report))
     print("\n".join(steps.table()))
     return 0
 
 
-def _write(arguments: argparse.Namespace, graph: Graph, result: Cut, memory: int, progress: Progress) -> None:
+def _write(
+    arguments: argparse.Namespace, graph: Graph, result: Cut, report: CutReport, memory: int, progress: Progress
+) -> None:
     from leapmpi.dataset.writing import write_dataset
 
     write_dataset(
@@ -78,7 +87,7 @@ def _write(arguments: argparse.Namespace, graph: Graph, result: Cut, memory: int
         result.assignment,
         arguments.parts,
         method=arguments.method,
-        figures=result.figures(),
+        figures={**result.figures(), **report.figures()},
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
@@ -87,7 +96,7 @@ def _write(arguments: argparse.Namespace, graph: Graph, result: Cut, memory: int
     )
 
 
-def _table(arguments: argparse.Namespace, result: Cut) -> str:
+def _table(arguments: argparse.Namespace, result: Cut, report: CutReport) -> str:
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
     rows = [f"{'part':>6}{'vertices':>14}{'training':>14}{'edges':>16}{'edges cut':>16}"]
     rows += ["{:>6}{:>14,}{:>14,}{:>16,}{:>16,}".format(p, *row) for p, row in enumerate(zip(*columns, strict=True))]
@@ -103,6 +112,7 @@ def _table(arguments: argparse.Namespace, result: Cut) -> str:
                 **figures
             ),
         ),
+        *report.lines(),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]
     return "\n".join(rows + [f"  {name:<16}{text}" for name, text in said])

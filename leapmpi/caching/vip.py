@@ -42,12 +42,20 @@ def inclusion(access: Access) -> np.ndarray:
         roots[train[(train >= access.home.start) & (train < access.home.stop)]] = chance
     else:
         roots[access.train] = chance / (len(access.rank_offsets) - 1)
-    included, drew = roots, np.zeros(topology.vertices)
-    for fanout in access.sampler.fanouts:
+    return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
+
+
+def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
+    """The chance of each vertex to be in a sampled subgraph, float64[n], from that of each to be a root, float64[n].
+
+    indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all.
+    """
+    chance, drew = roots, np.zeros(len(roots))
+    for fanout in fanouts:
         left_out = np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
-        _spread(topology.indptr, topology.indices, included, fanout, drew, left_out)
-        included = -np.expm1(left_out)
-    return included
+        _spread(indptr, indices, chance, fanout, drew, left_out)
+        chance = -np.expm1(left_out)
+    return chance
 
 
 POLICY = inclusion

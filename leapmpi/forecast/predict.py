@@ -15,6 +15,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.forecast.seats import seats
 from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
 from leapmpi.remote.choice import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
@@ -148,13 +149,9 @@ class Forecaster:
             strategy.use_remote(name)
 
     def locality(self, strategy: Strategy, batch: np.ndarray) -> float:
-        """R_micro: the mean share of a micrograph's vertices that live where its root does (LeapGNN, section 3)."""
+        """R_micro of the first roots of `batch`."""
         at, key = strategy.at, DrawKey(PRESAMPLE, strategy.at.seed, _EPOCH, 0)
-        shares = []
-        for root in batch[:_MICROGRAPHS]:
-            home = home_of(at.sampler.sample(key, np.array([root]))[-1].src, at.rank_offsets)
-            shares.append((home == home[0]).mean())
-        return float(np.mean(shares))
+        return locality(at.sampler, key, batch[:_MICROGRAPHS], lambda ids: home_of(ids, at.rank_offsets))
 
     def _batches(self, strategy: Strategy, config: Config) -> Sequence[np.ndarray]:
         sampler, train = strategy.at.sampler, self.dataset.splits.train

@@ -1,10 +1,17 @@
-"""What a root is expected to cost before it is sampled: rows and edges of its micrograph."""
+"""Micrographs of single roots: what one is expected to cost before it is sampled, and how local it is."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leapmpi.compiled import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.keys import DrawKey
+    from leapmpi.sampling.sampler import Sampler
 
 
 @compiled
@@ -44,3 +51,15 @@ class ExpectedWork:
     def of(self, roots: np.ndarray) -> np.ndarray:
         """The work of each of `roots` (int64[k]): float64[k]."""
         return _grow(*self._graph, self._fanout, roots, self._inner)
+
+
+def locality(sampler: Sampler, key: DrawKey, roots: np.ndarray, homes_of: Callable[[np.ndarray], np.ndarray]) -> float:
+    """R_micro: the mean share of a micrograph's vertices that live where its root does (LeapGNN, section 3).
+
+    roots: int64[k], each sampled by itself; homes_of: from vertices int64[n] to where they live, integers[n].
+    """
+    shares = []
+    for root in roots:
+        homes = homes_of(sampler.sample(key, np.array([root]))[-1].src)
+        shares.append((homes == homes[0]).mean())
+    return float(np.mean(shares))
