@@ -38,7 +38,7 @@ class ModelConfig:
 class SamplingConfig:
     """How neighbourhoods are drawn."""
 
-    sampler: str = setting("node-wise", "sampler", flag="sampler", registry="leapmpi.sampling.samplers")
+    sampler: str = setting("node-wise", "sampler", flag="sampler", registry="leapmpi.sampling.samplers", code=True)
     fanout: tuple[int, ...] = setting(
         (10, 10), "neighbours drawn per hop, from the root outward; 'all' takes every one", flag="fanout"
     )

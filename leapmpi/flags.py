@@ -8,7 +8,7 @@ from typing import Any
 
 from leapmpi.config import Config, fields
 from leapmpi.errors import ConfigError
-from leapmpi.setting import Setting
+from leapmpi.setting import Setting, names_code
 from leapmpi.toml import read_toml
 
 
@@ -49,10 +49,22 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
         config = config.assigned(dict(parse_assignment(text) for text in arguments.set), "--set")
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{known[key].flag}")
+    _check_code(arguments, config)
     if arguments.data is not None:
         config = config.assigned({"data": arguments.data}, "dataset folder")
     config.check()
     return config
+
+
+def _check_code(arguments: argparse.Namespace, config: Config) -> None:
+    """Raise ConfigError where a file of settings, and not the command line, names code to be run."""
+    sampler = config.sampling.sampler
+    named = getattr(arguments, "sampling.sampler", None), *(parse_assignment(text)[1] for text in arguments.set)
+    if names_code(sampler) and sampler not in named:
+        raise ConfigError(
+            f"sampling.sampler: {sampler} is code, which runs only when the command line names it; "
+            f"add --sampler {sampler}"
+        )
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -18,7 +18,8 @@ _LARGEST = 2**63
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag)."""
+    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag), `code` (a
+    class in a file may take the place of a choice)."""
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -59,7 +60,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         checked = parse_fanout(value, where)
         if not checked and setting.default:
             raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
-    if (choices := setting.choices()) and checked not in choices:
+    is_code = bool(setting.limits.get("code")) and names_code(checked)
+    if not is_code and (choices := setting.choices()) and checked not in choices:
         raise ConfigError(
             f"{where}: unknown {setting.key.replace('.name', '')} {checked!r}; {nearest(checked, choices)}"
         )
@@ -72,6 +74,12 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
     if setting.key == "strategy.memory_limit" and checked:
         parse_size(checked, where)
     return checked
+
+
+def names_code(text: str) -> bool:
+    """Whether `text` names a class in a file, as in my_file.py:MySampler."""
+    path, colon, name = text.rpartition(":")
+    return bool(colon) and path.endswith(".py") and name.isidentifier()
 
 
 def parse_interval(text: str, where: str) -> tuple[int, float]:

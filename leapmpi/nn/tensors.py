@@ -110,6 +110,8 @@ class Piece:
     """int64[n_src]: in-degrees of the rows in the whole graph."""
     at_home: tuple[Tensor, Tensor]
     """int64[k] each: destinations whose own row is here, and the number of that row."""
+    weight: Tensor | None = None
+    """float32[edges]: as in a block."""
 
     @property
     def n_src(self) -> int:
@@ -120,3 +122,10 @@ class Piece:
     def n_dst(self) -> int:
         """Number of destinations."""
         return len(self.sampled)
+
+    def share(self, dtype: torch.dtype) -> Tensor:
+        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination."""
+        counts = self.edges.counts
+        if self.weight is None:
+            return self.sampled.to(dtype).reciprocal().repeat_interleave(counts)
+        return self.weight.to(dtype) / self.dst_degree.repeat_interleave(counts)

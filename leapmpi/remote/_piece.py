@@ -5,7 +5,7 @@ Which neighbours a destination sampled comes from a block, or is drawn anew; the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +113,21 @@ class Pieces:
         neighbours: np.ndarray,
         destinations: np.ndarray,
         sampled: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
     ) -> Contribution:
-        """What the rows in `features` contribute to `destinations`, read in the cheaper way. Arrays as in `cut`."""
+        """What the rows in `features` contribute to `destinations`, read in the cheaper way. Arrays as in `cut`;
+        `weight` float32[edges] are the weights of `neighbours` where the sampler weights its edges."""
+        vertices = None
         if self.suit_in_place(layer, features, len(neighbours), len(destinations)):
             piece, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
-            return Contribution(piece, None, read)
-        piece, vertices = self.cut(indptr, neighbours, destinations, sampled)
-        return Contribution(piece, vertices, len(vertices))
+        else:
+            piece, vertices = self.cut(indptr, neighbours, destinations, sampled)
+            read = len(vertices)
+        if weight is not None:
+            # Both kinds of cut keep the order of the edges.
+            kept = weight[(neighbours >= self.first) & (neighbours < self.end)]
+            piece = replace(piece, weight=self._index(kept))
+        return Contribution(piece, vertices, read)
 
     def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should read rows where they lie: no copy is made, but if any are projected, all are.

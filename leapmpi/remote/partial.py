@@ -126,12 +126,13 @@ class Partial(ExchangedMode):
     def _contribution(self, work: Iteration, block: Block, foreign: np.ndarray) -> Contribution:
         """What own rows contribute to the block's destinations and to `foreign` ones."""
         batch = work.schedule.roots if work.schedule else None
-        drawn_indptr, drawn, _ = self.at.sampler.neighbours(work.key, block.hop, foreign, batch)
-        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn_indptr[1:]))
-        neighbours = np.concatenate((block.src[block.indices], drawn))
+        drawn = self.at.sampler.neighbours(work.key, block.hop, foreign, batch)
+        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
+        neighbours = np.concatenate((block.src[block.indices], drawn.neighbours))
+        weight = None if block.weight is None else np.concatenate((block.weight, drawn.weight))
         destinations = np.concatenate((block.dst, foreign))
         layer, features = self.at.model.layers[0], self.at.features
-        return self.pieces.contribution(layer, features, indptr, neighbours, destinations)
+        return self.pieces.contribution(layer, features, indptr, neighbours, destinations, weight=weight)
 
 
 MODE = Partial

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.registry import Registry
 from leapmpi.sampling.options import parse_options
+from leapmpi.setting import names_code
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
 
 def check_sampler(config: SamplingConfig) -> None:
     """Raise ConfigError for options that the sampler does not take. Loads no code of the user's."""
-    if config.options or (config.sampler in SAMPLERS.names() and config.sampler != "node-wise"):
+    if not names_code(config.sampler):
         _options(config, SAMPLERS.load(config.sampler))
 
 
@@ -31,6 +32,11 @@ def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads
     from leapmpi.sampling.sampler import Setup
 
     setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)
+    if names_code(config.sampling.sampler):
+        from leapmpi.sampling.own_code import load_own
+        from leapmpi.sampling.own_samplers import own_sampler
+
+        return own_sampler(setup, load_own(config.sampling.sampler), config.sampling)
     module = SAMPLERS.load(config.sampling.sampler)
     return module.build(setup, _options(config.sampling, module))
 

@@ -66,6 +66,17 @@ def bounded(hashed, n):
 
 
 @compiled
+def bounded_wide(hashed, n):
+    """`bounded` for any 0 < n < 2**63: the high word of the 128-bit product hashed * n. Returns uint64."""
+    h = np.uint64(hashed)
+    n = np.uint64(n)
+    low = (h & _LOW_HALF) * (n & _LOW_HALF)
+    first, second = (h >> _S32) * (n & _LOW_HALF), (h & _LOW_HALF) * (n >> _S32)
+    middle = (low >> _S32) + (first & _LOW_HALF) + (second & _LOW_HALF)
+    return (h >> _S32) * (n >> _S32) + (first >> _S32) + (second >> _S32) + (middle >> _S32)
+
+
+@compiled
 def fold_all(base, words):
     """`fold(base, word)` for each of `words` (int64[k]). Returns uint64[k]."""
     out = np.empty(len(words), np.uint64)

@@ -26,6 +26,11 @@ class OwnMode(Pull):
         name, mode = self.own_mode()
         if reason := mode.refusal(self.at.model):
             raise ConfigError(f"strategy: {self.config.name} cannot train this model: {reason}; use leap or pull")
+        if self.at.sampler.weighted:
+            raise ConfigError(
+                f"strategy: {self.config.name} sends edges without weights, which this sampler gives them; "
+                "use leap or pull, or another --sampler"
+            )
         return name, mode(self.at)
 
     @property

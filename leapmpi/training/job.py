@@ -120,7 +120,9 @@ def _first_checkpoint(keeper: Checkpointer, saved: SavedRun | None) -> None:
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
     files = together(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
-    loaded, outcomes = session.load(models[0][0]), []
+    # Evaluation draws as it always does, whatever a run was trained with.
+    plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
+    loaded, outcomes = session.load(plain), []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)

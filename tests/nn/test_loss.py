@@ -16,6 +16,14 @@ def test_cross_entropy_adds_up():
     torch.testing.assert_close(sum(pieces), whole)
 
 
+@pytest.mark.parametrize("labels", [torch.tensor([0, 1, 2, 3, 3]), torch.tensor([[0.0, 1, 1, float("nan")]] * 5)])
+def test_roots_may_weigh_differently(labels):
+    logits, weight = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, dtype=torch.float64)
+    whole = weighted_loss(logits, labels, weight)
+    each = [weighted_loss(logits[i : i + 1], labels[i : i + 1], float(weight[i])) for i in range(5)]
+    torch.testing.assert_close(whole, sum(each))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_multi_label_takes_the_mean_over_known_columns(dtype):
     logits = torch.randn(3, 4, dtype=dtype, requires_grad=True)

@@ -1,6 +1,7 @@
 """Models against dense formulas; independence of outputs and gradients from how roots are batched."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,6 +100,49 @@ def dense_model(name, model, a, x):
         if layer.residual is not None:
             x = x + (given @ p["residual.weight"].T if "residual.weight" in p else given)
     return x
+
+
+def weighted_dense(name, p, a, weight, x, last):
+    """The dense layer where edge (v, u) of `a` weighs weight[v, u], degrees being those of `a`."""
+    if name == "gcn":
+        scale = torch.diag((a.sum(1) + 1) ** -0.5)
+        h = scale @ (a * weight + torch.eye(len(a))) @ scale @ x @ p["neighbour.weight"].T + p["bias"]
+        return h if last else h.relu()
+    if name == "sage":
+        neighbours = (a * weight) @ x / a.sum(1, keepdim=True).clamp(min=1)
+        h = x @ p["own.weight"].T + neighbours @ p["neighbour.weight"].T + p["bias"]
+        return h if last else h.relu()
+    heads, width = p["attend_source"].shape
+    z = (x @ p["neighbour.weight"].T).view(len(x), heads, width)
+    times, out = a * weight + torch.eye(len(a)), []
+    for h in range(heads):
+        source, target = z[:, h] @ p["attend_source"][h], z[:, h] @ p["attend_target"][h]
+        share = F.leaky_relu(target[:, None] + source[None, :], 0.2).exp() * times
+        out.append(share / share.sum(1, keepdim=True) @ z[:, h])
+    return sum(out) / heads + p["bias"] if last else F.elu(torch.cat(out, 1) + p["bias"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weighted_edges_give_the_dense_formula_with_weights(
+    name, graph, features, sampled, model_config, either_operations
+):
+    model, a = build(model_config(name), 2), adjacency(graph)
+    # As blocks hold them: in single precision.
+    weight = torch.from_numpy(np.random.default_rng(3).uniform(0.2, 3, a.shape).astype(np.float32))
+    blocks, src = sampled(graph, (-1, -1), np.arange(40))
+    weighted = []
+    for block in blocks:
+        ids = torch.from_numpy(src)
+        rows = ids[: block.n_dst].repeat_interleave(block.edges.counts)
+        weighted.append(replace(block, weight=weight[rows, ids[block.edges.indices.long()]]))
+    result, expected = model(weighted, features[src]), features
+    for number, layer in enumerate(model.layers):
+        expected = weighted_dense(name, dict(layer.named_parameters()), a, weight.double(), expected, number == 1)
+    torch.testing.assert_close(result, expected[:40], rtol=1e-11, atol=1e-12)
+    grads = torch.autograd.grad(result.square().sum(), list(model.parameters()))
+    wanted = torch.autograd.grad(expected[:40].square().sum(), list(model.parameters()))
+    for ours, theirs in zip(grads, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,13 +10,28 @@ COMMON = {
     "labels": "single", "threads": 1, "merge": "balanced", "rows": "copied", "cache": "none", "prefetch": 0,
     "balance": "off",
 }  # fmt: skip
+
+
+def fanout_of(sampler: str) -> str:
+    """The steps that a sampler comes with, or any fan-out."""
+    return "25,10" if "GraphSage" in sampler else "4,3"
+
+
 # (sampler and its options, strategy, remote, model)
 CASES = [
-    Case(sampler=sampler, strategy=strategy, remote=remote, model=model, **COMMON)
+    Case(sampler=sampler, strategy=strategy, remote=remote, model=model, **COMMON | {"fanout": fanout_of(sampler)})
     for sampler, strategy, remote, model in [
         ("with-replacement", "naive", "own", "sage"),
         ("labor-0", "leap, ring of all steps but one", "partial", "gcn"),
         ("labor-0,fixed-size=no,kept-batches=2", "p3", "own", "gat"),
+        ("weighted", "leap, ring", "raw", "gcn"),
+        ("random-walk,walks=9", "leap", "partial", "sage"),
+        ("labor-i,rounds=2", "leap, two steps, nothing travels", "projected", "gat"),
+        ("fast-gcn,layer-size=150", "pull", "partial", "sage"),
+        ("ladies,layer-size=100", "leap, ring", "partial", "gcn"),
+        ("cluster-gcn,clusters=8,per-batch=3", "leap, ring of all steps but one", "projected", "sage"),
+        ("graph-saint,size=300", "leap", "partial", "gcn"),
+        ("tests/sampling/graph_sage.py:GraphSage", "pull", "partial", "sage"),
     ]
 ]
 

@@ -17,6 +17,19 @@ KINDS = {
     "labor-0": (),
     "labor-0, fixed-size=no": ("fixed-size=no",),
     "labor-0, dependent": ("same-in-layers=yes", "kept-batches=3"),
+    "labor-i": ("rounds=2",),
+    "labor-i, unbiased": ("row-normalise=no",),
+    "weighted": (),
+    "weighted, unbiased": ("weights=degree", "row-normalise=no"),
+    "random-walk": ("walks=9", "steps=3"),
+    "fast-gcn": ("layer-size=40,25",),
+    "fast-gcn, unbiased": ("layer-size=30", "row-normalise=no"),
+    "cluster-gcn": ("clusters=12", "per-batch=4"),
+    "graph-saint": ("draws=walk", "size=60", "walk-length=3", "subgraphs=4"),
+    "graph-saint, edges": ("draws=edge", "size=60", "subgraphs=4"),
+    "graph-saint, vertices": ("draws=node", "size=50", "subgraphs=4"),
+    "ladies": ("layer-size=30",),
+    "ladies, unbiased": ("layer-size=30,45", "row-normalise=no"),
 }
 """Options by name of the kind, which starts with the name of the sampler."""
 

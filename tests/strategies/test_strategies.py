@@ -56,6 +56,10 @@ def test_strategies_with_a_way_of_their_own_take_no_other(kind):
     made.at.model = build_model(ModelConfig(residual=True), 2, 5, 3, seed=0)
     with pytest.raises(ConfigError, match="cannot train this model: a residual first layer"):
         made.choose_remote()
+    made.at.model = build_model(ModelConfig(), 2, 5, 3, seed=0)
+    made.at.sampler = SimpleNamespace(weighted=True)
+    with pytest.raises(ConfigError, match="sends edges without weights"):
+        made.choose_remote()
 
 
 def test_p3_refuses_fewer_columns_than_ranks():

@@ -54,11 +54,11 @@ class GATLayer(Layer):
 
     def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
         """Attention-weighted sum over in-neighbours and the destination itself."""
-        if block.weight is not None:
-            raise ConfigError("gat cannot be trained with a sampler that weights edges; choose gcn or sage")
         edges = block.edges_with_self
         source, target = self.scores(z).split(self.heads, dim=1)
         share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
+        if block.weight is not None:
+            share = reweighted(share, block)
         mask_key = self.mask_key(key)
         share = drop_attention(share, edges, block.src_original, mask_key, self.number, self.attention_dropout)
         return weighted_sum(edges, z, share)
@@ -72,6 +72,21 @@ class GATLayer(Layer):
     def activation(self, h: Tensor) -> Tensor:
         """ELU, as in the paper."""
         return F.elu(h)
+
+
+def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
+    """Attention over all in-neighbours, estimated from those sampled: float[edges_with_self, heads].
+
+    With p_e the share of edge e among the sampled, it is w_e p_e / sum of w p over the destination's edges: numerator
+    and denominator of the softmax are estimated by weighted sums, and the destination itself counts once.
+    """
+    edges, weight = block.edges_with_self, share.new_ones(len(block.edges_with_self.indices))
+    is_self = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
+    is_self[edges.indptr[:-1]] = True
+    weight[~is_self] = block.weight.to(share.dtype)
+    share = share * weight.unsqueeze(1)
+    total = weighted_sum(edges, share.new_ones(edges.sources, share.shape[1]), share)
+    return share / total.repeat_interleave(edges.counts, dim=0)
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

@@ -51,8 +51,8 @@ class GCNLayer(Layer):
         rows = self.prefix(x, piece.src_original, key)
         root = (piece.src_degree + 1).to(rows.dtype).rsqrt()
         degree = piece.dst_degree.to(rows.dtype)
-        target = degree / piece.sampled * (degree + 1).rsqrt()
-        weight = target.repeat_interleave(piece.edges.counts) * root[piece.edges.indices]
+        target = degree * (degree + 1).rsqrt()
+        weight = piece.share(rows.dtype) * target.repeat_interleave(piece.edges.counts) * root[piece.edges.indices]
         destinations, own_rows = piece.at_home
         own_weight = root[own_rows].square().unsqueeze(1)
         if self.projects_first(piece, rows):

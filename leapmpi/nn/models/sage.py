@@ -50,7 +50,7 @@ class SAGELayer(Layer):
     def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the own part of destinations at home here."""
         rows = self.prefix(x, piece.src_original, key)
-        weight = piece.sampled.to(rows.dtype).reciprocal().repeat_interleave(piece.edges.counts)
+        weight = piece.share(rows.dtype)
         if self.projects_first(piece, rows):
             sums = weighted_sum(piece.edges, self.project(rows), weight)
         else:

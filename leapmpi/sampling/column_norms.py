@@ -1,0 +1,63 @@
+"""Squared column norms of P, the adjacency with rows divided by in-degrees: how much destinations hang on a source.
+
+||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v that have u as an in-neighbour. As integers (multiples of
+2**-shift), so that the sum does not depend on the order of vertices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.keys import bounded_wide, fold
+
+
+@compiled
+def _add_squares(vertices, unit, topology_indptr, topology_indices, norms):
+    """Add unit / degree^2, rounded down, but at least 1, of each of `vertices` to its in-neighbours."""
+    for i in range(len(vertices)):
+        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
+        if stop > start:
+            square = max(1, unit // (stop - start) // (stop - start))
+            for e in range(start, stop):
+                norms[topology_indices[e]] += square
+
+
+def column_norms(topology: Topology, vertices: np.ndarray) -> np.ndarray:
+    """int64[n]: squared norms over the rows `vertices` (int64[k], distinct) only, in units that are the same for all.
+
+    Their sum stays below 2**62.
+    """
+    norms = np.zeros(topology.vertices, np.int64)
+    unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())
+    _add_squares(vertices, unit, topology.indptr, topology.indices, norms)
+    return norms
+
+
+@compiled
+def _places(hashed, size, up_to):
+    out = np.empty(size, np.int64)
+    for j in range(size):
+        point = np.int64(bounded_wide(fold(hashed, j), up_to[-1]))
+        out[j] = np.searchsorted(up_to, point, side="right")
+    return out
+
+
+class ByNorm:
+    """Independent draws of vertices of the whole graph, with chances proportional to their squared column norms."""
+
+    def __init__(self, topology: Topology) -> None:
+        # By original id, so that the numbering of the vertices does not matter.
+        self._order = np.argsort(topology.original_id, kind="stable")
+        self.norms = column_norms(topology, np.arange(topology.vertices))
+        self._up_to = np.cumsum(self.norms[self._order])
+
+    @property
+    def total(self) -> int:
+        """The sum of all norms."""
+        return int(self._up_to[-1]) if len(self._up_to) else 0
+
+    def draw(self, hashed: np.uint64, size: int) -> np.ndarray:
+        """`size` vertices, int64, repeats possible; none where no vertex has an in-neighbour."""
+        return self._order[_places(hashed, size if self.total else 0, self._up_to)]

@@ -1,0 +1,105 @@
+"""Samplers whose hops have a table over all vertices: what was drawn, and with which weight (layer-wise sampling).
+
+A destination keeps those of its in-neighbours that the hop's table holds. Drawn vertices in no destination's
+neighbourhood do not matter.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.hop_sampler import Frontier, HopSampler, indptr_of
+from leapmpi.sampling.keys import DrawKey
+from leapmpi.sampling.row_weights import normalise_rows
+from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
+
+
+@compiled
+def _count(first, end, vertices, table, topology_indptr, topology_indices, counts):
+    """How many in-neighbours of destinations first..end-1 are in the table (float64[n], 0: not drawn)."""
+    for i in range(first, end):
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            counts[i] += table[topology_indices[e]] > 0
+
+
+@compiled
+def _restrict(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
+    """Write the in-neighbours in the table and their weights."""
+    for i in range(first, end):
+        place = indptr[i]
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            found = table[topology_indices[e]]
+            if found > 0:
+                out[place], weight[place] = topology_indices[e], found
+                place += 1
+
+
+class TableSampler(HopSampler):
+    """Base of samplers with one table per hop. `table` of `draw` is float64[n]: weights, 0 for what was not drawn."""
+
+    weighted = True
+
+    def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
+        super().__init__(setup)
+        self.row_normalise = row_normalise
+        self._tables = [np.empty(0)] * len(self.fanouts)
+        self._ready: tuple[DrawKey, np.ndarray | None] | None = None
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """As of every HopSampler."""
+        graph, counts = (self.topology.indptr, self.topology.indices), np.zeros(len(vertices), np.int64)
+        table = self._tables[hop]
+        self.shared_out(degree, lambda first, end: _count(first, end, vertices, table, *graph, counts))
+        indptr = indptr_of(counts)
+        out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
+        rest = *graph, indptr, out, weight
+        self.shared_out(degree, lambda first, end: _restrict(first, end, vertices, table, *rest))
+        if not self.weighted:
+            return Drawn(indptr, out)
+        if self.row_normalise:
+            normalise_rows(indptr, weight, degree)
+        return Drawn(indptr, out, weight)
+
+
+class FrontierSampler(TableSampler):
+    """Base of frontier-global samplers: every rank draws the tables for the frontier of the whole batch."""
+
+    family = FRONTIER_GLOBAL
+
+    def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
+        super().__init__(setup, row_normalise)
+        self._whole = Frontier(setup)
+
+    @abstractmethod
+    def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
+        """The table of `hop` for all its destinations over all ranks, `vertices` int64[n] in any order. Pure."""
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Draw the tables of the iteration, unless they are at hand."""
+        if self._ready and self._ready[0] == key and np.array_equal(self._ready[1], batch):
+            return
+        self._ready = None
+        try:
+            self._whole.add(batch)
+            for hop in range(len(self.fanouts)):
+                frontier = self._whole.first(self._whole.count)
+                self._tables[hop] = self.table(key, hop, frontier[0])
+                if hop + 1 < len(self.fanouts):
+                    self._whole.add(self.draw(key, hop, *frontier).neighbours)
+        finally:
+            self._whole.clear()
+        self._ready = key, np.array(batch)
+
+
+def layer_sizes(given: tuple[int, ...], layers: int, option: str = "layer-size") -> tuple[int, ...]:
+    """One size for each layer, from the root outward; a single one serves all. Raises ConfigError for others."""
+    if len(given) not in (1, layers) or min(given) < 1:
+        raise ConfigError(
+            f"sampling.options: {option} {','.join(map(str, given))} does not fit {layers} layers; "
+            "give one number of vertices, or one per layer"
+        )
+    return given * layers if len(given) == 1 else given

@@ -1,0 +1,67 @@
+"""`cluster-gcn`: an iteration trains on the subgraph of a few clusters, with all edges between them.
+
+Chiang et al., "Cluster-GCN: an efficient algorithm for training deep and large graph convolutional networks" (KDD
+2019), with stochastic multiple partitions (section 3.2): each epoch deals all clusters out at random. Means are taken
+over the in-neighbours inside the subgraph, as in the paper: a bias, since neighbours outside count as if they were like
+those inside. Every training vertex is visited once an epoch and weighs the same in all batches.
+Clusters are found while loading, from the whole graph alone: they have nothing to do with the parts of the dataset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.clusters import clusters_of
+from leapmpi.sampling.keys import DrawKey, fold_all, key_hash
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.subgraph_sampler import SubgraphSampler
+from leapmpi.setting import setting
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `--sampler-option` sets."""
+
+    clusters: int = setting(100, "clusters of the graph", least=1)
+    per_batch: int = setting(10, "clusters in an iteration", least=1)
+
+
+class ClusterGCN(SubgraphSampler):
+    """Iteration-global; supplies the roots."""
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup)
+        if not options.per_batch <= options.clusters <= setup.topology.vertices:
+            raise ConfigError(
+                f"sampling.options: clusters = {options.clusters} must lie between per-batch ({options.per_batch}) and "
+                f"the number of vertices ({setup.topology.vertices})"
+            )
+        self.options, self._train = options, setup.train
+        self._cluster = clusters_of(setup.topology, options.clusters)
+
+    @property
+    def per_epoch(self) -> int:
+        """All clusters once."""
+        return -(-self.options.clusters // self.options.per_batch)
+
+    def subgraph(self, key: DrawKey) -> np.ndarray:
+        """The vertices of the iteration's clusters."""
+        numbers = np.arange(self.options.clusters)
+        dealt = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")
+        first = key.iteration % self.per_epoch * self.options.per_batch
+        chosen = np.zeros(self.options.clusters, bool)
+        chosen[dealt[first : first + self.options.per_batch]] = True
+        return np.flatnonzero(chosen[self._cluster])
+
+    def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float:
+        """The same for all roots of an epoch, so that its batches add up to the mean loss, times their number."""
+        del key, roots, batch_size
+        return self.per_epoch / max(1, len(self._train))
+
+
+def build(setup: Setup, options: Options) -> ClusterGCN:
+    """The sampler. Raises ConfigError for numbers of clusters that do not fit."""
+    return ClusterGCN(setup, options)

@@ -1,0 +1,58 @@
+"""`fast-gcn`: each hop draws `layer-size` vertices of the whole graph by importance; destinations keep their own.
+
+Chen, Ma and Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling" (ICLR 2018),
+algorithm 1: independent draws with chance q(u), proportional to the squared column norm of P. A vertex drawn c times
+weighs c / (layer-size q(u)), so that weighted sums over in-neighbours are unbiased. `row-normalise`, as in the
+reference code of LADIES, divides by the weights' sum instead: far less variance, at the price of a bias of the order
+1 / (number of a destination's neighbours drawn).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.sampling.column_norms import ByNorm
+from leapmpi.sampling.keys import DrawKey, fold, key_hash
+from leapmpi.sampling.layer_tables import TableSampler, layer_sizes
+from leapmpi.sampling.sampler import ITERATION_GLOBAL, Setup
+from leapmpi.setting import setting
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `--sampler-option` sets."""
+
+    layer_size: tuple[int, ...] = setting((2048,), "vertices drawn per hop, one number or one per hop")
+    row_normalise: bool = setting(True, "weights of a row add up to its degree")
+
+
+class FastGCN(TableSampler):
+    """Iteration-global: the tables need the key alone."""
+
+    family = ITERATION_GLOBAL
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options.row_normalise)
+        self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
+        self._importance = ByNorm(setup.topology)
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Draw the tables of the iteration, unless they are at hand."""
+        del batch
+        if self._ready and self._ready[0] == key:
+            return
+        for hop, size in enumerate(self.sizes):
+            self._tables[hop] = self._table(np.uint64(fold(key_hash(key), hop)), size)
+        self._ready = key, None
+
+    def _table(self, hashed: np.uint64, size: int) -> np.ndarray:
+        drawn, importance = self._importance.draw(hashed, size), self._importance
+        times = np.bincount(drawn, minlength=self.topology.vertices)
+        return times * (importance.total / size) / np.maximum(1, importance.norms)
+
+
+def build(setup: Setup, options: Options) -> FastGCN:
+    """The sampler. Raises ConfigError for sizes that do not fit."""
+    return FastGCN(setup, options)

@@ -1,0 +1,148 @@
+"""`labor-i`: LABOR with rounds of importance: sources that many destinations could share get likelier.
+
+Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.3.
+Destination s keeps its in-neighbour t iff r_t < min(1, c_s pi_t), with r_t as in labor-0 and c_s such that the variance
+of its mean is that of `fan-out` uniform draws: sum over t of 1 / min(1, c_s pi_t) = degree^2 / fan-out. All pi_t are 1
+at first; each round multiplies them by the largest c_s among the destinations of the batch's whole frontier that t
+could serve. Weights are one over the chance: sums are unbiased. `row-normalise` divides by the weights' sum, as the
+authors' code does: less variance, and a bias of the order 1 / fan-out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.sampling.hop_sampler import indptr_of
+from leapmpi.sampling.keys import DrawKey
+from leapmpi.sampling.layer_tables import FrontierSampler
+from leapmpi.sampling.node_wise import ALL
+from leapmpi.sampling.row_weights import normalise_rows
+from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.source_numbers import SourceNumbers, source_number
+from leapmpi.setting import setting
+
+_S11 = np.uint64(11)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `--sampler-option` sets."""
+
+    rounds: int = setting(1, "rounds of importance; 0 leaves all sources alike", least=0, below=101)
+    row_normalise: bool = setting(True, "weights of a row add up to its degree")
+    same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
+    kept_batches: int = setting(1, "consecutive batches for which a source keeps its number (kappa)", least=1)
+
+
+@compiled
+def _scale(neighbours, importance, wanted):
+    """The c for which 1 / min(1, c x importance) adds up to `wanted` over `neighbours`, a little too large at most."""
+    total = 0.0
+    for t in neighbours:
+        total += 1.0 / importance[t]
+    scale = total / wanted
+    for _ in range(100):
+        total = 0.0
+        for t in neighbours:
+            total += 1.0 / min(1.0, scale * importance[t])
+        if total <= wanted * (1 + 1e-6):
+            break
+        scale *= total / wanted
+    return scale
+
+
+@compiled
+def _scales(first, end, vertices, fanout, topology_indptr, topology_indices, importance, scales):
+    """The c of destinations first..end-1; 0 for those that take all in-neighbours."""
+    for i in range(first, end):
+        row = topology_indices[topology_indptr[vertices[i]] : topology_indptr[vertices[i] + 1]]
+        if 0 <= fanout < len(row):
+            scales[i] = _scale(row, importance, len(row) * (len(row) / fanout))
+
+
+@compiled
+def _share_importance(vertices, topology_indptr, topology_indices, scales, importance, largest):
+    """Multiply each source's importance by the largest scale among its destinations; `largest` is all 0 again."""
+    for i in range(len(vertices)):
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            t = topology_indices[e]
+            largest[t] = max(largest[t], scales[i])
+    for i in range(len(vertices)):
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            t = topology_indices[e]
+            if largest[t] > 0:
+                importance[t] *= largest[t]
+                largest[t] = 0
+
+
+@compiled
+def _keep(first, end, vertices, scales, law, importance, topology_indptr, topology_indices, names, indptr, out, weight):
+    """Keep in-neighbours whose number is below their chance.
+
+    Counts them into indptr[i + 1] while `out` is empty; else writes them, with one over the chance, from indptr[i] on.
+    """
+    counting = len(out) == 0
+    for i in range(first, end):
+        taken = 0
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            t = topology_indices[e]
+            chance = 1.0 if scales[i] == 0 else min(1.0, scales[i] * importance[t])
+            if chance == 1 or np.float64(source_number(law, names[t]) >> _S11) * 2.0**-53 < chance:
+                if not counting:
+                    out[indptr[i] + taken], weight[indptr[i] + taken] = t, 1.0 / chance
+                taken += 1
+        if counting:
+            indptr[i + 1] = taken
+
+
+class LaborI(FrontierSampler):
+    """Frontier-global; a hop's table is the importance of all sources."""
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options.row_normalise)
+        self.rounds = options.rounds
+        self.numbers = SourceNumbers(options.same_in_layers, options.kept_batches)
+        self._largest = np.zeros(setup.topology.vertices)
+
+    def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
+        """float64[n]: the importance of each source at `hop`."""
+        del key
+        importance = np.ones(self.topology.vertices)
+        for _ in range(self.rounds if self.fanouts[hop] != ALL else 0):
+            scales = self._scales(hop, vertices, importance)
+            graph = self.topology.indptr, self.topology.indices
+            _share_importance(vertices, *graph, scales, importance, self._largest)
+        return importance
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """As of every HopSampler."""
+        topology, importance = self.topology, self._tables[hop]
+        scales = self._scales(hop, vertices, importance)
+        law = self.numbers.law(key, hop)
+        each = vertices, scales, law, importance, topology.indptr, topology.indices, topology.original_id
+        indptr, empty = np.zeros(len(vertices) + 1, np.int64), np.empty(0, np.int64)
+        no_weight = np.empty(0, np.float32)
+        self.shared_out(degree, lambda first, end: _keep(first, end, *each, indptr, empty, no_weight))
+        indptr = indptr_of(indptr[1:])
+        # One more than needed: an empty array would mean counting.
+        out, weight = np.empty(indptr[-1] + 1, np.int64), np.empty(indptr[-1] + 1, np.float32)
+        self.shared_out(degree, lambda first, end: _keep(first, end, *each, indptr, out, weight))
+        weight = weight[:-1]
+        if self.row_normalise:
+            normalise_rows(indptr, weight, degree)
+        return Drawn(indptr, out[:-1], weight)
+
+    def _scales(self, hop: int, vertices: np.ndarray, importance: np.ndarray) -> np.ndarray:
+        scales, fanout = np.zeros(len(vertices)), self.fanouts[hop]
+        graph = self.topology.indptr, self.topology.indices
+        degree = self.topology.degree(vertices)
+        self.shared_out(degree, lambda first, end: _scales(first, end, vertices, fanout, *graph, importance, scales))
+        return scales
+
+
+def build(setup: Setup, options: Options) -> LaborI:
+    """The sampler. Raises ConfigError for a fan-out that is none."""
+    return LaborI(setup, options)

@@ -1,0 +1,91 @@
+"""`ladies`: each hop draws about `layer-size` in-neighbours of the batch's whole frontier, by importance.
+
+Zou et al., "Layer-dependent importance sampling for training deep and large graph convolutional networks" (NeurIPS
+2019), with Poisson draws: each candidate u is kept by itself with chance min(1, c p(u)), where p(u) is proportional to
+the squared norm of column u of P restricted to the frontier's rows, and c makes `layer-size` the expected number.
+Weights are one over the chance, so that sums are unbiased (the paper's draws without replacement have no such weights).
+`row-normalise`, as in the paper, divides by the weights' sum: less variance, and a bias of the order
+1 / (number of a destination's neighbours drawn).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.compiled import compiled
+from leapmpi.sampling.column_norms import column_norms
+from leapmpi.sampling.keys import DrawKey, fold, key_hash
+from leapmpi.sampling.layer_tables import FrontierSampler, layer_sizes
+from leapmpi.sampling.sampler import Setup
+from leapmpi.setting import setting
+
+_ROUNDS, _CLOSE = 100, 1e-9
+"""The scale is sought until the expected number is that close to the wanted one, or so often."""
+
+_S11 = np.uint64(11)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `--sampler-option` sets."""
+
+    layer_size: tuple[int, ...] = setting((2048,), "expected vertices drawn per hop, one number or one per hop")
+    row_normalise: bool = setting(True, "weights of a row add up to its degree")
+
+
+@compiled
+def chance_scale(importance, size):
+    """The c for which min(1, c x importance) (float64[k], positive) adds up to `size` < k.
+
+    Summed in the given order by one thread, so that all ranks come to the same bits.
+    """
+    total = 0.0
+    for value in importance:
+        total += value
+    scale = size / total
+    for _ in range(_ROUNDS):
+        expected = 0.0
+        for value in importance:
+            expected += min(1.0, scale * value)
+        if expected >= size * (1 - _CLOSE):
+            break
+        scale *= size / expected
+    return scale
+
+
+@compiled
+def _keep(hashed, candidates, original, chance, table):
+    """Put one over its chance into the table for each candidate that is kept."""
+    for k in range(len(candidates)):
+        draw = np.float64(fold(hashed, original[k]) >> _S11) * 2.0**-53
+        if draw < chance[k]:
+            table[candidates[k]] = 1.0 / chance[k]
+
+
+class Ladies(FrontierSampler):
+    """Frontier-global."""
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options.row_normalise)
+        self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
+
+    def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
+        """As of every FrontierSampler."""
+        norms, table = column_norms(self.topology, vertices), np.zeros(self.topology.vertices)
+        candidates = np.flatnonzero(norms)
+        original = self.topology.original_id[candidates]
+        by_original = np.argsort(original)
+        candidates, original = candidates[by_original], original[by_original]
+        chance = np.ones(len(candidates))
+        if self.sizes[hop] < len(candidates):
+            importance = norms[candidates].astype(np.float64)
+            chance = np.minimum(1.0, chance_scale(importance, self.sizes[hop]) * importance)
+        _keep(np.uint64(fold(key_hash(key), hop)), candidates, original, chance, table)
+        return table
+
+
+def build(setup: Setup, options: Options) -> Ladies:
+    """The sampler. Raises ConfigError for sizes that do not fit."""
+    return Ladies(setup, options)

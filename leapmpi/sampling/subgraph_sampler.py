@@ -1,0 +1,81 @@
+"""Samplers that draw a subgraph for the iteration: its training vertices are the batch, its edges all there is.
+
+A micrograph is the root's cone in the subgraph: each hop takes every in-neighbour that belongs to it. Fan-outs only
+say how many layers there are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.plan.order import epoch_order
+from leapmpi.sampling.keys import ORDER, TRAIN, DrawKey
+from leapmpi.sampling.layer_tables import TableSampler
+from leapmpi.sampling.sampler import ITERATION_GLOBAL
+
+
+class SubgraphBatches(Sequence):
+    """The batches of an epoch, each made when asked for: the training vertices of its subgraph, in shuffled order."""
+
+    def __init__(self, sampler: SubgraphSampler, train: np.ndarray, key: DrawKey, count: int) -> None:
+        self._sampler, self._train, self._key, self._count = sampler, train, key, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        key = self._key._replace(iteration=index % self._count)
+        roots = self._train[self._sampler.members(key)[self._train] > 0]
+        original = self._sampler.topology.original_id[roots]
+        return epoch_order(roots, original, key.seed, key.epoch, key.stream)
+
+
+class SubgraphSampler(TableSampler):
+    """Base of samplers of subgraphs. Where a batch has no training vertex, nothing is learned from it."""
+
+    family = ITERATION_GLOBAL
+    weighted = False
+    supplies_roots = True
+
+    @abstractmethod
+    def subgraph(self, key: DrawKey) -> np.ndarray:
+        """The vertices (int64, repeats allowed) of the subgraph of the iteration of `key`. Pure."""
+
+    @property
+    @abstractmethod
+    def per_epoch(self) -> int:
+        """The number of subgraphs in an epoch."""
+
+    def members(self, key: DrawKey) -> np.ndarray:
+        """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; to be left as it is."""
+        if not self._ready or self._ready[0] != key:
+            table = np.zeros(self.topology.vertices)
+            table[self.subgraph(key)] = 1
+            self._tables = [table] * len(self.fanouts)
+            self._ready = key, None
+        return self._tables[0]
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Draw the subgraph of the iteration, unless it is at hand."""
+        del batch
+        self.members(key)
+
+    def iterations(self, train: np.ndarray, batch_size: int) -> int:
+        """The number of subgraphs in an epoch; the batch size has no say."""
+        del train, batch_size
+        return self.per_epoch
+
+    def batches(
+        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> SubgraphBatches:
+        """The training vertices of each iteration's subgraph."""
+        del batch_size
+        key = DrawKey(TRAIN if stream == ORDER else stream, seed, epoch, 0)
+        return SubgraphBatches(self, train, key, self.per_epoch)
