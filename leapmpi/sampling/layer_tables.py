@@ -12,7 +12,8 @@ import numpy as np
 
 from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.hop_sampler import Frontier, HopSampler, indptr_of
+from leapmpi.sampling.frontier import Frontier
+from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
 from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.row_weights import normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
@@ -72,7 +73,7 @@ class FrontierSampler(TableSampler):
 
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
-        self._whole = Frontier(setup)
+        self._whole = Frontier(setup.topology)
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:

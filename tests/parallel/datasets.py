@@ -1,5 +1,6 @@
 """Small graphs with every oddity training must bear, cut in every way, written once per job."""
 
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from mpi4py import MPI
 
 from data_prep.community_graph import CommunityGraph, generate
 from data_prep.cut import cut
+from data_prep.workspace import Workspace
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph, validate
 from leapmpi.dataset.writing import write_dataset
@@ -39,7 +41,9 @@ def whole(labels: str) -> Wanted:
 
 def make_graph(labels: str) -> Graph:
     """A directed graph with hubs, vertices without in-neighbours, unlabelled vertices and original ids with gaps."""
-    raw = generate(CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7))
+    wanted = CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7)
+    with tempfile.TemporaryDirectory() as folder:
+        raw = generate(wanted, Workspace(Path(folder), 2**30, threads=1))
     rng = np.random.default_rng(11)
     low, high = raw.edges
     edges = np.stack([np.concatenate([high, low]), np.concatenate([low, high])])
@@ -53,7 +57,7 @@ def make_graph(labels: str) -> Graph:
     for code, name in names.SPLIT_NAMES.items():
         split[raw.splits[name]] = code
     features = raw.features.astype(np.float16 if "half" in labels else np.float32)
-    values = _multi_labels(raw.labels, rng) if labels == "multi" else raw.labels.copy()
+    values = _multi_labels(raw.labels, rng) if labels == "multi" else raw.labels.astype(np.int64)
     unlabelled = np.flatnonzero(split == names.TEST)[:9]
     split[unlabelled] = names.NO_SPLIT
     values[unlabelled] = np.nan if labels == "multi" else -1
