@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,9 @@ careful = numba.njit(nogil=True, boundscheck=True)
 """The same for the user's functions: reading outside an array is an error, not a crash."""
 
 
+@functools.cache
 def load_own(named: str) -> type[OwnSampler]:
-    """The class that `named` (path.py:Class) names. Runs the file. Raises ConfigError."""
+    """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
     path, _, name = named.rpartition(":")
     if not Path(path).is_file():
         raise ConfigError(f"--sampler {named}: there is no file {path}")
@@ -82,6 +84,7 @@ def _sort_few(values):
         values[k] = value
 
 
+@functools.cache
 def picker(own: type[OwnSampler]) -> Callable:
     """A compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
 

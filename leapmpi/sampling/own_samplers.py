@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,7 @@ def _check_repeats(sampler: OwnIndividual | OwnCollective) -> None:
             )
 
 
+@functools.cache
 def _rows_kernel(pick: Callable) -> Callable:
     @own_code.fresh
     def draw_rows(
