@@ -26,7 +26,8 @@ _SLOTS = 2 * _MOST_NEIGHBOURS
 class ClusterRule:
     """The most vertices, and training vertices, of a cluster; how often to pass over the graph; the seed.
 
-    Passing ends before `most_passes` when a pass leaves more than `enough` of the clusters there were."""
+    Passing ends before `most_passes` when clusters are an eighth of the vertices, or a pass leaves more than `enough`
+    of those there were."""
 
     size_limit: int
     training_limit: int
@@ -37,53 +38,84 @@ class ClusterRule:
 
 
 @compiled
-def _propose(first, begin, end, indptr, neighbours, weights, label, size, training, own_size, own_training,
-             limits, within, seed, keys, sums, out):  # fmt: skip
-    """out[row]: the cluster that each vertex would join, its own, or -2 - c where it would like the full cluster c."""
-    for row in range(begin, end):
-        v = first + row
-        start, stop = indptr[row], indptr[row + 1]
-        home = label[v]
-        out[row] = home
-        if start == stop:
+def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, scratch):
+    """Add up the weights of v's edges by cluster; returns the number of clusters and the largest sum.
+
+    scratch int64[4, _SLOTS]: a hash table's keys (-1: free) and sums, the slots in use, and gathered clusters.
+    """
+    keys, sums, used, gathered = scratch[0], scratch[1], scratch[2], scratch[3]
+    step = 1 + (stop - start - 1) // _MOST_NEIGHBOURS
+    # Gathered first: the processor then waits for many labels at once.
+    length = 0
+    for e in range(start, stop, step):
+        gathered[length] = label[neighbours[e]]
+        length += 1
+    if len(within):
+        for i in range(length):
+            if within[neighbours[start + i * step]] != within[v]:
+                gathered[i] = -1
+    mask = 1
+    while mask < 2 * length:
+        mask *= 2
+    mask -= 1
+    count, most = 0, 0
+    for i in range(length):
+        c = gathered[i]
+        if c < 0:
             continue
-        step = 1 + (stop - start - 1) // 4096
-        need = 2
-        while need < 2 * ((stop - start) // step + 1):
-            need *= 2
-        mask = need - 1
-        keys[:need] = -1
-        v_size = own_size[v] if len(own_size) else 1
-        v_training = own_training[v] if len(own_training) else 0
-        base = fold(seed, v)
-        best, best_sum, best_draw = home, 0, np.uint64(0)
-        liked, liked_sum = home, 0
-        for e in range(start, stop, step):
-            u = neighbours[e]
-            if len(within) and within[u] != within[v]:
-                continue
-            c = label[u]
-            slot = (c * 0x9E3779B1 >> 7) & mask
-            while keys[slot] != c and keys[slot] != -1:
-                slot = (slot + 1) & mask
-            w = weights[e] if len(weights) else 1
-            if keys[slot] == c:
-                w += sums[slot]
+        slot = (c * 0x9E3779B1 >> 12) & mask
+        while keys[slot] != c and keys[slot] != -1:
+            slot = (slot + 1) & mask
+        w = np.int64(weights[start + i * step]) if len(weights) else 1
+        if keys[slot] == -1:
             keys[slot] = c
             sums[slot] = w
-            if w < best_sum and w <= liked_sum:
-                continue
-            if w > liked_sum:
-                liked, liked_sum = c, w
-            if c != home and (size[c] + v_size > limits[0] or training[c] + v_training > limits[1]):
-                continue
-            draw = fold(base, c)
-            if w > best_sum or (w == best_sum and draw > best_draw):
-                best, best_sum, best_draw = c, w, draw
-        if best != home or liked == home:
-            out[row] = best
+            used[count] = slot
+            count += 1
         else:
-            out[row] = -2 - liked
+            w += sums[slot]
+            sums[slot] = w
+        most = max(most, w)
+    return count, most
+
+
+@compiled
+def _draw(base, c):
+    return (np.uint64(base) ^ np.uint64(c)) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def _propose(first, begin, end, indptr, neighbours, weights, label, size, training, own_size, own_training,
+             limits, within, seed, scratch, out):  # fmt: skip
+    """out[row]: the cluster that each vertex would join, its own, or -2 - c where it would like the full cluster c."""
+    keys, sums, used = scratch[0], scratch[1], scratch[2]
+    for row in range(begin, end):
+        v = first + row
+        home = label[v]
+        out[row] = home
+        if indptr[row] == indptr[row + 1]:
+            continue
+        count, most = _sum_by_cluster(v, indptr[row], indptr[row + 1], neighbours, weights, label, within, scratch)
+        base = fold(seed, v)
+        liked, draw = np.int64(home), np.uint64(0)
+        for i in range(count):
+            slot = used[i]
+            if sums[slot] == most and (liked == home or _draw(base, keys[slot]) > draw):
+                liked, draw = keys[slot], _draw(base, keys[slot])
+        v_size = own_size[v] if len(own_size) else 1
+        v_training = own_training[v] if len(own_training) else 0
+        best = liked
+        if liked != home and (size[liked] + v_size > limits[0] or training[liked] + v_training > limits[1]):
+            best, most, draw = np.int64(home), np.int64(0), np.uint64(0)
+            for i in range(count):
+                c, w = keys[used[i]], sums[used[i]]
+                if w < most or (w == most and _draw(base, c) < draw):
+                    continue
+                if c == home or (size[c] + v_size <= limits[0] and training[c] + v_training <= limits[1]):
+                    best, most, draw = c, w, _draw(base, c)
+        out[row] = best if best != home or liked == home else -2 - liked
+        for i in range(count):
+            keys[used[i]] = -1
 
 
 @compiled
@@ -146,8 +178,7 @@ def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> t
     size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
     training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
     proposed = np.empty(0, np.int32)
-    keys = np.empty((workers.count, _SLOTS), np.int32)
-    sums = np.empty((workers.count, _SLOTS), np.int64)
+    scratch = np.full((workers.count, 4, _SLOTS), -1, np.int64)
     limits = np.array([rule.size_limit, rule.training_limit])
     waiting = np.empty(0, np.int32)
     left = n
@@ -160,8 +191,7 @@ def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> t
 
             def propose(begin: int, end: int, thread: int, chunk=chunk, seed=seed, proposed=proposed) -> None:
                 _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, label, size, training,
-                         weights.size, weights.training, limits, within, seed, keys[thread], sums[thread],
-                         proposed)  # fmt: skip
+                         weights.size, weights.training, limits, within, seed, scratch[thread], proposed)  # fmt: skip
 
             for begin, end in block_ranges(chunk, n):
                 workers.over_rows(chunk.indptr, begin, end, propose)
@@ -171,7 +201,7 @@ def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> t
                 alone = np.flatnonzero(np.diff(chunk.indptr) == 0)
                 label[chunk.first + alone] = -1
                 left -= len(alone)
-        if number + 1 >= rule.least_passes and left > rule.enough * before:
+        if number + 1 >= rule.least_passes and (left < n // 8 or left > rule.enough * before):
             break
         if number == 0:
             waiting = np.full(n, -1, np.int32)

@@ -67,7 +67,7 @@ def contract(graph, label: np.ndarray, clusters: int, most_pairs: int, seed: int
     It has at most `most_pairs` edges. Where there would be more, it is a sample by weight, equal to it in
     expectation up to a factor.
     """
-    table = PairTable(most_pairs, seed)
+    table = PairTable(most_pairs, graph.entries // 8 + 16, seed)
     for chunk in graph.chunks():
         for begin, end in _groups(chunk, graph.vertices):
             pieces: dict[int, tuple[np.ndarray, np.ndarray]] = {}

@@ -118,10 +118,12 @@ def _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trai
 
 @compiled
 def _pass(indptr, neighbours, weights, size, training, assignment, links, sizes, trainings, caps, patience,
-          heap, place, key, log):  # fmt: skip
-    """One pass; returns what it gained. Gains count every cut edge once."""
+          fixed, heap, place, key, log):  # fmt: skip
+    """One pass, in which the last `fixed` vertices stay; returns what it gained. Gains count every cut edge once."""
     n, parts = links.shape
     place[:] = -1
+    place[n - fixed :] = -2
+    n -= fixed
     count = 0
     for v in range(n):
         home = assignment[v]
@@ -167,11 +169,12 @@ def _pass(indptr, neighbours, weights, size, training, assignment, links, sizes,
 
 
 @compiled
-def _drain(indptr, neighbours, weights, size, training, assignment, links, sizes, trainings, caps, heap, place, key):
+def _drain(indptr, neighbours, weights, size, training, assignment, links, sizes, trainings, caps, fixed,
+           heap, place, key):  # fmt: skip
     """Move vertices out of parts that are too full, those that lose least for what they weigh first."""
     place[:] = -1
     count = 0
-    for v in range(len(assignment)):
+    for v in range(len(assignment) - fixed):
         home = assignment[v]
         v_training = training[v] if len(training) else 0
         if sizes[home] > caps[0] or (trainings[home] > caps[1] and v_training > 0):
@@ -194,8 +197,11 @@ def _drain(indptr, neighbours, weights, size, training, assignment, links, sizes
         _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trainings, v_size, v_training)
 
 
-def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: int = 8) -> None:
-    """Make a cut int32[n] of a graph keep the caps, as far as single moves do, and cut fewer edges, in place."""
+def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: int = 8, fixed: int = 0) -> None:
+    """Make a cut int32[n] of a graph keep the caps, as far as single moves do, and cut fewer edges, in place.
+
+    The last `fixed` vertices, whose rows may be empty, stay where they are.
+    """
     n = graph.vertices
     if n * caps.parts > _MOST_LINKS or caps.parts == 1:
         return
@@ -208,8 +214,8 @@ def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: in
     queue = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
     log = np.empty((n, 2), np.int32)
     if excess(sizes, trainings, caps):
-        _drain(*arrays, links, sizes, trainings, limits, *queue)
+        _drain(*arrays, links, sizes, trainings, limits, fixed, *queue)
     patience = min(2000, max(100, n // 50))
     for _ in range(passes):
-        if not _pass(*arrays, links, sizes, trainings, limits, patience, *queue, log):
+        if not _pass(*arrays, links, sizes, trainings, limits, patience, fixed, *queue, log):
             break

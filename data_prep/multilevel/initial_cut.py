@@ -41,7 +41,7 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
         except DataError:
             starts = random.permutation(graph.vertices)[:_TRIES]
     for start in starts:
-        yield fill_in_order(_breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)
+        yield fill_in_order(breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)
     weights = graph.weights if len(graph.weights) else None
     heads = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
     degrees = np.bincount(heads, weights, graph.vertices)
@@ -85,7 +85,7 @@ def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.nda
 
 
 @compiled
-def _breadth_first(indptr, neighbours, start):
+def breadth_first(indptr, neighbours, start):
     """All vertices in breadth-first order from `start`, then of the components that follow."""
     n = len(indptr) - 1
     order = np.empty(n, np.int64)

@@ -50,14 +50,17 @@ def _halve(keys, weights, seed):
 
 
 class PairTable:
-    """At most `most` pairs with their weights. `halvings` tells how often the weights were halved."""
+    """At most `most` pairs with their weights, `expected` of them soon.
 
-    def __init__(self, most: int, seed: int) -> None:
+    `halvings` tells how often the weights were halved.
+    """
+
+    def __init__(self, most: int, expected: int, seed: int) -> None:
         self.most = max(16, most)
         self.halvings = 0
         self._seed = seed
         self._count = 0
-        self._resize(min(self._slots(self.most), 1 << 16))
+        self._resize(min(self._slots(self.most), self._slots(expected)))
 
     def _slots(self, pairs: int) -> int:
         return 1 << int(np.ceil(np.log2(pairs / _FULL + 1)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.multilevel.balance import caps_for, loads
+from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
 from data_prep.multilevel.draining import drain, place_isolated
 from data_prep.multilevel.edge_stream import EdgeStream
@@ -26,8 +27,8 @@ from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 
 _PASSES = 4
-_MOST_PAIRS = 1 << 22
-_HELD_ENTRIES = 1 << 22
+_MOST_PAIRS = 1 << 20
+HELD_ENTRIES = _MOST_BAND = 1 << 22
 """Graphs with at most so many entries are held in memory, as contracted graphs are."""
 
 
@@ -43,7 +44,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     caps = caps_for(n, int(training.sum()), parts, request.tolerance)
     with workers(request.threads) as team:
         search = Search(caps, request.tolerance, request.seed, team, _MOST_PAIRS)
-        assignment = _cut_held(stream, search) if stream.entries <= _HELD_ENTRIES else _cut_stream(stream, search)
+        assignment = _cut_held(stream, search) if stream.entries <= HELD_ENTRIES else _cut_stream(stream, search)
     place_isolated(assignment, training, caps)
     fill_empty(assignment, parts)
     drain(stream, assignment, caps)
@@ -63,7 +64,10 @@ def _cut_stream(stream: EdgeStream, search: Search) -> np.ndarray:
         label, small = coarser
         coarse = cut_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
-    refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
+    boundary = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
+    most = min(stream.entries // 4, _MOST_BAND)
+    if boundary <= most:
+        improve_band(stream, assignment, search.caps, most)
     return assignment
 
 
