@@ -85,7 +85,7 @@ def _band_graph(stream, assignment: np.ndarray, parts: int, ids: np.ndarray, ent
     local = np.full(stream.vertices, -1, np.int32)
     local[ids] = np.arange(len(ids), dtype=np.int32)
     indptr = np.zeros(len(ids) + parts + 1, np.int64)
-    neighbours, weights = np.empty(entries, np.int32), np.empty(entries, np.int32)
+    neighbours, weights = np.empty(entries, np.uint32), np.empty(entries, np.int32)
     outside = np.zeros(parts, np.int64)
     for c in stream.chunks():
         _extract(c.first, c.indptr, c.neighbours, assignment, local, indptr, neighbours, weights, outside)

@@ -38,43 +38,42 @@ class ClusterRule:
 
 
 @compiled
-def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, scratch):
-    """Add up the weights of v's edges by cluster; returns the number of clusters and the largest sum.
+def _sum_by_cluster(v, row, row_weights, label, within, keys, sums, used, gathered):
+    """Add up v's edges to `row` by cluster; returns the number of clusters and the largest sum.
 
-    scratch int64[4, _SLOTS]: a hash table's keys (-1: free) and sums, the slots in use, and gathered clusters.
+    keys (-1: free) and sums are a hash table, whose slots in use are then listed in `used`.
     """
-    keys, sums, used, gathered = scratch[0], scratch[1], scratch[2], scratch[3]
-    step = 1 + (stop - start - 1) // _MOST_NEIGHBOURS
+    step = 1 + (len(row) - 1) // _MOST_NEIGHBOURS
+    length = 1 + (len(row) - 1) // step
     # Gathered first: the processor then waits for many labels at once.
-    length = 0
-    for e in range(start, stop, step):
-        gathered[length] = label[neighbours[e]]
-        length += 1
+    for i in range(length):
+        gathered[i] = label[row[i * step]]
     if len(within):
         for i in range(length):
-            if within[neighbours[start + i * step]] != within[v]:
+            if within[row[i * step]] != within[v]:
                 gathered[i] = -1
-    mask = 1
-    while mask < 2 * length:
-        mask *= 2
-    mask -= 1
+    shift = np.uint32(31)
+    while (1 << (32 - shift)) < 2 * length:
+        shift -= np.uint32(1)
+    mask = np.uint32((1 << (32 - shift)) - 1)
     count, most = 0, 0
     for i in range(length):
         c = gathered[i]
         if c < 0:
             continue
-        slot = (c * 0x9E3779B1 >> 12) & mask
-        while keys[slot] != c and keys[slot] != -1:
-            slot = (slot + 1) & mask
-        w = np.int64(weights[start + i * step]) if len(weights) else 1
-        if keys[slot] == -1:
+        slot = np.uint32(np.uint32(c) * np.uint32(0x9E3779B1)) >> shift
+        key = keys[slot]
+        while key != c and key != -1:
+            slot = np.uint32(slot + np.uint32(1)) & mask
+            key = keys[slot]
+        w = row_weights[i * step] if len(row_weights) else np.int32(1)
+        if key == c:
+            w += sums[slot]
+        else:
             keys[slot] = c
-            sums[slot] = w
             used[count] = slot
             count += 1
-        else:
-            w += sums[slot]
-            sums[slot] = w
+        sums[slot] = w
         most = max(most, w)
     return count, most
 
@@ -88,16 +87,19 @@ def _draw(base, c):
 def _propose(first, begin, end, indptr, neighbours, weights, label, size, training, own_size, own_training,
              limits, within, seed, scratch, out):  # fmt: skip
     """out[row]: the cluster that each vertex would join, its own, or -2 - c where it would like the full cluster c."""
-    keys, sums, used = scratch[0], scratch[1], scratch[2]
+    keys, sums, used, gathered = scratch[0], scratch[1], scratch[2], scratch[3]
     for row in range(begin, end):
         v = first + row
         home = label[v]
         out[row] = home
-        if indptr[row] == indptr[row + 1]:
+        start, stop = indptr[row], indptr[row + 1]
+        if start == stop:
             continue
-        count, most = _sum_by_cluster(v, indptr[row], indptr[row + 1], neighbours, weights, label, within, scratch)
+        row_weights = weights[start:stop] if len(weights) else weights
+        count, most = _sum_by_cluster(v, neighbours[start:stop], row_weights, label, within, keys, sums, used,
+                                      gathered)  # fmt: skip
         base = fold(seed, v)
-        liked, draw = np.int64(home), np.uint64(0)
+        liked, draw = home, np.uint64(0)
         for i in range(count):
             slot = used[i]
             if sums[slot] == most and (liked == home or _draw(base, keys[slot]) > draw):
@@ -106,7 +108,7 @@ def _propose(first, begin, end, indptr, neighbours, weights, label, size, traini
         v_training = own_training[v] if len(own_training) else 0
         best = liked
         if liked != home and (size[liked] + v_size > limits[0] or training[liked] + v_training > limits[1]):
-            best, most, draw = np.int64(home), np.int64(0), np.uint64(0)
+            best, most, draw = home, 0, np.uint64(0)
             for i in range(count):
                 c, w = keys[used[i]], sums[used[i]]
                 if w < most or (w == most and _draw(base, c) < draw):
@@ -178,7 +180,7 @@ def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> t
     size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
     training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
     proposed = np.empty(0, np.int32)
-    scratch = np.full((workers.count, 4, _SLOTS), -1, np.int64)
+    scratch = np.full((workers.count, 4, _SLOTS), -1, np.int32)
     limits = np.array([rule.size_limit, rule.training_limit])
     waiting = np.empty(0, np.int32)
     left = n

@@ -23,7 +23,7 @@ def _collect(first, begin, end, indptr, neighbours, weights, label, clusters, th
         a = np.int64(label[v])
         base = fold(seed, v)
         for e in range(indptr[row], indptr[row + 1]):
-            u = neighbours[e]
+            u = np.int64(neighbours[e])
             if u > v or (threshold and fold(base, u) >= threshold):
                 continue
             b = np.int64(label[u])
@@ -102,7 +102,7 @@ def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: Verte
     keys, sums = table.pairs()
     del table
     indptr = np.zeros(clusters + 1, np.int64)
-    neighbours, edge_weights = np.empty(2 * len(keys), np.int32), np.empty(2 * len(keys), np.int32)
+    neighbours, edge_weights = np.empty(2 * len(keys), np.uint32), np.empty(2 * len(keys), np.int32)
     _rows(keys, sums, clusters, indptr, neighbours, edge_weights)
     size, training = np.zeros(clusters, np.int32), np.zeros(clusters, np.int32)
     _sum_weights(label, weights.size, weights.training, size, training)

@@ -14,6 +14,9 @@ from leapmpi.errors import DataError
 _ROWS = 1 << 20
 """At most so many rows in a chunk, whatever their edges."""
 
+_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
+"""Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
+
 _UNWEIGHTED = np.empty(0, np.int32)
 
 
@@ -34,6 +37,15 @@ class EdgeStream:
         self._wanted = max(1, chunk_entries)
         self._buffer = np.empty(0, neighbours.dtype)
 
+    def degrees(self) -> np.ndarray:
+        """How many neighbours each vertex has: int32[n]."""
+        out = np.empty(self.vertices, np.int32)
+        for first in range(0, self.vertices, _ROWS):
+            rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
+            _read(self._indptr, first, rows)
+            out[first : first + len(rows) - 1] = np.diff(rows)
+        return out
+
     def chunks(self) -> Iterator[Chunk]:
         """The chunks of the graph in the order of vertices."""
         first = 0
@@ -44,7 +56,7 @@ class EdgeStream:
                 self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
             into = self._buffer[: stop - start]
             _read(self._neighbours, start, into)
-            yield Chunk(first, indptr - start, into, _UNWEIGHTED)
+            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
             first += len(indptr) - 1
 
     def _rows(self, first: int) -> np.ndarray:

@@ -110,7 +110,7 @@ def _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trai
     trainings[home] -= v_training
     trainings[to] += v_training
     for e in range(indptr[v], indptr[v + 1]):
-        u = neighbours[e]
+        u = np.int64(neighbours[e])
         w = weights[e] if len(weights) else 1
         links[u, home] -= w
         links[u, to] += w
@@ -153,7 +153,7 @@ def _pass(indptr, neighbours, weights, size, training, assignment, links, sizes,
         if total > best:
             best, kept = total, moved
         for e in range(indptr[v], indptr[v + 1]):
-            u = neighbours[e]
+            u = np.int64(neighbours[e])
             if place[u] == -2:
                 continue
             u_training = training[u] if len(training) else 0

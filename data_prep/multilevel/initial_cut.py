@@ -103,7 +103,7 @@ def breadth_first(indptr, neighbours, start):
             v = order[done]
             done += 1
             for e in range(indptr[v], indptr[v + 1]):
-                u = neighbours[e]
+                u = np.int64(neighbours[e])
                 if not seen[u]:
                     seen[u] = True
                     order[count] = u

@@ -10,12 +10,14 @@ from data_prep.multilevel.balance import Caps
 from data_prep.multilevel.blocks import Workers
 from data_prep.multilevel.clustering import ClusterRule, cluster
 from data_prep.multilevel.contraction import contract
+from data_prep.multilevel.degree_fill import fill_by_degree
 from data_prep.multilevel.fiduccia_mattheyses import improve
 from data_prep.multilevel.initial_cut import initial_cut
-from data_prep.multilevel.refinement import refine
+from data_prep.multilevel.refinement import cut_weight, refine
 from data_prep.multilevel.weighted_graph import WeightedGraph
 
 _ENOUGH_VERTICES = 1 << 13
+_PASSES_BY_DEGREE = 8
 _LEAST_SHRINKING = 0.95
 _FEWEST_PER_PART = 32
 _MOST_ENTRIES = 1 << 22
@@ -75,6 +77,18 @@ def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within:
         assignment = cut_in_memory(small, search, number + 1, start)[label]
     polish(graph, assignment, search)
     return assignment
+
+
+def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
+    """The cut int32[n] of an EdgeStream or WeightedGraph, or one by degrees where that may be, and is, better.
+
+    cut: the weight of entries between parts.
+    """
+    candidate, estimate = fill_by_degree(graph.degrees(), graph.vertex_weights.training, search.caps)
+    if estimate * graph.entries > cut:
+        return assignment
+    refine(graph, candidate, search.caps, _PASSES_BY_DEGREE, search.seed, search.workers)
+    return candidate if cut_weight(graph, candidate) < cut_weight(graph, assignment) else assignment
 
 
 def polish(graph: WeightedGraph, assignment: np.ndarray, search: Search) -> None:

@@ -20,8 +20,9 @@ def _propose(first, begin, end, indptr, neighbours, weights, assignment, sizes, 
              caps, seed, links, out):  # fmt: skip
     """out[row]: the part that a vertex would move to, its own, or -2 - p where it would move to the full part p.
 
-    links int64[P] is 0 before and after. Returns the number of entries of vertices with neighbours in other parts."""
-    boundary = 0
+    links int64[P] is 0 before and after. Returns the number of entries of vertices with neighbours in other parts, and
+    the weight of the entries to other parts."""
+    boundary, cut = 0, 0
     for row in range(begin, end):
         v = first + row
         home = assignment[v]
@@ -45,6 +46,7 @@ def _propose(first, begin, end, indptr, neighbours, weights, assignment, sizes, 
             if w == 0:
                 continue
             links[p] = 0
+            cut += w
             crosses = True
             if w < most and w <= wanted_links:
                 continue
@@ -60,7 +62,7 @@ def _propose(first, begin, end, indptr, neighbours, weights, assignment, sizes, 
         if crosses:
             boundary += stop - start
         out[row] = best if best != home or wanted == home else -2 - wanted
-    return boundary
+    return boundary, cut
 
 
 @compiled
@@ -137,11 +139,11 @@ def _apply(first, begin, end, indptr, neighbours, weights, proposed, assignment,
     return moved, gained
 
 
-def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, workers: Workers) -> int:
+def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, workers: Workers) -> tuple[int, int]:
     """Up to `passes` passes over an EdgeStream or WeightedGraph; parts int32[n] (-1: in none yet) change in place.
 
-    Ends when a pass moves fewer than a thousandth of the vertices. Returns how many entries belong to vertices that had
-    neighbours in other parts in the last pass.
+    Ends when a pass moves fewer than a thousandth of the vertices. Returns what the last pass saw: how many entries
+    belong to vertices with neighbours in other parts, and about the weight of all entries to other parts.
     """
     weights = graph.vertex_weights
     sizes, trainings = loads(assignment, weights, caps.parts)
@@ -151,10 +153,10 @@ def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, wo
     if caps.parts <= _MOST_PARTS_FOR_SWAPS:
         waiting = np.full((caps.parts, caps.parts), -1, np.int32)
     proposed = np.empty(0, np.int32)
-    boundary = np.zeros(workers.count, np.int64)
+    seen = np.zeros((workers.count, 2), np.int64)
     for number in range(passes):
         moved = 0
-        boundary[:] = 0
+        seen[:] = 0
         pass_seed = np.uint64(fold(np.uint64(seed), number))
         for chunk in graph.chunks():
             if chunk.vertices > len(proposed):
@@ -162,7 +164,7 @@ def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, wo
             waiting[:] = -1
 
             def propose(begin: int, end: int, thread: int, chunk=chunk, proposed=proposed, pass_seed=pass_seed) -> None:
-                boundary[thread] += _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights,
+                seen[thread] += _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights,
                                              assignment, sizes, trainings, weights.size, weights.training, limits,
                                              pass_seed, links[thread], proposed)  # fmt: skip
 
@@ -173,7 +175,8 @@ def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, wo
                                 waiting)[0]  # fmt: skip
         if moved < graph.vertices / 1000:
             break
-    return int(boundary.sum())
+    boundary, cut = seen.sum(axis=0)
+    return int(boundary), int(cut)
 
 
 @compiled

@@ -10,7 +10,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows `first` to `first + len(indptr) - 1` of a graph: indptr int64 from 0, neighbours, and their weights int32,
+    """Rows `first` to `first + len(indptr) - 1` of a graph: indptr int64 from 0, neighbours uint32 (uint64 from
+    2**31 vertices on), and their weights int32,
     or int32[0] where each edge weighs 1. The arrays are overwritten by the next chunk."""
 
     first: int
@@ -42,7 +43,7 @@ class VertexWeights:
 
 @dataclass(frozen=True)
 class WeightedGraph:
-    """Every edge in the rows of both ends: indptr int64[n + 1], neighbours int32[entries], weights int32[entries]."""
+    """Every edge in the rows of both ends: indptr int64[n + 1], neighbours uint32[entries], weights int32[entries]."""
 
     indptr: np.ndarray
     neighbours: np.ndarray
@@ -58,6 +59,10 @@ class WeightedGraph:
     def entries(self) -> int:
         """Twice the number of edges."""
         return len(self.neighbours)
+
+    def degrees(self) -> np.ndarray:
+        """How many neighbours each vertex has: int32[n]."""
+        return np.diff(self.indptr).astype(np.int32)
 
     def chunks(self) -> Iterator[Chunk]:
         """The whole graph as one chunk: levels in memory are treated as streams are."""

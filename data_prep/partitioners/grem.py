@@ -16,9 +16,9 @@ from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
 from data_prep.multilevel.draining import drain, place_isolated
 from data_prep.multilevel.edge_stream import EdgeStream
-from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, polish
+from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, fill_by_degree_if_better, polish
 from data_prep.multilevel.part_links import number_near
-from data_prep.multilevel.refinement import refine
+from data_prep.multilevel.refinement import cut_weight, refine
 from data_prep.multilevel.undirected_stream import undirected_stream
 from data_prep.multilevel.weighted_graph import VertexWeights, WeightedGraph
 from data_prep.rebalance import fill_empty
@@ -64,11 +64,11 @@ def _cut_stream(stream: EdgeStream, search: Search) -> np.ndarray:
         label, small = coarser
         coarse = cut_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
-    boundary = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
+    boundary, cut = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
     most = min(stream.entries // 4, _MOST_BAND)
     if boundary <= most:
         improve_band(stream, assignment, search.caps, most)
-    return assignment
+    return fill_by_degree_if_better(stream, assignment, cut, search)
 
 
 def _cut_held(stream: EdgeStream, search: Search) -> np.ndarray:
@@ -82,6 +82,7 @@ def _cut_held(stream: EdgeStream, search: Search) -> np.ndarray:
         label, small = coarser
         found = cut_in_memory(small, search)[label]
         polish(graph, found, search)
+    found = fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
     assignment[has_neighbours] = found
     return assignment
 
@@ -91,7 +92,7 @@ def _connected(stream: EdgeStream) -> tuple[WeightedGraph, np.ndarray]:
     chunks = [(np.diff(c.indptr), c.neighbours.copy()) for c in stream.chunks()]
     degrees = np.concatenate([d for d, _ in chunks])
     ids = np.flatnonzero(degrees)
-    number = np.cumsum(degrees > 0, dtype=np.int32) - 1
+    number = (np.cumsum(degrees > 0, dtype=np.int64) - 1).astype(np.uint32)
     neighbours = number[np.concatenate([u for _, u in chunks])]
     indptr = np.concatenate([[0], np.cumsum(degrees[ids])]).astype(np.int64)
     training = stream.vertex_weights.training
