@@ -100,7 +100,7 @@ def _groups(chunk, vertices: int):
 
 def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: VertexWeights) -> WeightedGraph:
     keys, sums = table.pairs()
-    del table
+    assert len(keys) <= table.most, (len(keys), table.most)
     indptr = np.zeros(clusters + 1, np.int64)
     neighbours, edge_weights = np.empty(2 * len(keys), np.uint32), np.empty(2 * len(keys), np.int32)
     _rows(keys, sums, clusters, indptr, neighbours, edge_weights)

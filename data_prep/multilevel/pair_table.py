@@ -1,6 +1,6 @@
 """Weights of pairs of clusters, added up in bounded memory: where pairs become too many, all weights are halved.
 
-Halving rounds odd weights up or down by a hash of the pair, so that every weight keeps its expectation and light pairs
+Halving rounds odd weights up or down by a hash, so that every weight keeps its expectation and light pairs
 go first. What the table holds is then a sample of the edges between clusters by weight.
 """
 
@@ -41,7 +41,7 @@ def _halve(keys, weights, seed):
         w = weights[i]
         half = w >> 1
         if w & 1:
-            half += np.int64(fold(seed, keys[i]) >> np.uint64(63))
+            half += np.int64(fold(seed, i) >> np.uint64(63))
         if half:
             keys[left] = keys[i]
             weights[left] = half
@@ -76,7 +76,14 @@ class PairTable:
             most = min(self.most, int(_FULL * len(self._keys)))
             done, self._count = _add(keys, weights, self._keys, self._weights, done, self._count, most)
             if done < len(keys):
+                halvings = self.halvings
                 self._make_room()
+                if self.halvings > halvings:
+                    # What has not been added yet was not halved with the rest.
+                    keys = keys[done:].copy()
+                    weights = weights[done:].copy() if len(weights) else np.ones(len(keys), np.int32)
+                    left = _halve(keys, weights, np.uint64(fold(np.uint64(self._seed), -self.halvings)))
+                    keys, weights, done = keys[:left], weights[:left], 0
 
     def _make_room(self) -> None:
         keys, weights = self.pairs()

@@ -9,21 +9,17 @@ import numpy as np
 
 from data_prep.multilevel.edge_stream import EdgeStream
 from data_prep.multilevel.weighted_graph import VertexWeights
-from data_prep.request import CutRequest
 from leapmpi.compiled import compiled
 from leapmpi.dataset.graph import Graph
-
-_LEAST_CHUNK = 1 << 16
-"""Entries below which smaller chunks save nothing."""
 
 _BUCKET_BYTES = 64 << 20
 
 
-def undirected_stream(graph: Graph, request: CutRequest, vertex_weights: VertexWeights) -> EdgeStream:
-    """The stream of a graph's edges in both directions, in chunks of the share that `request` names."""
+def undirected_stream(graph: Graph, chunk: int, vertex_weights: VertexWeights) -> EdgeStream:
+    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries."""
 
     def stream(indptr: np.ndarray, neighbours: np.ndarray) -> EdgeStream:
-        return EdgeStream(indptr, neighbours, max(_LEAST_CHUNK, int(request.chunk * len(neighbours))), vertex_weights)
+        return EdgeStream(indptr, neighbours, chunk, vertex_weights)
 
     own = stream(graph.indptr, graph.indices)
     if graph.attributes.get("directed") is False or _is_symmetric(own):

@@ -14,6 +14,7 @@ import numpy as np
 from data_prep.multilevel.balance import caps_for, loads
 from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
+from data_prep.multilevel.budget import MOST_HELD, budget_for
 from data_prep.multilevel.draining import drain, place_isolated
 from data_prep.multilevel.edge_stream import EdgeStream
 from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, fill_by_degree_if_better, polish
@@ -27,24 +28,31 @@ from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 
 _PASSES = 4
-_MOST_PAIRS = 1 << 20
-HELD_ENTRIES = _MOST_BAND = 1 << 22
-"""Graphs with at most so many entries are held in memory, as contracted graphs are."""
+HELD = MOST_HELD
+"""Graphs with more entries stay on disk, whatever the memory."""
 
 
 def partition(graph: Graph, request: CutRequest) -> np.ndarray:
-    """Part int32[n] of each vertex."""
+    """Part int32[n] of each vertex.
+
+    Raises ResourceError when the memory allowed does not suffice, DataError when METIS fails on the contracted graph.
+    """
     n, parts = graph.vertices, request.parts
     if parts in (1, n):
         return np.arange(n, dtype=np.int32) % np.int32(parts)
     training = np.empty(0, np.int32)
     if graph.split is not None and (graph.split == names.TRAIN).any():
         training = (np.asarray(graph.split) == names.TRAIN).astype(np.int32)
-    stream = undirected_stream(graph, request, VertexWeights(np.empty(0, np.int32), training))
+    budget = budget_for(n, graph.edges, graph.indices.itemsize, request)
+    stream = undirected_stream(graph, budget.chunk, VertexWeights(np.empty(0, np.int32), training))
     caps = caps_for(n, int(training.sum()), parts, request.tolerance)
     with workers(request.threads) as team:
-        search = Search(caps, request.tolerance, request.seed, team, _MOST_PAIRS)
-        assignment = _cut_held(stream, search) if stream.entries <= HELD_ENTRIES else _cut_stream(stream, search)
+        search = Search(caps, request.tolerance, request.seed, team, budget.pairs)
+        assignment = (
+            _cut_held(stream, search)
+            if stream.entries <= min(budget.held, HELD)
+            else _cut_stream(stream, search, budget.held)
+        )
     place_isolated(assignment, training, caps)
     fill_empty(assignment, parts)
     drain(stream, assignment, caps)
@@ -54,7 +62,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     return number_near(stream, assignment, parts)
 
 
-def _cut_stream(stream: EdgeStream, search: Search) -> np.ndarray:
+def _cut_stream(stream: EdgeStream, search: Search, held: int) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
     coarser = cluster_and_contract(stream, search, 128, 0)
     if coarser is None:
@@ -65,7 +73,7 @@ def _cut_stream(stream: EdgeStream, search: Search) -> np.ndarray:
         coarse = cut_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
     boundary, cut = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
-    most = min(stream.entries // 4, _MOST_BAND)
+    most = min(stream.entries // 4, held)
     if boundary <= most:
         improve_band(stream, assignment, search.caps, most)
     return fill_by_degree_if_better(stream, assignment, cut, search)
