@@ -66,16 +66,19 @@ def _propose(first, begin, end, indptr, neighbours, weights, assignment, sizes, 
 
 
 @compiled
-def _gain(v, row, to, indptr, neighbours, weights, assignment):
-    home = assignment[v]
-    gain = 0
+def _gain(row, home, to, other, indptr, neighbours, weights, assignment):
+    """What moving a vertex from `home` gains, and the weight of its edge to the vertex `other`."""
+    gain, joined = 0, 0
     for e in range(indptr[row], indptr[row + 1]):
         p = assignment[neighbours[e]]
         if p == to:
-            gain += weights[e] if len(weights) else 1
+            w = weights[e] if len(weights) else 1
+            gain += w
+            if neighbours[e] == other:
+                joined += w
         elif p == home:
             gain -= weights[e] if len(weights) else 1
-    return gain
+    return gain, joined
 
 
 @compiled
@@ -90,11 +93,14 @@ def _move(v, to, assignment, sizes, trainings, v_size, v_training):
 
 @compiled
 def _apply(first, begin, end, indptr, neighbours, weights, proposed, assignment, sizes, trainings, own_size,
-           own_training, caps, waiting):  # fmt: skip
-    """Make the proposed moves that still gain, one after the other; returns how many were made and what they gained.
+           own_training, caps, waiting, behind):  # fmt: skip
+    """Make the proposed moves that still gain, one after the other; returns how many vertices moved.
 
-    waiting int32[P, P] holds for each two parts a vertex of the first that wants to the second, or -1."""
-    moved, gained = 0, 0
+    waiting int32[P, P] holds for each two parts the last vertex of the first that found the second full, or -1, and
+    behind int32[n] the one that came before each. Such vertices gain by moving; they change places with one that wants
+    the opposite.
+    """
+    moved = 0
     for row in range(begin, end):
         v = first + row
         home, to = assignment[v], proposed[row]
@@ -103,7 +109,11 @@ def _apply(first, begin, end, indptr, neighbours, weights, proposed, assignment,
         blocked = to < 0
         if blocked:
             to = -2 - to
-        gain = _gain(v, row, to, indptr, neighbours, weights, assignment)
+        u = waiting[to, home] if len(waiting) else -1
+        while u >= 0 and assignment[u] != to:
+            u = behind[u]
+            waiting[to, home] = u
+        gain, joined = _gain(row, home, to, u, indptr, neighbours, weights, assignment)
         v_size = own_size[v] if len(own_size) else 1
         v_training = own_training[v] if len(own_training) else 0
         if gain < 0 or (gain == 0 and (blocked or sizes[to] + v_size > sizes[home] - v_size)):
@@ -111,32 +121,24 @@ def _apply(first, begin, end, indptr, neighbours, weights, proposed, assignment,
         if sizes[to] + v_size <= caps[0] and trainings[to] + v_training <= caps[1]:
             _move(v, to, assignment, sizes, trainings, v_size, v_training)
             moved += 1
-            gained += gain
-            continue
-        if len(waiting) == 0 or gain == 0:
-            continue
-        u = waiting[to, home]
-        if u >= 0 and assignment[u] == to:
-            u_size = own_size[u] if len(own_size) else 1
-            u_training = own_training[u] if len(own_training) else 0
-            fits = (
-                sizes[to] + v_size - u_size <= caps[0]
-                and sizes[home] + u_size - v_size <= caps[0]
-                and trainings[to] + v_training - u_training <= caps[1]
-                and trainings[home] + u_training - v_training <= caps[1]
-            )
-            if fits:
-                _move(v, to, assignment, sizes, trainings, v_size, v_training)
-                back = _gain(u, u - first, home, indptr, neighbours, weights, assignment)
-                if gain + back > 0:
+        elif len(waiting) and gain > 0:
+            if u >= 0 and gain >= 2 * joined:
+                u_size = own_size[u] if len(own_size) else 1
+                u_training = own_training[u] if len(own_training) else 0
+                if (
+                    sizes[to] + v_size - u_size <= caps[0]
+                    and sizes[home] + u_size - v_size <= caps[0]
+                    and trainings[to] + v_training - u_training <= caps[1]
+                    and trainings[home] + u_training - v_training <= caps[1]
+                ):
+                    waiting[to, home] = behind[u]
+                    _move(v, to, assignment, sizes, trainings, v_size, v_training)
                     _move(u, home, assignment, sizes, trainings, u_size, u_training)
-                    waiting[to, home] = -1
                     moved += 2
-                    gained += gain + back
                     continue
-                _move(v, home, assignment, sizes, trainings, v_size, v_training)
-        waiting[home, to] = v
-    return moved, gained
+            behind[v] = waiting[home, to]
+            waiting[home, to] = v
+    return moved
 
 
 def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, workers: Workers) -> tuple[int, int]:
@@ -149,19 +151,20 @@ def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, wo
     sizes, trainings = loads(assignment, weights, caps.parts)
     limits = np.array([caps.size, caps.training])
     links = np.zeros((workers.count, caps.parts), np.int64)
-    waiting = np.empty((0, 0), np.int32)
+    waiting, behind = np.empty((0, 0), np.int32), np.empty(0, np.int32)
     if caps.parts <= _MOST_PARTS_FOR_SWAPS:
         waiting = np.full((caps.parts, caps.parts), -1, np.int32)
+        behind = np.empty(graph.vertices, np.int32)
     proposed = np.empty(0, np.int32)
     seen = np.zeros((workers.count, 2), np.int64)
     for number in range(passes):
         moved = 0
+        waiting[:] = -1
         seen[:] = 0
         pass_seed = np.uint64(fold(np.uint64(seed), number))
         for chunk in graph.chunks():
             if chunk.vertices > len(proposed):
                 proposed = np.empty(chunk.vertices, np.int32)
-            waiting[:] = -1
 
             def propose(begin: int, end: int, thread: int, chunk=chunk, proposed=proposed, pass_seed=pass_seed) -> None:
                 seen[thread] += _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights,
@@ -172,7 +175,7 @@ def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, wo
                 workers.over_rows(chunk.indptr, begin, end, propose)
                 moved += _apply(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, proposed,
                                 assignment, sizes, trainings, weights.size, weights.training, limits,
-                                waiting)[0]  # fmt: skip
+                                waiting, behind)  # fmt: skip
         if moved < graph.vertices / 1000:
             break
     boundary, cut = seen.sum(axis=0)
