@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.edge_sort import Adjacency
+from data_prep.steps import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.compiled import compiled
 from leapmpi.dataset.format import index_dtype
@@ -28,11 +29,17 @@ class Components:
 
 
 @compiled
-def _roots(indptr, indices, root):
-    """Union-find with path halving; the root of a component is its smallest vertex. Directions do not count."""
-    for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
+def _join(first, indptr, indices, symmetric, root):
+    """Union-find with path halving over a few rows; the root of a component is its smallest vertex.
+
+    Directions do not count; of a symmetric adjacency, half the entries tell all.
+    """
+    for row in range(len(indptr) - 1):
+        v = first + row
+        for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
             a, b = v, np.int64(indices[e])
+            if symmetric and b > a:
+                break
             while root[a] != a:
                 root[a] = root[root[a]]
                 a = root[a]
@@ -43,6 +50,10 @@ def _roots(indptr, indices, root):
                 root[b] = a
             else:
                 root[a] = b
+
+
+@compiled
+def _flatten(root):
     for v in range(len(root)):
         root[v] = root[root[v]]
 
@@ -76,11 +87,19 @@ def _kept(indptr, indices, first, keep, new_id, degree, out):
     return filled
 
 
-def components(adjacency: Adjacency) -> Components:
-    """The components of `adjacency`; memory for two numbers per vertex."""
+def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SILENT) -> Components:
+    """The components of `adjacency`, which has every edge in both directions if `symmetric`.
+
+    Memory for two numbers per vertex, and a block of edges.
+    """
     dtype = index_dtype(adjacency.vertices)
     root = np.arange(adjacency.vertices, dtype=dtype)
-    _roots(adjacency.indptr, adjacency.indices, root)
+    progress.start(adjacency.vertices, "vertices")
+    for start, stop in row_groups(adjacency.indptr, 8, adjacency.indices.itemsize, _BLOCK_BYTES):
+        indptr = np.asarray(adjacency.indptr[start : stop + 1])
+        _join(start, indptr, np.asarray(adjacency.indices[indptr[0] : indptr[-1]]), symmetric, root)
+        progress.reach(stop)
+    _flatten(root)
     return Components(root, *map(int, _sizes(root, np.zeros(adjacency.vertices, dtype))))
 
 

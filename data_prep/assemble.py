@@ -62,8 +62,8 @@ def make_graph(
         )
     adjacency, n = found.adjacency, found.adjacency.vertices
     raw.names = found.ids if found.ids is not None else raw.names
-    with steps.step("find components"):
-        parts = components(adjacency)
+    with steps.step("find components") as progress:
+        parts = components(adjacency, symmetric=not options.directed, progress=progress)
     with steps.step("vertex data"):
         labels = None
         if raw.labels is not None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from data_prep.edge_sort import EdgeCounts
 from data_prep.vertex_data import labelled
-from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph import Graph, split_sizes
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
 def _split_rows(graph: Graph) -> list[tuple[str, int, str]]:
     if graph.split is None:
         return [("in no split", graph.vertices, "no splits in the source; --splits makes them")]
-    rest, train, val, test = (int(size) for size in np.bincount(graph.split, minlength=4))
+    rest, train, val, test = (int(size) for size in split_sizes(graph.split))
     return [
         ("train", train, f"splits: {graph.attributes['split_origin']}"),
         ("val", val, "" if val else "no validation set"),

@@ -90,7 +90,7 @@ class Graph:
 
     def describe(self) -> dict:
         """What `info` shows: attributes, counts, and the sizes of the splits."""
-        codes = np.bincount(self.split, minlength=4) if self.split is not None else np.zeros(4, np.int64)
+        codes = split_sizes(self.split)
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
         return {**self.attributes, **identity, **counts(self), "splits": sizes}
@@ -105,6 +105,14 @@ class Graph:
             names.LABELS: self.labels,
             names.FEATURES: self.features,
         }
+
+
+def split_sizes(split: np.ndarray | None) -> np.ndarray:
+    """int64[4]: how many vertices have each split code, in blocks; zeros without `split`."""
+    sizes = np.zeros(4, np.int64)
+    for block in () if split is None else row_blocks(split):
+        sizes += np.bincount(block, minlength=4)[:4]
+    return sizes
 
 
 def counts(graph: Graph) -> Attributes:
