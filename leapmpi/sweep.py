@@ -27,6 +27,7 @@ from typing import Any
 
 from leapmpi.config import Config, flattened
 from leapmpi.errors import ConfigError
+from leapmpi.setting import names_code
 from leapmpi.toml import read_toml
 
 _LONGEST_NAME = 100
@@ -43,10 +44,15 @@ class Sweep:
     def config(self, index: int, shared: Config, folder: Path) -> Config:
         """The config of run `index`: `shared` with the run's own values, recorded in a folder of its own in `folder`.
 
-        Raises ConfigError, naming the file, for values that cannot be used and for an index out of range.
+        Raises ConfigError, naming the file, for values that cannot be used, code to be run among them, and for an
+        index out of range.
         """
         if not 0 <= index < len(self.points):
             raise ConfigError(f"{self.path}: no run {index}; its runs are 0 to {len(self.points) - 1}")
+        if names_code(str(self.points[index].get("sampling.sampler", ""))):
+            raise ConfigError(
+                f"{self.path}, run {index}: code runs only when --sampler names it; leave it out of the file"
+            )
         return shared.replaced(
             {**self.points[index], "run.folder": str(folder / self.name(index))}, f"{self.path}, run {index}"
         )

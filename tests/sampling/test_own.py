@@ -13,6 +13,7 @@ from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.own import NONE, OwnSampler, below
 from leapmpi.sampling.own_samplers import own_sampler
 from leapmpi.sampling.sampler import Setup
+from leapmpi.sweep import read_sweep
 from tests.sampling import twin
 from tests.sampling.kinds import KEY, weighted_edges
 
@@ -231,3 +232,12 @@ def test_code_runs_only_when_the_command_line_names_it(tmp_path):
         assert config_from(Arguments(file, **flags)).sampling.sampler == "mine.py:Mine"
     with pytest.raises(ConfigError, match="unknown"):
         Config.from_values({"sampling.sampler": "mine.py"})
+
+
+def test_a_sweep_file_names_no_code(tmp_path):
+    file = tmp_path / "sweep.toml"
+    file.write_text('[sweep]\nsampling.sampler = ["node-wise", "mine.py:Mine"]\n')
+    sweep = read_sweep(file)
+    assert sweep.config(0, Config(), tmp_path).sampling.sampler == "node-wise"
+    with pytest.raises(ConfigError, match="code runs only when --sampler names it"):
+        sweep.config(1, Config(), tmp_path)

@@ -1,0 +1,20 @@
+"""jobs/configs/samplers: sweeps over all samplers, which are accepted."""
+
+import pytest
+
+from leapmpi.config import Config
+from leapmpi.sampling.build import SAMPLERS
+from leapmpi.sweep import read_sweep
+from tests.launch import PROJECT
+
+FOLDER = PROJECT / "jobs/configs/samplers"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_sampler_is_trained_and_its_options_are_accepted(path, tmp_path):
+    sweep = read_sweep(path)
+    shared = Config().assigned(sweep.base, str(path))
+    configs = [sweep.config(index, shared, tmp_path) for index in range(len(sweep.points))]
+    assert {config.sampling.sampler for config in configs} == set(SAMPLERS.names())
+    assert len({config.run.folder for config in configs}) == len(configs)
+    assert f"leapmpi sweep jobs/configs/samplers/{path.name}" in path.read_text()
