@@ -134,17 +134,33 @@ class Wire:
         Both arrays are (rows,) or (rows, width) of one type; counts are rows per rank, int64[size]. The rank's own
         part is copied in memory. Raises WireError when a peer sends another type or number of bytes than expected.
         """
+        self.start_exchange(send, send_counts, receive, receive_counts, kind)()
+
+    def start_exchange(
+        self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str
+    ) -> Callable[[], None]:
+        """Begin what `exchange` does; what is returned waits for its end, and all ranks must call that too. Collective.
+
+        Until then neither array may be touched, nor another exchange begun in this lane. Rows travel meanwhile where a
+        courier is at work; without one, little more than the first of them.
+        """
         self._check_exchange(send, send_counts, receive, receive_counts)
         staged = message.on_device(send) and not self.direct
         if staged:
             outbound, inbound = self._pinned("send", send), self._pinned("receive", receive)
             outbound.copy_(send)
-            self._swap(outbound, send_counts, inbound, receive_counts, kind)
-            receive.copy_(inbound)
-            return
-        message.synchronise(send)
-        message.synchronise(receive)
-        self._swap(send, send_counts, receive, receive_counts, kind)
+            finish = self._swap(outbound, send_counts, inbound, receive_counts, kind)
+        else:
+            message.synchronise(send)
+            message.synchronise(receive)
+            finish = self._swap(send, send_counts, receive, receive_counts, kind)
+
+        def end() -> None:
+            finish()
+            if staged:
+                receive.copy_(inbound)
+
+        return end
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdRanges) -> tuple[np.ndarray, np.ndarray]:
         """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective.
@@ -242,8 +258,10 @@ class Wire:
         if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
             raise WireError("counts do not add up to the rows given")
 
-    def _swap(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str) -> None:
-        """Pairwise exchange in ring order; nothing is sent to oneself."""
+    def _swap(
+        self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str
+    ) -> Callable[[], None]:
+        """Begin a pairwise exchange in ring order, nothing sent to oneself; what is returned waits for its end."""
         out, into = message.as_bytes(send, "sent rows"), message.as_bytes(receive, "received rows")
         width = int(np.prod(send.shape[1:], dtype=np.int64)) * send.itemsize
         starts = np.concatenate(([0], np.cumsum(send_counts))) * width
@@ -259,7 +277,7 @@ class Wire:
         first, own = int(send_counts[: self.rank].sum()), int(send_counts[self.rank])
         place = int(receive_counts[: self.rank].sum())
         receive[place : place + own] = send[first : first + own]
-        self._finish(receives, sends)
+        return self._start(receives, sends)
 
     def _receives(self, into: Any, origin: int, code: int) -> list[Message]:
         """The receives that fill `into` from rank `origin`, each checked for type `code` and size."""
@@ -304,8 +322,15 @@ class Wire:
 
     def _finish(self, receives: list[Message], sends: list[Message]) -> None:
         """Bring all messages to an end."""
+        self._start(receives, sends)()
+
+    def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
+        """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
+        return partial(self._end, self._begin(Flow(self._mpi, receives), Flow(self._mpi, sends)))
+
+    def _end(self, finish: Callable[[], None]) -> None:
         try:
-            self._carry(Flow(self._mpi, receives), Flow(self._mpi, sends))
+            finish()
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise

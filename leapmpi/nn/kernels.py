@@ -10,12 +10,14 @@ float[edges, heads]; head h of a row of `z` is its h-th slice of width z.shape[1
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.compiled import compiled, compiled_dot, compiled_parallel, prange
+from leapmpi.nn import tile
 
 _U = np.uint64  # unsigned positions spare the kernels numba's test for negative ones
 
@@ -220,9 +222,15 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
 
 def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
     """g^T x for float[rows, out] and float[rows, in], each element summed in the order of rows: float[out, in]."""
-    out = g.new_zeros(g.shape[1], x.shape[1])
-    _sum_of_outer(_array(g), _array(x), out.numpy())
-    return out
+    if x.dtype != torch.float32 or x.shape[1] < tile.ROWS:
+        out = g.new_zeros(g.shape[1], x.shape[1])
+        _sum_of_outer(_array(g), _array(x), out.numpy())
+        return out
+    columns = g.shape[1]
+    whole = F.pad(g, (0, -columns % tile.COLUMNS))
+    out = x.new_zeros(x.shape[1], whole.shape[1])
+    tile.sum_of_outer(_array(whole), _array(x), out.numpy(), numba.get_num_threads())
+    return out.t()[:columns].contiguous()
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:

@@ -1,21 +1,18 @@
 """Dense products whose sums have a fixed order, and the projection layer built on them.
 
 A weight gradient sums over all rows of a block. A BLAS library cuts that sum by the thread count, so the same run
-would differ in its last bits on other thread counts; here it is cut into fixed pieces, or summed row after row.
+would differ in its last bits on other thread counts; here it is summed row after row.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn import kernels
 
-PIECE = 512
-"""Rows per piece of a weight gradient: as many as oneDNN sums in one order on any thread count."""
 _SIZES = (4096, 512, 64)
 """Rows multiplied at once: oneDNN compiles a program for every new number of rows, and blocks differ in theirs."""
 
@@ -51,18 +48,7 @@ def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
 
 def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
     """g^T x for float[rows, out] and float[rows, in], the rows added in a fixed order: float[out, in]."""
-    if x.device.type != "cpu":
-        return g.t() @ x
-    if not _has_onednn(x):
-        return kernels.sum_of_outer(g, x)
-    total = g.new_zeros(g.shape[1], x.shape[1])
-    whole = len(x) // PIECE * PIECE
-    for first in range(0, whole, PIECE):
-        total += _onednn(g[first : first + PIECE].t(), x[first : first + PIECE].t())
-    if whole < len(x):
-        missing = (0, 0, 0, PIECE - (len(x) - whole))
-        total += _onednn(F.pad(g[whole:], missing).t(), F.pad(x[whole:], missing).t())
-    return total
+    return g.t() @ x if x.device.type != "cpu" else kernels.sum_of_outer(g, x)
 
 
 class _Product(Function):

@@ -109,7 +109,7 @@ class Piece:
     src_degree: Tensor
     """int64[n_src]: in-degrees of the rows in the whole graph."""
     at_home: tuple[Tensor, Tensor]
-    """int64[k] each: destinations whose own row is here, and the number of that row."""
+    """int64[k] each: destinations whose own row is here, ascending, and the number of that row."""
     weight: Tensor | None = None
     """float32[edges]: as in a block."""
 
@@ -129,3 +129,22 @@ class Piece:
         if self.weight is None:
             return self.sampled.to(dtype).reciprocal().repeat_interleave(counts)
         return self.weight.to(dtype) / self.dst_degree.repeat_interleave(counts)
+
+    def split(self, destinations: int) -> tuple[Piece, Piece]:
+        """The pieces of the first `destinations` and of the others; they share the sources, and memory."""
+        return self._of(0, destinations), self._of(destinations, self.n_dst)
+
+    def _of(self, first: int, end: int) -> Piece:
+        indptr = self.edges.indptr[first : end + 1]
+        begin, last = int(indptr[0]), int(indptr[-1])
+        at_home, rows = self.at_home
+        among = slice(*torch.searchsorted(at_home, at_home.new_tensor([first, end])).tolist())
+        return Piece(
+            Edges(indptr - begin, self.edges.indices[begin:last], self.n_src),
+            self.sampled[first:end],
+            self.dst_degree[first:end],
+            self.src_original,
+            self.src_degree,
+            (at_home[among] - first, rows[among]),
+            None if self.weight is None else self.weight[begin:last],
+        )

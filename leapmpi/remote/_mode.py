@@ -17,6 +17,7 @@ import torch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.remote._computed import Computed, Together
 
 if TYPE_CHECKING:
     from leapmpi.plan.traffic import Traffic
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 class RemoteMode(ABC):
     """One way to get the first layer computed. Methods are collective unless they say otherwise."""
+
+    overlaps = False
+    """Whether a step computes while messages of its own travel."""
 
     def __init__(self, at: Surroundings) -> None:
         self.at = at
@@ -108,6 +112,8 @@ class Asked:
 class ExchangedMode(RemoteMode):
     """Base of the modes in which computed rows travel, and their gradients travel back to where they were computed."""
 
+    overlaps = True
+
     @abstractmethod
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
         """Tell the others what this cell needs of them, and learn what they need."""
@@ -131,22 +137,33 @@ class ExchangedMode(RemoteMode):
         """Exchange the ids. Collective."""
         work.asked = [self.ask_for(work, cell) for cell in work.cells]
 
+    def computed(self, work: Iteration, asked: Asked) -> Computed:
+        """Answers and own rows, in the order in which they are wanted. Local."""
+        return Together(self.compute(work, asked), len(asked.own_positions))
+
     def train(self, work: Iteration, number: int, labels: Any) -> float:
-        """Forward, exchange, forward, backward, exchange of gradients, backward. Collective."""
+        """Forward, exchange, forward, backward, exchange of gradients, backward. Collective.
+
+        Own rows are computed, and learn, while those of others travel, where that takes nothing more.
+        """
         at, asked, phases = self.at, work.asked[number], self.at.phases
         with phases("compute"):
-            computed = self.compute(work, asked)
-        rows = self._gathered(computed.detach(), asked).requires_grad_()
+            computed = self.computed(work, asked)
+        rows = self._gathered(computed, asked).requires_grad_()
         with phases("compute"):
             loss = self.loss(work, number, self._rest(work, number, rows), labels)
             loss.backward()
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
             sent = gradient.index_select(0, self._index(asked.asked_positions))
-            returned = sent.new_empty((len(computed) - len(asked.own_positions), sent.shape[1]))
+            returned = torch.empty_like(computed.answers)
         with phases("exchange"):
-            at.wire.exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
+            finish = at.wire.start_exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
         with phases("compute"):
-            computed.backward(torch.cat([gradient.index_select(0, self._index(asked.own_positions)), returned]))
+            computed.learn_own(gradient.index_select(0, self._index(asked.own_positions)))
+        with phases("exchange"):
+            finish()
+        with phases("compute"):
+            computed.learn_answers(returned)
         return float(loss.detach())
 
     @torch.no_grad()
@@ -154,21 +171,26 @@ class ExchangedMode(RemoteMode):
         """Forward, exchange, forward. Collective."""
         asked = work.asked[number]
         with self.at.phases("compute"):
-            computed = self.compute(work, asked)
+            computed = self.computed(work, asked)
         rows = self._gathered(computed, asked)
         with self.at.phases("compute"):
             return self._rest(work, number, rows)
 
-    def _gathered(self, computed: Any, asked: Asked) -> Any:
-        """The matrix that feeds the first layer, from own rows and those of others. Collective."""
-        own = len(asked.own_positions)
-        with self.at.phases("exchange"):
-            answers = computed[own:]
-            arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
-            self.at.wire.exchange(answers, asked.answer_counts, arrived, asked.asked_counts, "activations")
-        with self.at.phases("compute"):
-            rows = computed.new_zeros((asked.total, computed.shape[1]))
-            rows.index_add_(0, self._index(asked.own_positions), computed[:own])
+    def _gathered(self, computed: Computed, asked: Asked) -> Any:
+        """The matrix that feeds the first layer, from own rows and those of others; without gradient. Collective."""
+        answers, phases = computed.answers.detach(), self.at.phases
+        arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
+        with phases("exchange"):
+            finish = self.at.wire.start_exchange(
+                answers, asked.answer_counts, arrived, asked.asked_counts, "activations"
+            )
+        with phases("compute"):
+            own = computed.own().detach()
+            rows = own.new_zeros((asked.total, own.shape[1]))
+            rows.index_add_(0, self._index(asked.own_positions), own)
+        with phases("exchange"):
+            finish()
+        with phases("compute"):
             return rows.index_add_(0, self._index(asked.asked_positions), arrived)
 
     def _rest(self, work: Iteration, number: int, rows: Any) -> Any:

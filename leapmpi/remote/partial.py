@@ -15,6 +15,7 @@ import numpy as np
 from leapmpi.compiled import compiled
 from leapmpi.id_ranges import IdRanges
 from leapmpi.plan.homes import home_of
+from leapmpi.remote._computed import Apart, Computed, Together
 from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
 from leapmpi.remote._piece import Contribution, Pieces
 
@@ -113,6 +114,15 @@ class Partial(ExchangedMode):
         """This rank's shares: of its own destinations, then of those it was asked for."""
         source: Contribution = asked.source
         return self.at.model.layers[0].partial(source.piece, source.rows(self.at.features), work.dropout)
+
+    def computed(self, work: Iteration, asked: Asked) -> Computed:
+        """Shares of others' destinations before those of own ones, unless both need the same projected rows."""
+        source: Contribution = asked.source
+        layer, rows = self.at.model.layers[0], source.rows(self.at.features)
+        if not layer.plain_prefix or layer.projects_first(source.piece, rows):
+            return Together(layer.partial(source.piece, rows, work.dropout), len(asked.own_positions))
+        own, others = source.piece.split(len(asked.own_positions))
+        return Apart(layer.partial(others, rows, work.dropout), lambda: layer.partial(own, rows, work.dropout))
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """The shares add up to what is wanted."""

@@ -148,6 +148,11 @@ class Strategy(ABC):
         del work
 
     @property
+    def overlaps(self) -> bool:
+        """Whether a step computes while messages of its own travel, so that a courier should carry them."""
+        return self.remote.overlaps
+
+    @property
     def chooses_remote(self) -> bool:
         """Whether what crosses ranks for the first layer is still to be settled."""
         return self.config.remote == "auto"

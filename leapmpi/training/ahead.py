@@ -1,9 +1,10 @@
 """Running ahead: iterations are planned, sampled and fetched while earlier ones are trained.
 
 At depth 0 each is prepared when it is asked for, on the calling thread. At depth d a second thread prepares up to d
-of them ahead, in the lane AHEAD, and a courier makes all MPI calls of both threads. How far a rank may run ahead
-follows from what it has taken alone, never from time: after k iterations taken, all ranks have prepared the same d
-further ones when the work is stopped, so nobody waits for a rank that has given up.
+of them ahead, in the lane AHEAD, and a courier makes all MPI calls of both threads; it does so at depth 0 too where
+steps compute while their own messages travel. How far a rank may run ahead follows from what it has taken alone, never
+from time: after k iterations taken, all ranks have prepared the same d further ones when the work is stopped, so nobody
+waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ class Job:
 class Ahead:
     """Hands out `jobs` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
 
-    While the context lasts and depth is not 0, the calling thread reaches other ranks by Wire alone; `paused` gives
-    MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike. Collective.
+    While the context lasts and a courier is at work, the calling thread reaches other ranks by Wire alone; `paused`
+    gives MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike. Collective.
     """
 
     def __init__(self, strategy: Strategy, jobs: Sequence[Job], depth: int) -> None:
         self.strategy, self.at, self.jobs, self.depth = strategy, strategy.at, jobs, depth
         self._taken = 0
+        overlaps = strategy.overlaps and self.at.wire.size > 1
+        self._carried = depth > 0 or (overlaps and threads_may_call(load_mpi()))
         self._courier = Courier(self._select_device)
         self._turn = threading.Condition()
         self._allowed, self._done, self._closed = depth, 0, False
@@ -82,36 +85,40 @@ class Ahead:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the calling thread make MPI calls in the body, once what may be prepared ahead is prepared."""
-        if not self.depth:
+        if not self._carried:
             yield
             return
-        with self._turn:
-            self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
-        self._raise_error()
+        if self.depth:
+            with self._turn:
+                self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
+            self._raise_error()
         self._stop_courier()
         yield
         self._start_courier()
 
     def __enter__(self) -> Ahead:
-        if self.depth:
+        if self._carried:
             self._start_courier()
+        if self.depth:
             self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self.depth:
+        if not self._carried:
             return
         with self._turn:
             self._closed = True
             self._turn.notify_all()
         if kind is None:
-            self._thread.join()
+            if self.depth:
+                self._thread.join()
             self._stop_courier()
             self._raise_error()
             return
         # Others may never answer what is under way. Without the courier this thread's messages fail at once.
         self._courier.stop()
-        self._thread.join(_PATIENCE)
+        if self.depth:
+            self._thread.join(_PATIENCE)
         self.at.wire.courier = None
 
     def _start_courier(self) -> None:

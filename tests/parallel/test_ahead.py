@@ -61,6 +61,8 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
 class Recorder:
     """A strategy whose iterations are numbers; `plan` and `fetch` are collective. Hooks run in the thread of each."""
 
+    overlaps = False
+
     def __init__(self, world, hook=lambda what, number: None):
         self.wire, self.hook, self.trained = Wire(world.comm, ahead=world.ahead_comm), hook, []
         self.at = self
