@@ -38,35 +38,39 @@ class ClusterRule:
 
 
 @compiled
-def _sum_by_cluster(v, row, row_weights, label, within, keys, sums, used, gathered):
-    """Add up v's edges to `row` by cluster; returns the number of clusters and the largest sum.
+def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, sums, used, gathered):
+    """Add up the weights of v's edges by cluster; returns the number of clusters and the largest sum.
 
     keys (-1: free) and sums are a hash table, whose slots in use are then listed in `used`.
     """
-    step = 1 + (len(row) - 1) // _MOST_NEIGHBOURS
-    length = 1 + (len(row) - 1) // step
+    step = 1 + (stop - start - 1) // _MOST_NEIGHBOURS
+    length = 1 + (stop - start - 1) // step
     # Gathered first: the processor then waits for many labels at once.
-    for i in range(length):
-        gathered[i] = label[row[i * step]]
+    if step == 1:
+        for i in range(length):
+            gathered[i] = label[neighbours[start + i]]
+    else:
+        for i in range(length):
+            gathered[i] = label[neighbours[start + i * step]]
     if len(within):
         for i in range(length):
-            if within[row[i * step]] != within[v]:
+            if within[neighbours[start + i * step]] != within[v]:
                 gathered[i] = -1
-    shift = np.uint32(31)
+    shift = 31
     while (1 << (32 - shift)) < 2 * length:
-        shift -= np.uint32(1)
-    mask = np.uint32((1 << (32 - shift)) - 1)
+        shift -= 1
+    mask = (1 << (32 - shift)) - 1
     count, most = 0, 0
     for i in range(length):
         c = gathered[i]
         if c < 0:
             continue
-        slot = np.uint32(np.uint32(c) * np.uint32(0x9E3779B1)) >> shift
+        slot = np.int64(np.uint32(np.uint32(c) * np.uint32(0x9E3779B1)) >> np.uint32(shift))
         key = keys[slot]
         while key != c and key != -1:
-            slot = np.uint32(slot + np.uint32(1)) & mask
+            slot = (slot + 1) & mask
             key = keys[slot]
-        w = row_weights[i * step] if len(row_weights) else np.int32(1)
+        w = np.int64(weights[start + i * step]) if len(weights) else 1
         if key == c:
             w += sums[slot]
         else:
@@ -95,9 +99,7 @@ def _propose(first, begin, end, indptr, neighbours, weights, label, size, traini
         start, stop = indptr[row], indptr[row + 1]
         if start == stop:
             continue
-        row_weights = weights[start:stop] if len(weights) else weights
-        count, most = _sum_by_cluster(v, neighbours[start:stop], row_weights, label, within, keys, sums, used,
-                                      gathered)  # fmt: skip
+        count, most = _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, sums, used, gathered)
         base = fold(seed, v)
         liked, draw = home, np.uint64(0)
         for i in range(count):
