@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.files import explain, hold, remove_abandoned
+from leapmpi.files import explain, hold, is_full, remove_abandoned
 from leapmpi.memory import available_bytes
 from leapmpi.setting import parse_size
 from leapmpi.threads import processor_count
@@ -104,9 +104,10 @@ def workspace_beside(output: Path, memory: int) -> Iterator[Workspace]:
         with hold(folder):
             yield Workspace(folder, memory)
     except OSError as error:
-        if error.filename and not Path(os.fsdecode(error.filename)).absolute().is_relative_to(parent):
-            raise
-        raise explain(error, output) from error
+        # Other files, such as a source that may not be read, are named by the error itself.
+        if is_full(error) or (error.filename and Path(os.fsdecode(error.filename)).is_relative_to(folder)):
+            raise explain(error, output) from error
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

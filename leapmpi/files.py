@@ -81,10 +81,15 @@ def put_in_place(aside: Path, path: Path) -> None:
     remove(old)
 
 
+def is_full(error: OSError) -> bool:
+    """Whether `error` says that a disk is full, or a quota or limit is reached."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error)
+
+
 def explain(error: OSError, path: Path) -> Exception:
     """The LeapmpiError that tells a user about `error`, met while writing `path`."""
     text = str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in text:
+    if is_full(error):
         return ResourceError(f"{path}: the disk is full or a quota is reached; free some space or write elsewhere")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return DataError(f"{path}: not allowed to write here; choose another place or change its permissions")

@@ -1,5 +1,7 @@
 """Preparation under --max-mem: the same graph by every way, refusals before work, nothing left by killed processes."""
 
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -134,3 +136,19 @@ def test_killed_import_leaves_nothing_that_looks_finished(prep, tmp_path, source
     assert [entry.name for entry in tmp_path.iterdir()] == [f".g.h5.work-{process.pid}"]
     assert prep("import", source, tmp_path / "g.h5").code == 0
     assert [entry.name for entry in tmp_path.iterdir()] == ["g.h5"]
+
+
+@pytest.mark.parametrize("limit", [1, 30_000, 2_000_000, 6_000_000])
+def test_full_disk_at_any_step_is_one_sentence(prep, tmp_path, source, limit):
+    """In the first temporary file, in those of the sort, and in the graph file itself."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        outcome = prep("import", source, tmp_path / "g.h5")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert outcome.code == ResourceError.exit_code
+    assert "g.h5: the disk is full or a quota is reached" in outcome.error
+    assert outcome.error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
