@@ -1,0 +1,85 @@
+"""What long steps tell: lines with rate and remaining time, and the table of seconds and memory."""
+
+import io
+
+import numpy as np
+import pytest
+
+from data_prep import steps
+from data_prep.steps import Progress, Steps, duration
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that tests turn: clock[0] is the time."""
+    now = [100.0]
+    monkeypatch.setattr(steps.time, "monotonic", lambda: now[0])
+    return now
+
+
+def told(out, clock, seconds):
+    """What a step of 1000 edges prints that does 100 in each of `seconds`."""
+    progress = Progress("sort", out)
+    progress.start(1000, "edges")
+    for _ in range(seconds):
+        clock[0] += 1
+        progress.advance(100)
+    progress.close()
+    return out.getvalue()
+
+
+def test_a_log_gets_a_line_every_half_minute(clock):
+    progress = Progress("sort", io.StringIO())
+    progress.start(None, "edges")
+    for second in range(65):
+        clock[0] = 100.0 + second
+        progress.reach(10 * second)
+    lines = progress._out.getvalue().splitlines()
+    assert lines == ["sort: 300 edges, 10 per second", "sort: 600 edges, 10 per second"]
+
+
+def test_a_terminal_has_one_line_that_goes_away(clock):
+    text = told(Terminal(), clock, 4)
+    assert text.count("\n") == 0
+    assert text.split("\r\x1b[K")[1] == "sort: 100 of 1,000 edges, 100 per second, 9 s left"
+    assert text.endswith("6 s left\r\x1b[K")
+
+
+def test_short_steps_say_nothing(clock):
+    assert told(io.StringIO(), clock, 20) == ""
+
+
+def test_silence_and_closed_outputs_do_no_harm(clock):
+    progress = Progress("sort")
+    progress.start(10, "edges")
+    clock[0] += 100
+    progress.reach(5)
+    closed = io.StringIO()
+    progress = Progress("sort", closed)
+    closed.close()
+    clock[0] += 100
+    progress.reach(5)
+
+
+def test_durations():
+    assert [duration(s) for s in (0.4, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_memory_is_that_of_the_step():
+    """A peak belongs to the step that had it, and not to the next."""
+    measured = Steps(silent=True)
+    with measured.step("much"):
+        large = np.ones(30_000_000)
+        del large
+    with measured.step("little"):
+        pass
+    much, little = measured.done
+    assert much.resident - little.resident > 150 * 2**20
+    assert [line.split()[0] for line in measured.table()] == ["step", "much", "little", "all"]
