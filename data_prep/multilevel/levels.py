@@ -10,7 +10,7 @@ from data_prep.multilevel.balance import Caps
 from data_prep.multilevel.blocks import Workers
 from data_prep.multilevel.clustering import ClusterRule, cluster
 from data_prep.multilevel.contraction import contract
-from data_prep.multilevel.degree_fill import fill_by_degree
+from data_prep.multilevel.degree_fill import estimated_cut, fill_by_degree
 from data_prep.multilevel.fiduccia_mattheyses import improve
 from data_prep.multilevel.initial_cut import initial_cut
 from data_prep.multilevel.refinement import cut_weight, refine
@@ -84,9 +84,10 @@ def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Se
 
     cut: the weight of entries between parts.
     """
-    candidate, estimate = fill_by_degree(graph.degrees(), graph.vertex_weights.training, search.caps)
-    if estimate * graph.entries > cut:
+    degrees = graph.degrees()
+    if estimated_cut(degrees, search.caps) * graph.entries > cut:
         return assignment
+    candidate = fill_by_degree(degrees, graph.vertex_weights.training, search.caps)
     refine(graph, candidate, search.caps, _PASSES_BY_DEGREE, search.seed, search.workers)
     return candidate if cut_weight(graph, candidate) < cut_weight(graph, assignment) else assignment
 
