@@ -1,0 +1,20 @@
+"""jobs/bench/preparation: what it refuses. That it goes all the way is in tests/soak/test_preparation.py."""
+
+import subprocess
+import sys
+
+from tests.launch import PROJECT, child_environment, run
+
+PREPARATION = PROJECT / "jobs/bench/preparation"
+
+
+def preparation(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the script and return what came of it."""
+    return run([sys.executable, str(PREPARATION), *map(str, arguments)], 100, child_environment(), PROJECT)
+
+
+def test_wrong_sizes_are_refused(tmp_path):
+    job = preparation(tmp_path / "work", "--max-mem", "much")
+    assert job.returncode != 0
+    assert "--max-mem: 'much' is no size" in job.stderr
+    assert not (tmp_path / "work").exists()
