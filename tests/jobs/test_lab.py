@@ -114,7 +114,8 @@ def test_a_table_is_measured_on_two_hosts(no_hosts, tmp_path):
     _, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in job.stdout.splitlines()]
     assert [line[2] for line in lines] == ["`leap`", "`pull:remote=raw`"]
     assert lines[0][4] == "1.00"
-    assert lines[0][6] == lines[1][6] != ""
+    assert lines[0][7] == lines[1][7] != ""
+    assert float(lines[0][5]) > 0
     (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
     assert [row["ranks"] for row in record["rows"]] == [2, 2]
     assert namespaces() == []

@@ -1,8 +1,10 @@
-"""One rank of the full product of options:
+"""One rank of the full product of options, or of every n-th case of it:
 
 jobs/mpirun/local 4 python -m mpi4py -m tests.soak.product
+jobs/mpirun/local 4 python -m mpi4py -m tests.soak.product --every 41
 """
 
+import argparse
 import shutil
 import tempfile
 import time
@@ -59,9 +61,8 @@ def cases() -> list[Case]:
     ]
 
 
-def run_all(world: World, base: Path) -> tuple[int, float]:
-    """Run and check all cases; their number and the largest relative difference of a gradient. Collective."""
-    chosen = cases()
+def run_all(world: World, base: Path, chosen: list[Case]) -> tuple[int, float]:
+    """Run and check `chosen`; their number and the largest relative difference of a gradient. Collective."""
     datasets.build(world.comm, base, {case.dataset for case in chosen} | {case.alone().dataset for case in chosen})
     alone = references(chosen, base, world.comm)
     runner, worst, begin = Runner(base, world), 0.0, time.monotonic()
@@ -74,10 +75,13 @@ def run_all(world: World, base: Path) -> tuple[int, float]:
 
 def main() -> None:
     """Run on this rank."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, default=1, help="a case in so many; with a prime, all options vary")
+    every = parser.parse_args().every
     world = start(threads=1)
     base = Path(world.comm.bcast(tempfile.mkdtemp(prefix="leapmpi-soak-") if world.rank == 0 else None))
     try:
-        count, worst = run_all(world, base)
+        count, worst = run_all(world, base, cases()[::every])
     finally:
         if world.rank == 0:
             shutil.rmtree(base)
