@@ -64,6 +64,7 @@ def sweep(
     where: str,
     *,
     features: bool = True,
+    hashed: bool = True,
     sinks: Mapping[str, Sink] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
@@ -71,6 +72,7 @@ def sweep(
 
     original_of: the original id of each of the `vertices` that indices name, None where it is the id itself. first:
     the id of the first row. features: whether to look at them at all (lanes are those of rows without, if not).
+    hashed: whether lanes are wanted; zeros otherwise.
     sinks: by array, what is to see all of its blocks in order, in this thread. progress: told of rows done.
     `rows.indptr` must have been checked.
 
@@ -88,6 +90,8 @@ def sweep(
         if block is not None:
             check_finite(block, where, start)
         split, labels = (None if array is None else array[start:stop] for array in (rows.split, rows.labels))
+        if not hashed:
+            return stop, np.zeros(2, np.uint64), indices, block
         bounds = indptr - indptr[0]
         lanes = content_lanes(rows.original_id[start:stop], split, labels, block, bounds, indices, original_of)
         return stop, lanes, indices, block

@@ -46,13 +46,16 @@ def _swept(
     first: int,
     features: bool,
     progress: Callable[[int], object] | None,
+    hashed: bool = True,
 ) -> np.ndarray:
     """Check lists, features and all digests of `rows`, which lie in the file `path`; returns their content lanes."""
     digests = Digests()
     wide = rows.features if features else None
     large = {names.INDICES: rows.indices, names.FEATURES: wide}
     sinks = {name: digests.sink(name) for name, array in large.items() if array is not None}
-    lanes = sweep(rows, original_of, vertices, first, str(path), features=features, sinks=sinks, progress=progress)
+    lanes = sweep(
+        rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
+    )
     small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)
     for name, array in zip(small, (rows.indptr, rows.original_id, rows.split, rows.labels), strict=True):
         digests.take(name, array)
@@ -82,7 +85,7 @@ def verify(
         part = dataset.part(number)
         with reading(part.path):
             first = int(dataset.offsets[number])
-            found = _verify_part(part, dataset, original_of, first, features, progress)
+            found = _verify_part(part, dataset, original_of, first, features, progress, parts is None and features)
             cut += _edges_out(part, first)
             with np.errstate(over="ignore"):
                 lanes += found
@@ -111,8 +114,9 @@ def _verify_part(
     first: int,
     features: bool,
     progress: Callable[[int], object] | None,
+    hashed: bool,
 ) -> np.ndarray:
-    """Verify one part by itself; returns its content lanes."""
+    """Verify one part by itself; returns its content lanes if `hashed`."""
     where = str(part.path)
     check_bounds(part.indptr, len(part.indices), where)
     check_vertex_data(None, part.labels, part.split, dataset.classes, where)
@@ -125,6 +129,7 @@ def _verify_part(
         first,
         features,
         progress and (lambda done: progress(first + done)),
+        hashed,
     )
     for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
         _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
