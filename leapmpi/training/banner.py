@@ -52,11 +52,13 @@ def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, fact
 
 def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
     batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), strategy.time_steps
+    roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
+    if loaded.at.sampler.supplies_roots:
+        roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
     return (
         f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
-        f"{merged}; batch {batch:,} roots, about {batch / world.size:,.0f} per rank; "
-        f"fan-out {fanout_text(config.sampling.fanout)}; "
+        f"{merged}; {roots}; {_sampler(config)}; "
         f"model {config.model.name}, {_parameters(loaded):,} parameters ({config.train.dtype})"
     )
 
@@ -64,6 +66,15 @@ def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> s
 def _parameters(loaded: Loaded) -> int:
     """The number of parameters, on whichever ranks."""
     return sum(math.prod(shape) for shape in loaded.at.parameters.whole_shapes.values())
+
+
+def _sampler(config: Config) -> str:
+    """'fan-out 10,10', after the sampler where it is not the default one."""
+    sampling, fanout = config.sampling, f"fan-out {fanout_text(config.sampling.fanout)}"
+    if sampling.sampler == "node-wise":
+        return fanout
+    options = f" ({', '.join(sampling.options)})" if sampling.options else ""
+    return f"sampler {sampling.sampler}{options}, {fanout}"
 
 
 def fanout_text(fanout: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.keys import DrawKey, bounded, fold, fold_all, key_hash, mix
+from leapmpi.sampling.keys import DrawKey, bounded, bounded_wide, fold, fold_all, key_hash, mix
 from tests.sampling import twin
 
 words = st.integers(0, 2**64 - 1)
@@ -30,6 +30,12 @@ def test_kernels_agree_with_the_twin(base, word, n):
     assert mix(np.uint64(word)) == twin.mix(word)
     assert fold(np.uint64(base), np.uint64(word)) == twin.fold(base, word)
     assert bounded(np.uint64(word), np.int64(n)) == twin.bounded(word, n) < n
+
+
+@settings(derandomize=True)
+@given(words, st.integers(1, 2**63 - 1))
+def test_wide_bounds_are_exact(word, n):
+    assert bounded_wide(np.uint64(word), np.int64(n)) == twin.bounded(word, n) < n
 
 
 def test_bounded_is_exact_for_wide_ranges():
