@@ -20,6 +20,7 @@ COMMANDS = {
     "import": "data_prep.import_graph",
     "synth": "data_prep.synth",
     "partition": "data_prep.partition",
+    "compare": "data_prep.compare",
     "info": "data_prep.info",
     "check": "data_prep.check",
 }

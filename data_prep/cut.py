@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,12 +24,18 @@ class Cut:
     training: np.ndarray
     edges: np.ndarray
     edges_cut: np.ndarray
+    method: str = ""
+    """The method that was used."""
+    reason: str = ""
+    """Why, where it was chosen by method auto."""
 
-    def figures(self) -> dict[str, int | float]:
+    def figures(self) -> dict[str, int | float | str]:
         """The figures stored with a dataset: edge_cut (directed edges between parts), its share of all edges, and
-        for vertices, training vertices and edges the largest part relative to the mean."""
+        for vertices, training vertices and edges the largest part relative to the mean; and why `auto` chose."""
         cut, edges = int(self.edges_cut.sum()), int(self.edges.sum())
+        chosen = {"method_reason": self.reason} if self.reason else {}
         return {
+            **chosen,
             "edge_cut": cut,
             "edge_cut_share": cut / max(1, edges),
             "vertex_balance": _balance(self.vertices),
@@ -83,14 +89,24 @@ def cut(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Cut:
 
     Raises ConfigError for an unknown method or a number of parts that cannot be, DataError when the method fails.
     """
+    method, reason = settled(graph, parts, method, seed, **wishes)
     request = CutRequest(parts, seed, **wishes)
-    check_request(graph, request)
-    partitioner = METHODS.load(method)
-    assignment = partitioner.partition(graph, request)
+    assignment = METHODS.load(method).partition(graph, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=parts) == 0)
     if len(empty):
         raise DataError(
             f"method {method} leaves part {empty[0]} of {parts} without vertices (the graph has {graph.vertices}); "
             f"use fewer parts, or another method than {method}"
         )
-    return measure(graph, assignment, parts)
+    return replace(measure(graph, assignment, parts), method=method, reason=reason)
+
+
+def settled(graph: Graph, parts: int, method: str, seed: int, **wishes) -> tuple[str, str]:
+    """The method that `cut` will use with the same arguments, and why, if `method` leaves the choice open.
+
+    Raises ConfigError for an unknown method or a request that cannot be.
+    """
+    request = CutRequest(parts, seed, **wishes)
+    check_request(graph, request)
+    partitioner = METHODS.load(method)
+    return partitioner.choose(graph, request) if hasattr(partitioner, "choose") else (method, "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.partitioners import METHODS
 from data_prep.report_flags import add_report_flags, reported_training
+from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
     from data_prep.cut import Cut
@@ -26,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
     parser.add_argument("folder", type=Path, help="folder for the dataset; made here")
-    parser.add_argument(
-        "--parts", type=int, required=True, help="number of parts: the most ranks that can share the work"
-    )
+    parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")
+    levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
+    parser.add_argument("--hierarchy", metavar="AxB", help=levels)
     methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
-    parser.add_argument("--method", default="metis", help=methods)
+    parser.add_argument("--method", default="auto", help=methods)
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of training vertices"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, cut it, write the dataset, print the table."""
-    from data_prep.cut import cut
     from data_prep.cut_report import report_on
+    from data_prep.hierarchy import cut_in_levels
     from data_prep.steps import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.graph import open_graph
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.threads import processor_count
 
     # Refuse what can be refused before the work.
+    levels = _levels(arguments)
     memory = memory_budget(arguments.max_mem)
     check_folder(arguments.folder, arguments.overwrite)
     METHODS.load(arguments.method)
@@ -65,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("cut"):
         wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
         wishes["threads"] = processor_count()
-        result = cut(graph, arguments.parts, arguments.method, arguments.seed, **wishes)
+        result = cut_in_levels(graph, levels, arguments.method, arguments.seed, **wishes)
     with steps.step("report"):
-        report = report_on(graph, result.assignment, arguments.parts, training)
+        report = report_on(graph, result.assignment, len(result.vertices), training)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
         _write(arguments, graph, result, report, memory, progress)
@@ -76,18 +78,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _levels(arguments: argparse.Namespace) -> tuple[int, ...]:
+    """The numbers of parts by level, one level without --hierarchy. Raises ConfigError."""
+    from data_prep.hierarchy import parse_hierarchy
+
+    if (arguments.parts is None) == (arguments.hierarchy is None):
+        raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")
+    return (arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy)
+
+
 def _write(
     arguments: argparse.Namespace, graph: Graph, result: Cut, report: CutReport, memory: int, progress: Progress
 ) -> None:
     from leapmpi.dataset.writing import write_dataset
 
+    levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
     write_dataset(
         arguments.folder,
         graph,
         result.assignment,
-        arguments.parts,
-        method=arguments.method,
-        figures={**result.figures(), **report.figures()},
+        len(result.vertices),
+        method=result.method,
+        figures={**levels, **result.figures(), **report.figures()},
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
@@ -104,7 +116,10 @@ def _table(arguments: argparse.Namespace, result: Cut, report: CutReport) -> str
     figures = result.figures()
     size = sum(file.stat().st_size for file in arguments.folder.iterdir())
     said = [
-        ("method", f"{arguments.method}, seed {arguments.seed}"),
+        (
+            "method",
+            f"{result.method}, seed {arguments.seed}" + (f"; auto chose it: {result.reason}" if result.reason else ""),
+        ),
         ("edge cut", f"{figures['edge_cut']:,} edges lead to another part, {figures['edge_cut_share']:.2%} of all"),
         (
             "largest / mean",

@@ -49,7 +49,11 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     return numbers[assignment].astype(np.int32)
 
 
+def memory_needed(graph: Graph) -> int:
+    """Bytes that METIS and its input take for `graph`, besides the interpreter."""
+    return _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices
+
+
 def _check_room(graph: Graph, memory: int | None) -> None:
     if memory is not None:
-        size = _BYTES_PER_EDGE * graph.edges + _BYTES_PER_VERTEX * graph.vertices
-        require(memory, size, "method metis", "use a method that streams: --method grem, ldg or hash")
+        require(memory, memory_needed(graph), "method metis", "use a method that streams: --method grem, ldg or hash")
