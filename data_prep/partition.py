@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.partitioners import METHODS
 from data_prep.report_flags import add_report_flags, reported_training
+from leapmpi.arguments import number_between
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of training vertices"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
+    share = "share of the edges that a streaming method holds at once"
+    parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     add_report_flags(parser)
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         graph = verify_graph(arguments.graph, progress.reach)
     with steps.step("cut"):
         wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
-        wishes["threads"] = processor_count()
+        wishes |= {"threads": processor_count(), "chunk": arguments.chunk}
         result = cut_in_levels(graph, levels, arguments.method, arguments.seed, **wishes)
     with steps.step("report"):
         report = report_on(graph, result.assignment, len(result.vertices), training)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.balance import largest_part
 from data_prep.multilevel.weighted_graph import VertexWeights
 from leapmpi.compiled import compiled
 
@@ -21,12 +21,8 @@ class Caps:
 
 
 def caps_for(total: int, training: int, parts: int, tolerance: float) -> Caps:
-    """`tolerance` times the mean, rounded down, but at least the mean rounded up."""
-
-    def limit(count: int) -> int:
-        return max(math.ceil(count / parts), math.floor(tolerance * count / parts))
-
-    return Caps(parts, limit(total), limit(training))
+    """The caps of parts of a graph with `total` vertices, of which `training` train."""
+    return Caps(parts, largest_part(total, parts, tolerance), largest_part(training, parts, tolerance))
 
 
 @compiled

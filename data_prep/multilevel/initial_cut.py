@@ -12,7 +12,7 @@ from data_prep.multilevel.fiduccia_mattheyses import improve
 from data_prep.multilevel.refinement import cut_weight
 from data_prep.multilevel.weighted_graph import WeightedGraph
 from leapmpi.compiled import compiled
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, ResourceError
 
 TINY = 300
 """Vertices below which METIS is not worth its process."""
@@ -38,7 +38,7 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
         starts = starts[:0]
         try:
             yield from _by_metis(graph, caps.parts, tolerance, seed, processes)
-        except DataError:
+        except (DataError, ResourceError):
             starts = random.permutation(graph.vertices)[:_TRIES]
     for start in starts:
         yield fill_in_order(breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.balance import training_vertices
 from data_prep.multilevel.balance import caps_for, loads
 from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
@@ -24,7 +25,6 @@ from data_prep.multilevel.undirected_stream import undirected_stream
 from data_prep.multilevel.weighted_graph import VertexWeights, WeightedGraph
 from data_prep.rebalance import fill_empty
 from data_prep.request import CutRequest
-from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 
 _PASSES = 4
@@ -35,14 +35,14 @@ HELD = MOST_HELD
 def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     """Part int32[n] of each vertex.
 
-    Raises ResourceError when the memory allowed does not suffice, DataError when METIS fails on the contracted graph.
+    Raises ResourceError when the memory allowed does not suffice, DataError when the file becomes shorter meanwhile.
     """
     n, parts = graph.vertices, request.parts
     if parts in (1, n):
         return np.arange(n, dtype=np.int32) % np.int32(parts)
-    training = np.empty(0, np.int32)
-    if graph.split is not None and (graph.split == names.TRAIN).any():
-        training = (np.asarray(graph.split) == names.TRAIN).astype(np.int32)
+    training = training_vertices(graph).astype(np.int32)
+    if not training.any():
+        training = training[:0]
     budget = budget_for(n, graph.edges, graph.indices.itemsize, request)
     stream = undirected_stream(graph, budget.chunk, VertexWeights(np.empty(0, np.int32), training))
     caps = caps_for(n, int(training.sum()), parts, request.tolerance)

@@ -44,10 +44,11 @@ def test_training_vertices_are_balanced_where_they_cluster():
     assert found.vertices.max() <= 1.05 * 100
 
 
-def test_groups_of_parts_are_near_each_other():
+@pytest.mark.parametrize("method", ["metis", "grem"])
+def test_groups_of_parts_are_near_each_other(method):
     """On a ring of communities, groups of neighbouring numbers must be arcs: few edges between the groups."""
     graph = communities(800, groups=16)
-    found = cut(graph, 16, "metis", seed=0).assignment
+    found = cut(graph, 16, method, seed=0).assignment
     shuffled = np.random.default_rng(0).permutation(16)[found]
     for ranks in (2, 4, 8):
 
