@@ -47,6 +47,17 @@ def _mark(first, indptr, indices, assignment, first_part, bits, needed):
                 needed[indices[e]] |= mark
 
 
+@compiled
+def _set_bits(words):
+    count = 0
+    for word in words:
+        rest = np.uint64(word)
+        while rest:
+            rest &= rest - np.uint64(1)
+            count += 1
+    return count
+
+
 def replication(graph: Graph, assignment: np.ndarray, parts: int) -> float:
     """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
 
@@ -57,7 +68,7 @@ def replication(graph: Graph, assignment: np.ndarray, parts: int) -> float:
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
         for chunk in edge_chunks(graph, 1.0):
             _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
-        total += int(np.bitwise_count(needed).sum(dtype=np.int64))
+        total += _set_bits(needed)
     return total / graph.vertices
 
 
