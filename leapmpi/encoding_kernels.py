@@ -98,24 +98,29 @@ def _from_steps(steps, scale, values):
 
 
 @compiled
-def encode_half(source, bits, rows, first, out, positions, values):
-    total, largest = 0.0, 0.0
-    for i in range(len(rows)):
-        r, p = rows[i] - first, positions[i]
-        _to_half(source[r], bits[r], out[p])
-        _from_half(out[p], values.view(np.uint32), values)
-        error = _relative(source[r], values)
-        total, largest = total + error, max(largest, error)
-    return total, largest
+def _to_words(row, bits, out, brain):
+    if brain:
+        _to_brain(bits, out)
+    else:
+        _to_half(row, bits, out)
 
 
 @compiled
-def encode_brain(source, bits, rows, first, out, positions, values):
+def _from_words(encoded, values, brain):
+    if brain:
+        _from_brain(encoded, values.view(np.uint32))
+    else:
+        _from_half(encoded, values.view(np.uint32), values)
+
+
+@compiled
+def encode_words(source, bits, rows, first, out, positions, values, brain):
+    """To 16 bits: bfloat16 if `brain`, else float16; `bits` is `source` as uint32."""
     total, largest = 0.0, 0.0
     for i in range(len(rows)):
         r, p = rows[i] - first, positions[i]
-        _to_brain(bits[r], out[p])
-        _from_brain(out[p], values.view(np.uint32))
+        _to_words(source[r], bits[r], out[p], brain)
+        _from_words(out[p], values, brain)
         error = _relative(source[r], values)
         total, largest = total + error, max(largest, error)
     return total, largest
@@ -135,17 +140,10 @@ def encode_steps(source, rows, first, out, scales, positions, values):
 
 
 @compiled
-def decode_half(encoded, target, positions, values):
+def decode_words(encoded, target, positions, values, brain):
+    """From 16 bits: bfloat16 if `brain`, else float16."""
     for i in range(len(positions)):
-        _from_half(encoded[i], values.view(np.uint32), values)
-        for j in range(len(values)):
-            target[positions[i], j] = values[j]
-
-
-@compiled
-def decode_brain(encoded, target, positions, values):
-    for i in range(len(positions)):
-        _from_brain(encoded[i], values.view(np.uint32))
+        _from_words(encoded[i], values, brain)
         for j in range(len(values)):
             target[positions[i], j] = values[j]
 

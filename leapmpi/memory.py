@@ -60,3 +60,11 @@ def _sizes(text: str) -> dict[str, int]:
     """Bytes by name from lines such as `Pss:  1234 kB`."""
     fields = (line.split() for line in text.splitlines())
     return {each[0].rstrip(":"): int(each[1]) * 1024 for each in fields if len(each) == 3 and each[2] == "kB"}
+
+
+def kills_for_memory() -> int:
+    """How many processes the system has killed for lack of memory since it started."""
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    return 0

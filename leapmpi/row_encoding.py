@@ -91,21 +91,22 @@ def _errors_of(exact: Any, decoded: Any) -> tuple[float, float]:
     return float(errors.sum()), float(errors.max())
 
 
-def _half(source, rows, first, out, positions, values):
-    return kernels.encode_half(source, source.view(np.uint32), rows, first, out.view(np.uint16), positions, values)
+def _words(brain: bool) -> tuple[Callable, Callable]:
+    """Encoder and decoder of a 16-bit float type: bfloat16 if `brain`, else float16."""
 
+    def encode(source, rows, first, out, positions, values):
+        bits, words = source.view(np.uint32), out.view(np.uint16)
+        return kernels.encode_words(source, bits, rows, first, words, positions, values, brain)
 
-def _brain(source, rows, first, out, positions, values):
-    return kernels.encode_brain(source, source.view(np.uint32), rows, first, out.view(np.uint16), positions, values)
+    def decode(encoded, target, positions, values):
+        kernels.decode_words(encoded.view(np.uint16), target, positions, values, brain)
+
+    return encode, decode
 
 
 def _steps(source, rows, first, out, positions, values):
     scales, steps = out[:, :4].view(np.float32), out[:, 4:].view(np.int8)
     return kernels.encode_steps(source, rows, first, steps, scales, positions, values)
-
-
-def _from_bytes(kernel: Callable) -> Callable:
-    return lambda encoded, *rest: kernel(encoded.view(np.uint16), *rest)
 
 
 def _decode_bytes_of_steps(encoded, *rest):
@@ -150,8 +151,8 @@ def _decode_steps_tensor(encoded: Any) -> Any:
 
 
 ENCODINGS = {
-    "float16": RowEncoding("float16", 0, 2, _half, _from_bytes(kernels.decode_half), *_narrowed("float16")),
-    "bfloat16": RowEncoding("bfloat16", 0, 2, _brain, _from_bytes(kernels.decode_brain), *_narrowed("bfloat16")),
+    "float16": RowEncoding("float16", 0, 2, *_words(brain=False), *_narrowed("float16")),
+    "bfloat16": RowEncoding("bfloat16", 0, 2, *_words(brain=True), *_narrowed("bfloat16")),
     "int8": RowEncoding(
         "int8", 4, 1, _steps, _decode_bytes_of_steps, _encode_steps_tensor, _decode_steps_tensor
     ),

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from leapmpi.gathering import gather_values
+from leapmpi.launcher import launcher_size
+from leapmpi.memory import kills_for_memory
 from leapmpi.node_memory import map_shared
+from leapmpi.outliving import outlived_by_none
 from leapmpi.phases import Phases
 from leapmpi.stamps import (
     ENDED,
@@ -36,10 +39,11 @@ from leapmpi.stamps import (
     map_stamps,
     size_of,
 )
-from leapmpi.standstill import PATIENCE, Standstill, late
+from leapmpi.standstill import PATIENCE, Standstill
 from leapmpi.telling import tell
+from leapmpi.verdicts import about_the_dead, about_the_late
 from leapmpi.waiting import waits
-from leapmpi.world import World, launcher_size
+from leapmpi.world import World
 
 LOST_CODE = 76
 """The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
@@ -83,7 +87,7 @@ class Watchdog:
         self._deadline = float("inf")
         self._stop = os.eventfd(0)
         self._parent = os.getppid() if launcher_size() else 0
-        self._killed_for_memory = _kills_for_memory()
+        self._killed_for_memory = kills_for_memory()
         self._tick = min(_TICK, limit / 20) if limit else _TICK
         self._thread = threading.Thread(target=self._watch, name="leapmpi-watchdog", daemon=True)
 
@@ -259,10 +263,7 @@ class Watchdog:
 
     def _tell_of_the_dead(self, lost: list[Stamp]) -> None:
         self.told = True
-        names = " and ".join(f"rank {each.rank}/{self.world.size} on {each.host} in {each.where()}" for each in lost)
-        memory = _kills_for_memory() > self._killed_for_memory
-        cause = "; the system has killed a process for lack of memory meanwhile" if memory else ""
-        self._tell(f"lost {names}: killed from outside, out of memory, or crashed{cause}", lost[0])
+        self._tell(about_the_dead(lost, self.world.size, kills_for_memory() > self._killed_for_memory), lost[0])
         time.sleep(_LINGER)
 
     def _tell_of_the_launcher(self) -> None:
@@ -273,39 +274,26 @@ class Watchdog:
         self._note(GIVING_UP)
         self._leave_stack()
         time.sleep(min(_LINGER, self.limit))
-        stamps = self._all_stamps()
+        own = Board.look_at(self.board.memory)[self.world.rank]
+        stamps = dict(sorted({**self._seen, self.world.rank: own}.items()))
         silent = [rank for rank, (_, since) in self._pulses.items() if now - since > self.limit / 2]
-        blamed = late(stamps.values(), silent)
         if self.world.rank:
             # What rank 0 says is heard where it counts: the launcher is on its host, and this one may be cut off.
             time.sleep(_LINGER)
-        self._tell(self._about_late(blamed, stamps), blamed[0] if blamed else None)
-
-    def _all_stamps(self) -> dict[int, Stamp]:
-        own = Board.look_at(self.board.memory)[self.world.rank]
-        return dict(sorted({**self._seen, self.world.rank: own}.items()))
-
-    def _about_late(self, blamed: list[Stamp], stamps: dict[int, Stamp]) -> str:
-        size = self.world.size
-        if blamed:
-            names = " and ".join(f"rank {each.rank}/{size} on {each.host}, {each.where()}" for each in blamed)
-            text = f"nothing has moved for {self.limit:g} s (--comm-timeout): the job waits for {names}"
-        else:
-            places = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in stamps.values())
-            text = (
-                f"nothing has moved for {self.limit:g} s (--comm-timeout) though every rank waits for others, as when "
-                f"a network link is down; as seen by {self.world.name}: {places}"
-            )
-        unseen = [str(rank) for rank in range(size) if rank not in stamps]
-        if unseen:
-            text += f"; ranks that cannot be seen from here: {', '.join(unseen)}"
-        return text + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else "")
+        why, blamed = about_the_late(stamps, silent, self.world.size, self.limit, self.world.name)
+        if self._parent and self._first_here():
+            outlived_by_none(self._parent)
+        self._tell(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)
 
     def _tell(self, why: str, about: Stamp | None) -> None:
         """Tell once: where there is no run folder to agree by, the lowest rank of the node speaks."""
-        living = [rank for handle, rank in self._peers.items() if not select.select([handle], [], [], 0)[0]]
-        if self.folder or self.world.rank <= min(living, default=self.world.rank):
+        if self.folder or self._first_here():
             tell(why, self.folder, about.facts() if about else {})
+
+    def _first_here(self) -> bool:
+        """Whether this is the lowest living rank of its host."""
+        living = [rank for handle, rank in self._peers.items() if not select.select([handle], [], [], 0)[0]]
+        return self.world.rank <= min(living, default=self.world.rank)
 
     def _leave_stack(self) -> None:
         """Write where this rank stands, the stack of the thread that trains included, to the run folder."""
@@ -322,11 +310,3 @@ class Watchdog:
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
         writer.join(_LINGER)
-
-
-def _kills_for_memory() -> int:
-    """How many processes the system has killed for lack of memory since it started."""
-    with suppress(OSError, ValueError):
-        lines = Path("/proc/vmstat").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-    return 0

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from leapmpi.cleaning import prefix
 from leapmpi.errors import LaunchError, LeapmpiError, error_of
+from leapmpi.launcher import check_launcher, launched_rank, launcher_size
 from leapmpi.waiting import wait_all
 
 T = TypeVar("T")
@@ -32,15 +33,6 @@ _OUTPUT_DELAY = 0.2
 
 _PATIENCE = 2.0
 """Seconds that a rank waits for others which it cannot reach."""
-
-_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
-_LOCAL_RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
-    "SLURM_LOCALID",
-)
 
 
 @dataclass(frozen=True)
@@ -74,56 +66,6 @@ class World:
     def name(self) -> str:
         """'rank 2/4 on HOST', for messages."""
         return f"rank {self.rank}/{self.size} on {self.host}"
-
-
-def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """This process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
-    if "SLURM_LOCALID" in environment and not _in_slurm_step(environment):
-        environment = {name: value for name, value in environment.items() if name != "SLURM_LOCALID"}
-    found = (environment[name] for name in _LOCAL_RANK_VARIABLES if name in environment)
-    return int(next(found, "0"))
-
-
-def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
-    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
-    names += ("SLURM_PROCID",) if _in_slurm_step(environment) else ()
-    found = (environment[name] for name in names if environment.get(name, "").isdigit())
-    return int(next(found, "0"))
-
-
-def _in_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process: a batch script has a step id too, but no task of a step."""
-    return environment.get("SLURM_STEP_ID", "") not in ("", "4294967291") and "SLURM_STEP_NUM_TASKS" in environment
-
-
-def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
-    """The variable and number of ranks that the launcher promises, or None when nothing launched this process."""
-    for name in _SIZE_VARIABLES:
-        if name == "SLURM_STEP_NUM_TASKS" and not _in_slurm_step(environment):
-            continue
-        if environment.get(name, "").isdigit():
-            return name, int(environment[name])
-    return None
-
-
-def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise LaunchError when the launcher promised more ranks than MPI sees: a foreign mpirun."""
-    promised = launcher_size(environment)
-    if promised and promised[1] != size and size == 1:
-        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else _launcher_name(promised[0])
-        error = LaunchError(
-            f"{launcher} started {promised[1]} ranks ({promised[0]}) but MPI sees 1: the launcher does not belong to "
-            f"the MPI library in use ({library}); use that library's own mpirun, or install mpi4py against the "
-            "launcher's MPI"
-        )
-        # All ranks find the same.
-        error.agreed = True
-        raise error
-
-
-def _launcher_name(variable: str) -> str:
-    return "Open MPI's mpirun" if variable.startswith("OMPI") else "an MPICH-like mpirun"
 
 
 def load_mpi() -> Any:

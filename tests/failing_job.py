@@ -3,20 +3,26 @@
     jobs/mpirun/local 3 python -m tests.failing_job WHAT RANKS train DATA ...
 
 WHAT: raise (a defect), refuse (a user's error on this rank alone), interrupt, kill (SIGKILL), stop (SIGSTOP), sleep for
-ever, or compute for BUSY seconds and go on; RANKS: such as 0,2.
+ever, compute for BUSY seconds and go on, limit (allocate more than RLIMIT_AS allows), or group (use more than a control
+group's limit); RANKS: such as 0,2.
 It happens inside the step of epoch 1, iteration 2. Further arguments are those of leapmpi.
 """
 
 import os
+import resource
 import signal
 import sys
 import time
+from pathlib import Path
+
+import torch
 
 from leapmpi.cli import main
 from leapmpi.errors import DataError
 from leapmpi.strategies._iteration import Strategy
 
 BUSY = 8.0
+ROOM = 64 << 20
 genuine_step = Strategy.step
 what, ranks, *command = sys.argv[1:]
 
@@ -45,6 +51,14 @@ def fail():
         while time.monotonic() < begin + BUSY:
             pass
         return
+    if what == "limit":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, resource.RLIM_INFINITY))
+        torch.ones(ROOM)
+    if what == "group":
+        # Made, and removed again, by the test.
+        (Path(os.environ["LEAPMPI_TEST_GROUP"]) / "cgroup.procs").write_text(str(os.getpid()))
+        torch.ones(ROOM)
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
 
 

@@ -142,6 +142,57 @@ def test_a_rank_that_computes_is_waited_for(data, tmp_path):
     assert not (run / "ranks.stamps").exists()
 
 
+def resumed(run, data):
+    """The same command goes on with the run and ends it."""
+    command = ["-m", "leapmpi.cli", "train", data, "--run", run, "--epochs", "3", "--batch-size", "32", "--hidden", "8"]
+    job = mpirun(2, [sys.executable, *command, "--device", "cpu", "--eval-every", "100"], timeout=60)
+    assert job.returncode == 0, job.stderr
+    assert "the start before this one failed: " in job.stdout
+    assert "resumed in epoch 1, after iteration 0" in job.stdout
+
+
+def test_a_rank_that_is_refused_memory_is_named_with_the_mend(data, tmp_path):
+    job, run, seconds = failing_job("limit", "1", 2, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    assert seconds < SOON
+    line = error_line(job)
+    where = f"rank 1/2 on {socket.gethostname()} ran out of memory in phase compute, epoch 2, iteration 3"
+    assert f"{where}; use a smaller batch, fan-out or hidden width" in line
+    check_recorded(run, line, 1)
+
+
+@pytest.fixture
+def small_group():
+    """A control group of version 1 or 2 whose processes may use 128 MiB."""
+    places = {"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"}
+    for place, limit in places.items():
+        group = Path(place, f"leapmpi-test-{os.getpid()}")
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(128 << 20))
+        except OSError:
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group with a memory limit can be made here")
+
+
+def test_a_rank_that_the_system_kills_for_lack_of_memory_is_named_and_the_run_goes_on(
+    data, tmp_path, small_group, monkeypatch
+):
+    monkeypatch.setenv("LEAPMPI_TEST_GROUP", str(small_group))
+    job, run, seconds = failing_job("group", "1", 2, data, tmp_path)
+    assert job.returncode not in (0, 1)
+    assert seconds < SOON
+    line = error_line(job)
+    where = f"lost rank 1/2 on {socket.gethostname()} in phase compute, epoch 2, iteration 3"
+    assert f"{where}: most likely killed by the system for lack of memory" in line
+    assert "use a smaller batch" in line
+    check_recorded(run, line, 1)
+    resumed(run, data)
+
+
 def left_in_shared_memory():
     """What lies in /dev/shm, but for the folders of jobs that still run."""
     left = set()

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from leapmpi.errors import LaunchError
-from leapmpi.world import check_launcher, default_threads, launched_rank, launcher_size, local_rank
+from leapmpi.launcher import check_launcher, launched_rank, launcher_size, local_rank
+from leapmpi.world import default_threads
 from tests.launch import child_environment, mpirun
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "3", "SLURM_PROCID": "7"}

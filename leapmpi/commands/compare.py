@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table, on one rank where there are several."""
+    from leapmpi.launcher import launched_rank
     from leapmpi.report.compare import compare
-    from leapmpi.world import launched_rank
 
     return compare(arguments.runs, arguments.json) if launched_rank() == 0 else 0

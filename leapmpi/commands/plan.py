@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print, on one rank where there are several."""
     config = config_from(arguments)
-    from leapmpi.world import launched_rank
+    from leapmpi.launcher import launched_rank
 
     if launched_rank():
         return 0

@@ -52,7 +52,7 @@ def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
 
 
 def _list(configs: dict[int, Config]) -> int:
-    from leapmpi.world import launched_rank
+    from leapmpi.launcher import launched_rank
 
     if launched_rank() == 0:
         for index, config in configs.items():

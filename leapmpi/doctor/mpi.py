@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leapmpi.world import cuda_aware, launcher_size, library_file, library_name
+from leapmpi.launcher import launcher_size
+from leapmpi.world import cuda_aware, library_file, library_name
 
 
 def facts(mpi: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leapmpi.errors import LaunchError
-from leapmpi.world import launched_rank
+from leapmpi.launcher import launched_rank
 
 SECONDS = 300.0
 

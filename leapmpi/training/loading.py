@@ -19,6 +19,7 @@ from leapmpi.dataset.verify import verify
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.fetch import RowFetcher
 from leapmpi.heap import keep_freed_memory
+from leapmpi.launcher import local_rank
 from leapmpi.nn.build import build_model
 from leapmpi.nn.model import Model
 from leapmpi.phases import Phases
@@ -28,7 +29,7 @@ from leapmpi.sampling.build import build_sampler
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 from leapmpi.wire import Wire
-from leapmpi.world import World, cuda_aware, load_mpi, local_rank, together
+from leapmpi.world import World, cuda_aware, load_mpi, together
 
 _VERIFY_BYTES = 1 << 30
 

@@ -126,10 +126,11 @@ class Trainer:
         phases.epoch = epoch
         if self.progress.epoch != epoch:
             self.progress = Progress.at(epoch, self.per_epoch)
+        with phases("wait"):
+            self.at.wire.barrier()
         phases.take()
         phases.take_ahead()
         self.at.wire.ledger.take()
-        self.at.wire.barrier()
         self._since, processor = time.perf_counter(), time.process_time()
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):

@@ -15,6 +15,7 @@ import torch
 
 from leapmpi.config import Config
 from leapmpi.failure import ends_the_job
+from leapmpi.launcher import launched_rank
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.stopping import Signals
@@ -24,7 +25,7 @@ from leapmpi.training.loading import Loaded, check_device, choose_device, load, 
 from leapmpi.training.loop import strategy_class
 from leapmpi.walltime import job_end
 from leapmpi.watchdog import Watchdog
-from leapmpi.world import World, finish, launched_rank, start, together
+from leapmpi.world import World, finish, start, together
 
 log = logging.getLogger("leapmpi")
 

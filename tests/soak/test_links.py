@@ -73,8 +73,10 @@ def test_a_link_that_heals_in_time_is_no_failure_and_one_that_does_not_ends_ever
 
         cluster.link(1, "down")
         cut = time.monotonic()
-        # The launcher itself may go on waiting for its daemon on the other host: that is not leapmpi's to end.
         wait_for(lambda: not ranks_of(cluster), TIMEOUT + 60, "the ranks of both hosts to end themselves")
+        # Left alone, the launcher would wait a quarter of an hour for its daemon on the other host.
+        wait_for(lambda: job.poll() is not None, 60, "the end of the launcher")
+        assert job.returncode not in (0, 75)
     except AssertionError as error:
         raise AssertionError(f"{error}:\n{output.read_text()[-3000:]}") from error
     finally:

@@ -1,0 +1,52 @@
+"""What to do when the launcher would outlive its job.
+
+mpirun ends when all its ranks have, unless it waits for its daemon on a host that is cut off the network: a quarter of
+an hour with Open MPI 5, until the kernel gives the connection up. A rank that ends because nothing moves any more
+therefore leaves a process behind, which asks the launcher of its host to end, and ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
+"""What may be asked to end: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
+
+_BY_ITSELF = 20.0
+"""Seconds that the launcher has to end by itself."""
+
+_ASKED = 2.0
+"""Seconds between requests; Open MPI takes three within five seconds for an order."""
+
+
+def outlived_by_none(process: int) -> None:
+    """See to it that the launcher `process` ends soon after this rank, where it is one."""
+    with suppress(OSError):
+        if Path(f"/proc/{process}/comm").read_text().strip() in _NAMES:
+            handle = os.pidfd_open(process)
+            os.set_inheritable(handle, True)
+            quiet = subprocess.DEVNULL
+            subprocess.Popen(
+                [sys.executable, "-m", "leapmpi.outliving", str(handle)],
+                stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[handle], start_new_session=True,
+            )  # fmt: skip
+
+
+def end(handle: int, by_itself: float = _BY_ITSELF, asked: float = _ASKED) -> None:
+    """Wait for the end of the process that `handle`, a pidfd, means; ask it to end, three times; then kill it."""
+    patience = [by_itself, asked, asked, 5 * asked]
+    for seconds, kind in zip(patience, [signal.SIGINT, signal.SIGINT, signal.SIGINT, signal.SIGKILL], strict=True):
+        if select.select([handle], [], [], seconds)[0]:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, kind)
+
+
+if __name__ == "__main__":
+    end(int(sys.argv[1]))

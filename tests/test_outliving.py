@@ -1,0 +1,50 @@
+"""A launcher that would outlive its ranks is asked to end, then killed; nothing else is touched."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from leapmpi import outliving
+
+DEAF = "trap '' INT; echo ready; while :; do sleep 0.05; done"
+COUNTING = "n=0; trap 'n=$((n + 1)); [ $n = 3 ] && exit 9' INT; echo ready; while :; do sleep 0.05; done"
+
+
+def started(folder, name, script):
+    """A running shell script called `name`."""
+    program = folder / name
+    program.write_text(f"#!/bin/bash\n{script}\n")
+    program.chmod(0o755)
+    process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(("script", "code"), [(DEAF, -signal.SIGKILL), (COUNTING, 9)])
+def test_it_is_asked_three_times_and_then_killed(script, code, tmp_path):
+    process = started(tmp_path, "mpirun", script)
+    outliving.end(os.pidfd_open(process.pid), by_itself=0.1, asked=0.3)
+    assert process.wait(timeout=10) == code
+
+
+def test_one_that_ends_by_itself_is_left_alone(tmp_path):
+    process = started(tmp_path, "mpirun", "echo ready; sleep 0.2; exit 7")
+    begin = time.monotonic()
+    outliving.end(os.pidfd_open(process.pid), by_itself=30)
+    assert process.wait(timeout=10) == 7
+    assert time.monotonic() - begin < 20
+
+
+def test_only_launchers_are_ended(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **keywords: begun.append(keywords["pass_fds"]))
+    outliving.outlived_by_none(os.getpid())
+    assert begun == []
+    monkeypatch.setattr(outliving, "_NAMES", (Path("/proc/self/comm").read_text().strip(),))
+    outliving.outlived_by_none(os.getpid())
+    ((handle,),) = begun
+    os.close(handle)
