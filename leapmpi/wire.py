@@ -11,28 +11,23 @@ messages go through it, so that one thread alone makes MPI calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from leapmpi import lane, message
-from leapmpi.courier import Courier
-from leapmpi.flow import FRAGMENT, Flow, Message, advance_all, complete
-from leapmpi.gathering import Start, gather_rows, gather_values, to_text
+from leapmpi.buffers import Buffers
+from leapmpi.flow import Flow, Message
+from leapmpi.gathering import gather_rows, gather_values, to_text
 from leapmpi.id_ranges import IdRanges
 from leapmpi.ledger import Ledger
-from leapmpi.waiting import waits
+from leapmpi.transport import Transport, WireError
 
 _PACKET = 1 << 10
 
 
-class WireError(RuntimeError):
-    """The two sides of an exchange disagree on type or size: a defect of leapmpi, caught before data are used."""
-
-
-class Wire:
+class Wire(Transport):
     """Exchanges between the ranks of one communicator; `ahead` is its duplicate, for the lane AHEAD.
 
     `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
@@ -40,21 +35,10 @@ class Wire:
     """
 
     def __init__(self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False, ahead: Any = None) -> None:
-        from mpi4py import MPI
-
-        self._mpi = MPI
-        self._comms = (comm, ahead)
-        self.rank: int = comm.rank
-        self.size: int = comm.size
+        super().__init__(comm, ahead)
         self._ledgers = (ledger or Ledger(), Ledger())
+        self._buffers = Buffers()
         self.direct = direct
-        self._staging: tuple[dict[str, Any], ...] = tuple({} for _ in lane.LANES)
-        self.courier: Courier | None = None
-
-    @property
-    def comm(self) -> Any:
-        """The communicator of the calling thread's lane."""
-        return self._comms[lane.current()]
 
     @property
     def ledger(self) -> Ledger:
@@ -147,7 +131,7 @@ class Wire:
         self._check_exchange(send, send_counts, receive, receive_counts)
         staged = message.on_device(send) and not self.direct
         if staged:
-            outbound, inbound = self._pinned("send", send), self._pinned("receive", receive)
+            outbound, inbound = self._buffers.pinned("send", send), self._buffers.pinned("receive", receive)
             outbound.copy_(send)
             finish = self._swap(outbound, send_counts, inbound, receive_counts, kind)
         else:
@@ -184,11 +168,13 @@ class Wire:
         if distance % self.size == 0:
             return
         staged = message.on_device(state) and not self.direct
-        outbound = self._pinned("send", state) if staged else state
+        outbound = self._buffers.pinned("send", state) if staged else state
         if staged:
             outbound.copy_(state)
         message.synchronise(state)
-        inbound = self._pinned("receive", state) if staged else self._scratch("ring", state, *state.shape)
+        inbound = (
+            self._buffers.pinned("receive", state) if staged else self._buffers.scratch("ring", state, *state.shape)
+        )
         to, origin = (self.rank - distance) % self.size, (self.rank + distance) % self.size
         into = message.as_bytes(inbound, "ring state")
         code = message.type_code(state)
@@ -211,8 +197,8 @@ class Wire:
         staged = not self.direct and any(message.on_device(each) for each in (*sends, *receives))
         outbound, inbound = sends, receives
         if staged:
-            outbound = [self._pinned(f"ring-send-{i}", each).copy_(each) for i, each in enumerate(sends)]
-            inbound = [self._pinned(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
+            outbound = [self._buffers.pinned(f"ring-send-{i}", each).copy_(each) for i, each in enumerate(sends)]
+            inbound = [self._buffers.pinned(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
         for each in (*sends, *receives):
             message.synchronise(each)
         coming, going = [], []
@@ -238,13 +224,13 @@ class Wire:
         bounds = np.arange(self.size + 1, dtype=np.int64) * length // self.size
         widths = np.diff(bounds)
         mine = np.full(self.size, widths[self.rank])
-        slices = self._scratch("slices", flat, int(mine.sum()))
+        slices = self._buffers.scratch("slices", flat, int(mine.sum()))
         self.exchange(flat, widths, slices, mine, kind)
         slices = slices.reshape(self.size, int(widths[self.rank]))
         total = slices[0]
         for part in slices[1:]:
             total += part
-        repeated = self._scratch("sums", flat, self.size, total.shape[0])
+        repeated = self._buffers.scratch("sums", flat, self.size, total.shape[0])
         repeated[:] = total
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
@@ -278,96 +264,3 @@ class Wire:
         place = int(receive_counts[: self.rank].sum())
         receive[place : place + own] = send[first : first + own]
         return self._start(receives, sends)
-
-    def _receives(self, into: Any, origin: int, code: int) -> list[Message]:
-        """The receives that fill `into` from rank `origin`, each checked for type `code` and size."""
-        # Looked up here: another thread starts them.
-        comm = self.comm
-
-        def message_of(part: slice) -> Message:
-            # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
-            where, tag = [into[part], self._mpi.BYTE], self._mpi.ANY_TAG
-            size = part.stop - part.start
-            return Message(
-                size,
-                lambda: comm.Irecv(where, source=origin, tag=tag),
-                lambda status: self._check_arrival(status, size, code),
-            )
-
-        return [message_of(part) for part in message.pieces(len(into), FRAGMENT)]
-
-    def _sends(self, out: Any, to: int, code: int) -> list[Message]:
-        comm = self.comm
-
-        def message_of(part: slice) -> Message:
-            what = [out[part], self._mpi.BYTE]
-            return Message(part.stop - part.start, lambda: comm.Isend(what, dest=to, tag=code))
-
-        return [message_of(part) for part in message.pieces(len(out), FRAGMENT)]
-
-    def _call(self, start: Start) -> None:
-        """Bring one MPI call to its end."""
-        self._carry(Flow(self._mpi, [Message(0, start)]))
-
-    def _carry(self, *flows: Flow) -> None:
-        """Wait until all messages have arrived."""
-        self._begin(*flows)()
-
-    def _begin(self, *flows: Flow) -> Callable[[], None]:
-        """Start messages, or have the courier start them where there is one; what is returned waits for their end."""
-        if self.courier is None:
-            advance_all(flows)
-            return partial(complete, *flows)
-        return partial(_wait_for, self.courier.carry(flows))
-
-    def _finish(self, receives: list[Message], sends: list[Message]) -> None:
-        """Bring all messages to an end."""
-        self._start(receives, sends)()
-
-    def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
-        """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
-        return partial(self._end, self._begin(Flow(self._mpi, receives), Flow(self._mpi, sends)))
-
-    def _end(self, finish: Callable[[], None]) -> None:
-        try:
-            finish()
-        except self._mpi.Exception as error:
-            if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
-                raise
-            raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
-
-    def _check_arrival(self, status: Any, size: int, code: int) -> None:
-        origin, got = status.Get_source(), status.Get_count(self._mpi.BYTE)
-        if status.Get_tag() != code:
-            raise WireError(
-                f"rank {self.rank} expected {message.DTYPES[code]} from rank {origin}, "
-                f"got {message.DTYPES[status.Get_tag()]}"
-            )
-        if got != size:
-            raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
-
-    def _scratch(self, use: str, like: Any, *shape: int) -> Any:
-        """A buffer of the kind and type of `like`, kept between calls of the same shape."""
-        staging = self._staging[lane.current()]
-        kept = staging.get(use)
-        if kept is None or tuple(kept.shape) != shape or kept.dtype != like.dtype:
-            kept = staging[use] = message.empty_like(like, *shape)
-        return kept
-
-    def _pinned(self, use: str, like: Any) -> Any:
-        """A pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
-        import torch
-
-        key, wanted = f"pinned-{use}", like.numel() * like.element_size()
-        staging = self._staging[lane.current()]
-        kept = staging.get(key)
-        if kept is None or kept.numel() < wanted:
-            kept = torch.empty(max(wanted, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-            staging[key] = kept
-        return kept[:wanted].view(like.dtype).view(like.shape)
-
-
-def _wait_for(messages: Future[None]) -> None:
-    """Wait for what the courier carries; raises what went wrong with it."""
-    with waits:
-        messages.result()
