@@ -94,7 +94,7 @@ def test_exchange_takes_torch_tensors(wire, dtype):
 @pytest.mark.parametrize("piece", [5, 64])
 def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
     monkeypatch.setattr(message, "PIECE", piece)
-    monkeypatch.setattr("leapmpi.wire.FRAGMENT", piece)
+    monkeypatch.setattr("leapmpi.transport.FRAGMENT", piece)
     sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 5, "float64")
     received = np.zeros_like(wanted)
     wire.exchange(sent, send_counts, received, receive_counts, "features")
