@@ -45,43 +45,43 @@ def copy(small_data, tmp_path):
     return shutil.copytree(small_data, tmp_path / "copy")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("trian DATA", "unknown command 'trian'; did you mean 'train'?"),
-        ("--bogus", "unknown flag --bogus; see leapmpi --help"),
-        ("train DATA --epochz 3", "unknown flag --epochz; did you mean '--epochs'?"),
-        ("train DATA --fan-out=3", "unknown flag --fan-out=3; did you mean '--fanout'?"),
-        ("train DATA --epo 3", "unknown flag --epo"),
-        ("train DATA other", "unexpected argument 'other'; see leapmpi train --help"),
-        ("train DATA --epochs", "argument --epochs: expected one argument; see leapmpi train --help"),
-        ("train", "no dataset given; name its folder"),
-        ("train DATA --epochs 0", "--epochs: train.epochs: 0 is too small; the least is 1"),
-        ("train DATA --batch-size 0", "--batch-size: train.batch_size: 0 is too small"),
-        ("train DATA --lr -0.1", "--lr: train.lr: -0.1 is too small"),
-        ("train DATA --lr nan", "--lr: train.lr: 'nan' is not a finite number"),
-        ("train DATA --lr 1e400", "is not a finite number"),
-        ("train DATA --fanout 0", "--fanout: sampling.fanout: '0' is no fan-out"),
-        ("train DATA --fanout=", "--fanout: sampling.fanout: no fan-out given"),
-        ("train DATA --eval-fanout 5", "evaluate.fanout has a length of 1"),
-        ("train DATA --model sag", "unknown model 'sag'; did you mean 'sage'?"),
-        ("train DATA --strategy leep", "unknown strategy 'leep'; did you mean 'leap'?"),
-        ("train DATA --set train.lr", "--set train.lr: write it as key=value"),
-        ("train DATA --set =3", "--set =3: write it as key=value"),
-        ("train DATA --set train.lrr=3", "--set: unknown key 'train.lrr'; did you mean 'train.lr'?"),
-        ("train DATA --config none.toml", "none.toml: no such config file"),
-        ("train DATA --config=", "no such config file"),
-        ("train DATA --metric roc-auc", "roc-auc needs 2 classes or multi-label data, this dataset has 3 classes"),
-        ("train DATA --time-steps 3", "leap on 1 rank takes auto, N or a number up to 1"),
-        ("train DATA --strategy pull --time-steps 2", "pull has one time step, not 2"),
-        ("evaluate DATA", "the following arguments are required: RUN; see leapmpi evaluate --help"),
-        ("evaluate DATA run --lr 3", "unknown flag --lr; see leapmpi evaluate --help"),
-        ("evaluate DATA run --weights worst", "invalid choice: 'worst'"),
-        ("compare", "the following arguments are required: RUN"),
-        ("compare run --jsn", "unknown flag --jsn; did you mean '--json'?"),
-        ("doctor now", "unexpected argument 'now'"),
-    ],
-)
+BAD_WORDS = [
+    ("trian DATA", "unknown command 'trian'; did you mean 'train'?"),
+    ("--bogus", "unknown flag --bogus; see leapmpi --help"),
+    ("train DATA --epochz 3", "unknown flag --epochz; did you mean '--epochs'?"),
+    ("train DATA --fan-out=3", "unknown flag --fan-out=3; did you mean '--fanout'?"),
+    ("train DATA --epo 3", "unknown flag --epo"),
+    ("train DATA other", "unexpected argument 'other'; see leapmpi train --help"),
+    ("train DATA --epochs", "argument --epochs: expected one argument; see leapmpi train --help"),
+    ("train", "no dataset given; name its folder"),
+    ("train DATA --epochs 0", "--epochs: train.epochs: 0 is too small; the least is 1"),
+    ("train DATA --batch-size 0", "--batch-size: train.batch_size: 0 is too small"),
+    ("train DATA --lr -0.1", "--lr: train.lr: -0.1 is too small"),
+    ("train DATA --lr nan", "--lr: train.lr: 'nan' is not a finite number"),
+    ("train DATA --lr 1e400", "is not a finite number"),
+    ("train DATA --fanout 0", "--fanout: sampling.fanout: '0' is no fan-out"),
+    ("train DATA --fanout=", "--fanout: sampling.fanout: no fan-out given"),
+    ("train DATA --eval-fanout 5", "evaluate.fanout has a length of 1"),
+    ("train DATA --model sag", "unknown model 'sag'; did you mean 'sage'?"),
+    ("train DATA --strategy leep", "unknown strategy 'leep'; did you mean 'leap'?"),
+    ("train DATA --set train.lr", "--set train.lr: write it as key=value"),
+    ("train DATA --set =3", "--set =3: write it as key=value"),
+    ("train DATA --set train.lrr=3", "--set: unknown key 'train.lrr'; did you mean 'train.lr'?"),
+    ("train DATA --config none.toml", "none.toml: no such config file"),
+    ("train DATA --config=", "no such config file"),
+    ("train DATA --metric roc-auc", "roc-auc needs 2 classes or multi-label data, this dataset has 3 classes"),
+    ("train DATA --time-steps 3", "leap on 1 rank takes auto, N or a number up to 1"),
+    ("train DATA --strategy pull --time-steps 2", "pull has one time step, not 2"),
+    ("evaluate DATA", "the following arguments are required: RUN; see leapmpi evaluate --help"),
+    ("evaluate DATA run --lr 3", "unknown flag --lr; see leapmpi evaluate --help"),
+    ("evaluate DATA run --weights worst", "invalid choice: 'worst'"),
+    ("compare", "the following arguments are required: RUN"),
+    ("compare run --jsn", "unknown flag --jsn; did you mean '--json'?"),
+    ("doctor now", "unexpected argument 'now'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_WORDS)
 def test_flags_and_values(refused, small_data, arguments, message):
     refused(CONFIG, message, *(str(small_data) if word == "DATA" else word for word in arguments.split()))
 
@@ -116,37 +116,37 @@ def test_paths_that_are_no_dataset(refused, small_data, tmp_path):
 PART, ROOT = "part-00001.h5", "dataset.h5"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda d: (d / PART).unlink(), f"{PART} is missing: the dataset has 4 parts"),
-        (lambda d: (d / ROOT).write_text("text"), f"{ROOT} is not an HDF5 file"),
-        (lambda d: (d / PART).write_text(""), f"{PART} is not an HDF5 file"),
-        (lambda d: os.truncate(d / PART, 3000), f"{PART} is truncated"),
-        (lambda d: os.truncate(d / ROOT, os.path.getsize(d / ROOT) - 1), f"{ROOT} is truncated"),
-        (lambda d: damage(d / PART, "features", 2), f"{PART}: array features does not match its blake2b-128 digest"),
-        (lambda d: damage(d / PART, "labels"), f"{PART}: labels, row 0 is"),
-        (lambda d: damage(d / PART, "topology/indices"), f"{PART}: topology/indices, row 0: in-neighbour"),
-        (lambda d: damage(d / PART, "topology/indptr"), f"{PART}: topology/indptr, row 0 is"),
-        (lambda d: damage(d / ROOT, "splits/train"), f"{ROOT}: array splits/train does not match"),
-        (lambda d: change_attributes(d / ROOT, format_version=0), "has format version 0, older than 1"),
-        (lambda d: change_attributes(d / PART, format_version=2), "has format version 2, but this leapmpi"),
-        (lambda d: change_attributes(d / PART, uuid="0" * 32), f"{PART} belongs to another dataset"),
-        (lambda d: shutil.copy(d / "part-00000.h5", d / PART), f"{PART} holds part 0, not 1"),
-        # Below, all digests fit: what a program could have written.
-        (lambda d: change_array(d / PART, "topology/indices", 5, 10**9), "in-neighbour 1000000000 of vertex"),
-        (lambda d: change_array(d / PART, "topology/indices", 5, -1), "in-neighbour -1 of vertex"),
-        (lambda d: change_array(d / PART, "topology/indptr", -1, 10**12), "topology/indptr ends with 1000000000000"),
-        (lambda d: change_array(d / PART, "features", (2, 3), np.nan), "features, row 2, column 3 is nan"),
-        (lambda d: change_array(d / PART, "features", (2, 3), -np.inf), "features, row 2, column 3 is -inf"),
-        (lambda d: change_array(d / PART, "labels", 0, 99), "labels, row 0 is 99, expected -1 (unlabelled) or 0..2"),
-        (lambda d: change_array(d / PART, "split", 0, 9), "split, row 0 is 9"),
-        (lambda d: change_array(d / ROOT, "splits/train", 0, 10**15), "a split names a vertex outside 0..239"),
-        (lambda d: change_array(d / ROOT, "offsets", 1, 10**6), "offsets does not ascend"),
-        (lambda d: change_attributes(d / ROOT, vertices=10**15), "offsets does not ascend"),
-        (lambda d: change_attributes(d / ROOT, parts=10**9), "array offsets has shape (5,)"),
-    ],
-)
+SPOILT_DATA = [
+    (lambda d: (d / PART).unlink(), f"{PART} is missing: the dataset has 4 parts"),
+    (lambda d: (d / ROOT).write_text("text"), f"{ROOT} is not an HDF5 file"),
+    (lambda d: (d / PART).write_text(""), f"{PART} is not an HDF5 file"),
+    (lambda d: os.truncate(d / PART, 3000), f"{PART} is truncated"),
+    (lambda d: os.truncate(d / ROOT, os.path.getsize(d / ROOT) - 1), f"{ROOT} is truncated"),
+    (lambda d: damage(d / PART, "features", 2), f"{PART}: array features does not match its blake2b-128 digest"),
+    (lambda d: damage(d / PART, "labels"), f"{PART}: labels, row 0 is"),
+    (lambda d: damage(d / PART, "topology/indices"), f"{PART}: topology/indices, row 0: in-neighbour"),
+    (lambda d: damage(d / PART, "topology/indptr"), f"{PART}: topology/indptr, row 0 is"),
+    (lambda d: damage(d / ROOT, "splits/train"), f"{ROOT}: array splits/train does not match"),
+    (lambda d: change_attributes(d / ROOT, format_version=0), "has format version 0, older than 1"),
+    (lambda d: change_attributes(d / PART, format_version=2), "has format version 2, but this leapmpi"),
+    (lambda d: change_attributes(d / PART, uuid="0" * 32), f"{PART} belongs to another dataset"),
+    (lambda d: shutil.copy(d / "part-00000.h5", d / PART), f"{PART} holds part 0, not 1"),
+    # Below, all digests fit: what a program could have written.
+    (lambda d: change_array(d / PART, "topology/indices", 5, 10**9), "in-neighbour 1000000000 of vertex"),
+    (lambda d: change_array(d / PART, "topology/indices", 5, -1), "in-neighbour -1 of vertex"),
+    (lambda d: change_array(d / PART, "topology/indptr", -1, 10**12), "topology/indptr ends with 1000000000000"),
+    (lambda d: change_array(d / PART, "features", (2, 3), np.nan), "features, row 2, column 3 is nan"),
+    (lambda d: change_array(d / PART, "features", (2, 3), -np.inf), "features, row 2, column 3 is -inf"),
+    (lambda d: change_array(d / PART, "labels", 0, 99), "labels, row 0 is 99, expected -1 (unlabelled) or 0..2"),
+    (lambda d: change_array(d / PART, "split", 0, 9), "split, row 0 is 9"),
+    (lambda d: change_array(d / ROOT, "splits/train", 0, 10**15), "a split names a vertex outside 0..239"),
+    (lambda d: change_array(d / ROOT, "offsets", 1, 10**6), "offsets does not ascend"),
+    (lambda d: change_attributes(d / ROOT, vertices=10**15), "offsets does not ascend"),
+    (lambda d: change_attributes(d / ROOT, parts=10**9), "array offsets has shape (5,)"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILT_DATA)
 def test_damaged_and_foreign_datasets(refused, copy, spoil, message):
     spoil(copy)
     refused(DATA, message, "train", copy)

@@ -88,8 +88,8 @@ class Job:
         return code, text, left
 
 
-def kill(job, rank, phase, chance):
-    """Kill `rank` of `job` in `phase`; returns the phase it died in, None when the job ended before."""
+def kill(job, rank, phase, chance, number=signal.SIGKILL):
+    """Send `rank` of `job` the signal `number` in `phase`; returns the phase it met, None when the job ended before."""
     process = None
     while process is None:
         if job.process.poll() is not None:
@@ -102,7 +102,7 @@ def kill(job, rank, phase, chance):
         return None
     time.sleep(chance.uniform(0, 0.002))
     try:
-        os.kill(process, signal.SIGKILL)
+        os.kill(process, number)
     except ProcessLookupError:
         return None
     stamp = stamp_of(job, rank, process)
