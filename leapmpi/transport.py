@@ -5,8 +5,9 @@ Where a courier is at work it makes all MPI calls; otherwise the calling thread 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -88,11 +89,20 @@ class Transport:
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
-        return partial(self._end, self._begin(Flow(self._mpi, receives), Flow(self._mpi, sends)))
+        with self._surplus_told():
+            under_way = self._begin(Flow(self._mpi, receives), Flow(self._mpi, sends))
 
-    def _end(self, finish: Callable[[], None]) -> None:
+        def finish() -> None:
+            with self._surplus_told():
+                under_way()
+
+        return finish
+
+    @contextmanager
+    def _surplus_told(self) -> Iterator[None]:
+        """Messages move in the body; raise WireError when one is longer than it should be, as early as that is seen."""
         try:
-            finish()
+            yield
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise
