@@ -1,7 +1,8 @@
 """Squared column norms of P, the adjacency with rows divided by in-degrees: how much destinations hang on a source.
 
-||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v that have u as an in-neighbour. As integers (multiples of
-2**-shift), so that the sum does not depend on the order of vertices.
+||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v that have u as an in-neighbour. Over the whole graph, each vertex
+counts among its own in-neighbours, as in the authors' codes: without, one that is nobody's in-neighbour would never be
+drawn. As integers (multiples of 2**-shift), so that the sum does not depend on the order of vertices.
 """
 
 from __future__ import annotations
@@ -14,24 +15,30 @@ from leapmpi.sampling.keys import bounded_wide, fold
 
 
 @compiled
-def _add_squares(vertices, unit, topology_indptr, topology_indices, norms):
-    """Add unit / degree^2, rounded down, but at least 1, of each of `vertices` to its in-neighbours."""
+def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms):
+    """Add unit / degree^2, rounded down, but at least 1, of each of `vertices` to its in-neighbours.
+
+    With `loops`, each is one of its own in-neighbours, and its degree is larger by one.
+    """
     for i in range(len(vertices)):
         start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
-        if stop > start:
-            square = max(1, unit // (stop - start) // (stop - start))
+        degree = stop - start + loops
+        if degree > 0:
+            square = max(1, unit // degree // degree)
+            if loops:
+                norms[vertices[i]] += square
             for e in range(start, stop):
                 norms[topology_indices[e]] += square
 
 
-def column_norms(topology: Topology, vertices: np.ndarray) -> np.ndarray:
+def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False) -> np.ndarray:
     """int64[n]: squared norms over the rows `vertices` (int64[k], distinct) only, in units that are the same for all.
 
-    Their sum stays below 2**62.
+    With `loops` each vertex is one of its own in-neighbours. Their sum stays below 2**62.
     """
     norms = np.zeros(topology.vertices, np.int64)
     unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())
-    _add_squares(vertices, unit, topology.indptr, topology.indices, norms)
+    _add_squares(vertices, unit, int(loops), topology.indptr, topology.indices, norms)
     return norms
 
 
@@ -50,7 +57,7 @@ class ByNorm:
     def __init__(self, topology: Topology) -> None:
         # By original id, so that the numbering of the vertices does not matter.
         self._order = np.argsort(topology.original_id, kind="stable")
-        self.norms = column_norms(topology, np.arange(topology.vertices))
+        self.norms = column_norms(topology, np.arange(topology.vertices), loops=True)
         self._up_to = np.cumsum(self.norms[self._order])
 
     @property
@@ -59,5 +66,5 @@ class ByNorm:
         return int(self._up_to[-1]) if len(self._up_to) else 0
 
     def draw(self, hashed: np.uint64, size: int) -> np.ndarray:
-        """`size` vertices, int64, repeats possible; none where no vertex has an in-neighbour."""
+        """`size` vertices, int64, repeats possible; none where there is no vertex."""
         return self._order[_places(hashed, size if self.total else 0, self._up_to)]

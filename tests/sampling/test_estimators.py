@@ -66,7 +66,7 @@ def test_fast_gcn_by_enumeration(topology):
 def test_fast_gcn_tables_are_those_of_its_draws(topology):
     sampler = make("fast-gcn, unbiased", topology, (1, 1))
     sampler.begin(KEY, np.arange(8))
-    norms = column_norms(topology, np.arange(8))
+    norms = column_norms(topology, np.arange(8), loops=True)
     times = sampler._tables[1] * norms * 30 / norms.sum()
     assert times.sum() == pytest.approx(30)
     assert np.abs(times - times.round()).max() < 1e-9
@@ -84,6 +84,10 @@ def test_column_norms_are_those_of_the_matrix(topology):
     for v in range(8):
         row = topology.indices[topology.indptr[v] : topology.indptr[v + 1]]
         matrix[v, row] = 1 / max(1, len(row))
+    looped = (matrix > 0) + np.eye(8)
+    looped /= looped.sum(1, keepdims=True)
+    found = column_norms(topology, np.arange(8), loops=True)
+    np.testing.assert_allclose(found / 2.0**40, (looped**2).sum(0), rtol=1e-9, atol=1e-11)
     for rows in (np.arange(8), np.array([2, 5])):
         norms = column_norms(topology, rows)
         np.testing.assert_allclose(norms / 2.0**40, (matrix[rows] ** 2).sum(0), rtol=1e-9, atol=1e-11)
