@@ -33,20 +33,38 @@ def outlived_by_none(process: int) -> None:
             os.set_inheritable(handle, True)
             quiet = subprocess.DEVNULL
             subprocess.Popen(
-                [sys.executable, "-m", "leapmpi.outliving", str(handle)],
+                [sys.executable, "-m", "leapmpi.outliving", str(handle), str(process)],
                 stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[handle], start_new_session=True,
             )  # fmt: skip
 
 
-def end(handle: int, by_itself: float = _BY_ITSELF, asked: float = _ASKED) -> None:
-    """Wait for the end of the process that `handle`, a pidfd, means; ask it to end, three times; then kill it."""
-    patience = [by_itself, asked, asked, 5 * asked]
+def end(handle: int, process: int, by_itself: float = _BY_ITSELF, asked: float = _ASKED) -> None:
+    """Wait for the end of `process`, which `handle`, a pidfd, means; ask it to end, three times; then kill it.
+
+    Children of one that had to be asked, such as connections to its daemons, are ended after it.
+    """
+    if select.select([handle], [], [], by_itself)[0]:
+        return
+    children = _children(process)
+    patience = [asked, asked, 5 * asked, asked]
     for seconds, kind in zip(patience, [signal.SIGINT, signal.SIGINT, signal.SIGINT, signal.SIGKILL], strict=True):
-        if select.select([handle], [], [], seconds)[0]:
-            return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, kind)
+        if select.select([handle], [], [], seconds)[0]:
+            break
+    for child in children:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGTERM)
+
+
+def _children(process: int) -> list[int]:
+    """pidfds of the children of `process`."""
+    found = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [os.pidfd_open(int(child)) for child in thread.read_text().split()]
+    return found
 
 
 if __name__ == "__main__":
-    end(int(sys.argv[1]))
+    end(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,6 +1,7 @@
 """A launcher that would outlive its ranks is asked to end, then killed; nothing else is touched."""
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -19,7 +20,7 @@ def started(folder, name, script):
     program = folder / name
     program.write_text(f"#!/bin/bash\n{script}\n")
     program.chmod(0o755)
-    process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True, cwd=folder)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -27,14 +28,22 @@ def started(folder, name, script):
 @pytest.mark.parametrize(("script", "code"), [(DEAF, -signal.SIGKILL), (COUNTING, 9)])
 def test_it_is_asked_three_times_and_then_killed(script, code, tmp_path):
     process = started(tmp_path, "mpirun", script)
-    outliving.end(os.pidfd_open(process.pid), by_itself=0.1, asked=0.3)
+    outliving.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=0.3)
     assert process.wait(timeout=10) == code
+
+
+def test_what_it_leaves_is_ended_too(tmp_path):
+    process = started(tmp_path, "mpirun", "trap 'exit 9' INT; sleep 60 & echo $! > child; echo ready; wait")
+    child = os.pidfd_open(int((tmp_path / "child").read_text()))
+    outliving.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=5)
+    assert process.wait(timeout=10) == 9
+    assert select.select([child], [], [], 10)[0], "the child still runs"
 
 
 def test_one_that_ends_by_itself_is_left_alone(tmp_path):
     process = started(tmp_path, "mpirun", "echo ready; sleep 0.2; exit 7")
     begin = time.monotonic()
-    outliving.end(os.pidfd_open(process.pid), by_itself=30)
+    outliving.end(os.pidfd_open(process.pid), process.pid, by_itself=30)
     assert process.wait(timeout=10) == 7
     assert time.monotonic() - begin < 20
 
