@@ -55,6 +55,21 @@ class _EdgeSoftmax(Function):
         return grad_source, sums.edge_sums(edges.indptr, every, change), None, None
 
 
+class _Maximum(Function):
+    @staticmethod
+    def forward(ctx, z: Tensor, edges: Edges) -> Tensor:
+        out, chosen = operations(z.device).maximum(edges.indptr, edges.indices, z)
+        ctx.sources = len(z)
+        ctx.save_for_backward(chosen)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (chosen,) = ctx.saved_tensors
+        return operations(grad.device).maximum_backward(chosen, grad, ctx.sources), None
+
+
 def weighted_sum(edges: Edges, z: Tensor, weight: Tensor) -> Tensor:
     """Sum of weighted source rows per destination.
 
@@ -67,6 +82,20 @@ def weighted_sum(edges: Edges, z: Tensor, weight: Tensor) -> Tensor:
 def mean(block: BlockTensors, z: Tensor) -> Tensor:
     """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
     return weighted_sum(block.edges, z, block.share(z.dtype))
+
+
+def total(block: BlockTensors, z: Tensor) -> Tensor:
+    """Sum of `z` (float[n_src, width]) over each destination's sampled edges, times their weights if they have any."""
+    weight = z.new_ones(len(block.edges.indices)) if block.weight is None else block.weight.to(z.dtype)
+    return weighted_sum(block.edges, z, weight)
+
+
+def maximum(block: BlockTensors, z: Tensor) -> Tensor:
+    """Largest of `z` (float[n_src, width]) over the sampled in-neighbours, column by column; 0 where there are none.
+
+    Of equal values the first in the order of edges gets the gradient, which is that of the lowest original id.
+    """
+    return _Maximum.apply(z, block.edges)
 
 
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:

@@ -99,6 +99,42 @@ def _edge_products(indptr, indices, g, z, out):
 
 
 @compiled_parallel
+def _maximum(indptr, indices, z, out, chosen):
+    for i in prange(len(indptr) - 1):
+        if indptr[i] == indptr[i + 1]:
+            for f in range(z.shape[1]):
+                out[i, f] = 0
+                chosen[i, f] = -1
+        else:
+            _maximum_row(indptr[i], indptr[i + 1], indices, z, out[i], chosen[i])
+
+
+@compiled
+def _maximum_row(first, last, indices, z, out, chosen):
+    source = _U(indices[first])
+    for f in range(len(out)):
+        out[f] = z[source, f]
+        chosen[f] = np.int32(source)
+    for e in range(first + 1, last):
+        source = _U(indices[e])
+        for f in range(len(out)):
+            value, best, before = z[source, f], out[f], chosen[f]
+            larger = (value > best) | (value != value)  # what is not a number is passed on
+            out[f] = value if larger else best
+            chosen[f] = np.int32(source) if larger else before
+
+
+@compiled_parallel
+def _maximum_backward(chosen, grad, slices, out):
+    width = grad.shape[1]
+    for s in prange(slices):  # a thread for some columns: each sum has a fixed order and is read once
+        for i in range(len(chosen)):
+            for f in range(width * s // slices, width * (s + 1) // slices):
+                if chosen[i, f] >= 0:
+                    out[chosen[i, f], f] += grad[i, f]
+
+
+@compiled_parallel
 def _edge_sums(indptr, edges, values, out):
     for i in prange(len(indptr) - 1):
         for h in range(values.shape[1]):
@@ -217,6 +253,25 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     """float[edges, heads]: for each edge of row i, head by head, the dot product of g[i] and z[indices[e]]."""
     out = z.new_empty(len(indices), heads)
     _edge_products(_array(indptr), _array(indices), _array(g), _array(z), out.numpy())
+    return out
+
+
+def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Element by element the largest of z[indices[e]] over each row's edges, and int32: the first source that has it.
+
+    Rows without edges get 0, and -1 for the source. Both are of shape [rows, width].
+    """
+    out = z.new_empty(len(indptr) - 1, z.shape[1])
+    chosen = torch.empty(out.shape, dtype=torch.int32)
+    _maximum(_array(indptr), _array(indices), _array(z), out.numpy(), chosen.numpy())
+    return out, chosen
+
+
+def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
+    """float[sources, width]: the gradient float[rows, width] summed to where each maximum came from, row after row."""
+    out = grad.new_zeros(sources, grad.shape[1])
+    slices = max(1, min(torch.get_num_threads(), grad.shape[1]))
+    _maximum_backward(_array(chosen), _array(grad), slices, out.numpy())
     return out
 
 

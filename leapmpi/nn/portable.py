@@ -48,6 +48,35 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     return out
 
 
+def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """See `kernels.maximum`; columns in pieces of at most PIECE gathered elements."""
+    rows, row = len(indptr) - 1, _rows(indptr)
+    out = z.new_zeros(rows, z.shape[1])
+    chosen = torch.full(out.shape, -1, dtype=torch.int32, device=z.device)
+    if rows == 0 or len(indices) == 0:
+        return out, chosen
+    number = torch.arange(len(indices), device=z.device).unsqueeze(1)
+    width = max(1, PIECE // len(indices))
+    for part, largest, source in zip(z.split(width, 1), out.split(width, 1), chosen.split(width, 1), strict=True):
+        gathered = part[indices.long()]
+        place = row.unsqueeze(1).expand_as(gathered)
+        largest.scatter_reduce_(0, place, gathered, "amax", include_self=False)
+        is_largest = (gathered == largest[row]) | gathered.isnan()
+        first = torch.full(largest.shape, len(indices), device=z.device)
+        first.scatter_reduce_(0, place, number.where(is_largest, len(indices)), "amin")
+        has = first < len(indices)
+        source[has] = indices[first[has]].int()
+    return out, chosen
+
+
+def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
+    """See `kernels.maximum_backward`; on a GPU the order of the sums may differ from run to run."""
+    out = grad.new_zeros(sources, grad.shape[1])
+    if sources == 0:
+        return out
+    return out.scatter_add_(0, chosen.clamp(min=0).long(), grad.where(chosen >= 0, 0))
+
+
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
     """See `kernels.edge_sums`."""
     return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 
 from leapmpi.compiled import set_threads
 from leapmpi.nn import kernels, portable
-from leapmpi.nn.aggregate import edge_softmax, mean, weighted_sum
+from leapmpi.nn.aggregate import edge_softmax, maximum, mean, total, weighted_sum
 from leapmpi.nn.tensors import BlockTensors, Edges
 
 
@@ -93,6 +93,54 @@ def test_mean_and_its_weighted_estimate(weighted, either_operations):
         rows = z[edges.indices[own].long()]
         expected = (weight[own, None] * rows).sum(0) / 6 if weighted else rows.sum(0) / max(1, len(rows))
         torch.testing.assert_close(result[i], expected)
+
+
+def block_of(edges, weight=None):
+    own = torch.arange(edges.sources)
+    return BlockTensors(0, len(edges.indptr) - 1, edges, own, torch.full_like(own, 6), weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_maximum_is_that_of_each_destination_and_its_gradient_goes_to_the_first(edges, dtype, either_operations):
+    z = random(edges.sources, 5, dtype=dtype, grad=False).mul(2).round().requires_grad_()  # with ties
+    result = maximum(block_of(edges), z)
+    assert result.dtype == dtype
+    grad = random(*result.shape, dtype=dtype, grad=False)
+    expected, expected_grad = torch.zeros_like(result), torch.zeros_like(z)
+    for i in range(len(result)):
+        sources = edges.indices[edges.indptr[i] : edges.indptr[i + 1]].tolist()
+        for f in range(5 if sources else 0):
+            first = max(sources, key=lambda j, f=f: z[j, f].item())  # Python's max gives the first of equals
+            expected[i, f] = z[first, f]
+            expected_grad[first, f] += grad[i, f]
+    assert torch.equal(result, expected)
+    torch.testing.assert_close(torch.autograd.grad(result, z, grad)[0], expected_grad)
+
+
+def test_total_and_maximum_have_the_gradients_of_finite_differences(edges, either_operations):
+    z, weight = random(edges.sources, 5), random(len(edges.indices), grad=False)
+    assert gradcheck(lambda z: maximum(block_of(edges), z), (z,))
+    assert gradcheck(lambda z: total(block_of(edges), z), (z,))
+    assert gradcheck(lambda z: total(block_of(edges, weight), z), (z,))
+    expected = dense(edges, weight) @ z
+    torch.testing.assert_close(total(block_of(edges, weight), z), expected)
+
+
+def test_maximum_passes_on_what_is_not_a_number(either_operations):
+    edges, z = make_edges([3, 2], 5), random(5, 2, grad=False)
+    z[edges.indices[1], 0] = torch.nan
+    assert maximum(block_of(edges), z)[0, 0].isnan()
+    assert not maximum(block_of(edges), z)[0, 1].isnan()
+
+
+def test_gradients_of_a_maximum_do_not_depend_on_threads():
+    edges, z = make_edges([9] * 50, 20), random(20, 33, dtype=torch.float32)
+    grad, seen = random(50, 33, dtype=torch.float32, grad=False), []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        seen.append(torch.autograd.grad(maximum(block_of(edges), z), z, grad)[0])
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], seen[2])
 
 
 def test_both_implementations_build_the_same_edge_lists(edges):
