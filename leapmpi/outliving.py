@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,9 +53,11 @@ def end(handle: int, process: int, by_itself: float = _BY_ITSELF, asked: float =
             signal.pidfd_send_signal(handle, kind)
         if select.select([handle], [], [], seconds)[0]:
             break
-    for child in children:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(child, signal.SIGTERM)
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        for child in children:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child, kind)
+        time.sleep(asked)
 
 
 def _children(process: int) -> list[int]:

@@ -33,9 +33,11 @@ def test_it_is_asked_three_times_and_then_killed(script, code, tmp_path):
 
 
 def test_what_it_leaves_is_ended_too(tmp_path):
-    process = started(tmp_path, "mpirun", "trap 'exit 9' INT; sleep 60 & echo $! > child; echo ready; wait")
+    process = started(
+        tmp_path, "mpirun", "trap 'exit 9' INT; (trap '' TERM; exec sleep 60) & echo $! > child; echo ready; wait"
+    )
     child = os.pidfd_open(int((tmp_path / "child").read_text()))
-    outliving.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=5)
+    outliving.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=1)
     assert process.wait(timeout=10) == 9
     assert select.select([child], [], [], 10)[0], "the child still runs"
 
