@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
+    layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
+    parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     add_report_flags(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
 
@@ -61,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     check_folder(arguments.folder, arguments.overwrite)
     METHODS.load(arguments.method)
     training = reported_training(arguments)
-    vertices = open_graph(arguments.graph).vertices
+    graph = open_graph(arguments.graph)
+    vertices = graph.vertices
+    if arguments.layout == "columns" and graph.features is None:
+        raise ConfigError(f"--layout columns: {arguments.graph} has no features; leave the flag out")
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
     steps = Steps()
     with steps.step("verify") as progress:
@@ -106,6 +111,7 @@ def _write(
         seed=arguments.seed,
         overwrite=arguments.overwrite,
         command=getattr(arguments, "command_line", ""),
+        columns=arguments.layout == "columns",
         block_bytes=min(_LARGEST_BLOCK, memory // _BLOCKS_IN_MEMORY),
         progress=progress.reach,
     )

@@ -28,6 +28,8 @@ DIGEST_BYTES = 16
 
 # Arrays of graph files and part files.
 FEATURES = "features"
+COLUMNS = "columns"
+HAS_COLUMNS = "has_columns"
 LABELS = "labels"
 SPLIT = "split"
 ORIGINAL_ID = "original_id"

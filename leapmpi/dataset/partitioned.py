@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from leapmpi.dataset import format as names
+from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.graph import map_vertex_data
 from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, reading, required
 from leapmpi.dataset.writing import write_dataset
@@ -25,7 +27,8 @@ class Part:
     """One part with n_p vertices, its arrays mapped read-only from its file.
 
     indptr: int64[n_p+1] from 0; indices: renumbered ids of in-neighbours by ascending original id; original_id:
-    int64[n_p]; features, labels and split as in Graph, None where the dataset has none.
+    int64[n_p]; features, labels and split as in Graph, None where the dataset has none. columns: some columns of the
+    features of all n vertices (leapmpi/dataset/columns.py), None where they are stored by rows alone.
     """
 
     number: int
@@ -36,6 +39,7 @@ class Part:
     features: np.ndarray | None
     labels: np.ndarray | None
     split: np.ndarray | None
+    columns: np.ndarray | None = None
 
     def check_digests(self, *, features: bool = True) -> None:
         """Compare all arrays (the features only if asked) with their digests; DataError names what is damaged."""
@@ -46,6 +50,7 @@ class Part:
             names.LABELS: self.labels,
             names.SPLIT: self.split,
             names.FEATURES: self.features if features else None,
+            names.COLUMNS: self.columns if features else None,
         }
         check_digest(self.path, names.PART_FORMAT, arrays)
 
@@ -77,6 +82,11 @@ class Dataset:
     def vertices(self) -> int:
         """Number of vertices."""
         return self.attributes["vertices"]
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether features are stored by columns too."""
+        return self.attributes.get(names.HAS_COLUMNS, False)
 
     @property
     def edges(self) -> int:
@@ -141,7 +151,14 @@ class Dataset:
                 indices=map_array(file, path, names.INDICES, (names.index_dtype(self.vertices),), (edges,)),
                 original_id=map_array(file, path, names.ORIGINAL_ID, ("<i8",), (rows,)),
                 **map_vertex_data(file, path, self.attributes, rows),
+                columns=self._map_columns(file, path, part),
             )
+
+    def _map_columns(self, file: h5py.File, path: Path, part: int) -> np.ndarray | None:
+        if not self.has_columns:
+            return None
+        width = np.diff(column_bounds(self.feature_dim, self.parts))[part]
+        return map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, int(width)))
 
     def _check_identity(self, path: Path, found: Attributes, part: int) -> None:
         if found.get(names.UUID) != self.uuid:

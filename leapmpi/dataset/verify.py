@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset import format as names
+from leapmpi.dataset.columns import verify_columns
 from leapmpi.dataset.content import uuid_of
 from leapmpi.dataset.graph import Graph, open_graph
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.storage import Digests, reading, row_blocks
+from leapmpi.dataset.storage import Digests, check_digest, reading, row_blocks
 from leapmpi.dataset.sweep import Rows, is_natural, sweep
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.dataset.writing import dataset_uuid
@@ -87,6 +88,9 @@ def verify(
             first = int(dataset.offsets[number])
             found = _verify_part(part, dataset, original_of, first, features, progress, parts is None and features)
             cut += _edges_out(part, first)
+            if features and part.columns is not None:
+                check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
+                verify_columns(part, dataset.part, dataset.offsets)
             with np.errstate(over="ignore"):
                 lanes += found
     if parts is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset import format as names
+from leapmpi.dataset.columns import column_bounds, write_columns
 from leapmpi.dataset.dealing import Dealer, Renumbering, renumber
 from leapmpi.dataset.graph import Graph, content_uuid, counts
 from leapmpi.dataset.storage import (
@@ -63,6 +64,7 @@ def write_dataset(
     seed: int,
     overwrite: bool = False,
     command: str = "",
+    columns: bool = False,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
@@ -70,6 +72,7 @@ def write_dataset(
 
     The graph must be valid (see validate); it is read once, in blocks of `block_bytes`, so a mapped one may be larger
     than memory: 16 bytes per vertex are held. `figures`: what is known of the cut (edge_cut, balance).
+    columns: features are written by columns too, which reads them once more for each part.
     progress: told how many vertices are done.
 
     Raises DataError when a part would be empty or `folder` may not be used; ResourceError when the disk is full.
@@ -87,6 +90,10 @@ def write_dataset(
         names.UUID: dataset_uuid(graph_uuid, order.offsets, _in_new_order(graph.original_id, order)),
         "parts": parts,
     }
+    if columns:
+        if graph.features is None:
+            raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
+        common[names.HAS_COLUMNS] = True
     remove_abandoned(folder)
     with written_aside(folder, overwrite=replace) as aside:
         aside.mkdir()
@@ -139,10 +146,21 @@ def _write_parts(
     with ExitStack() as opened:
         files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
         Dealer(graph, order, chosen.start, files, block_bytes).deal(progress)
+        old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
+            if old_of is not None:
+                bounds = column_bounds(graph.feature_dim, len(order.edges))
+                write_columns(file, graph.features, old_of, int(bounds[part]), int(bounds[part + 1]))
             sizes = order.offsets[part + 1] - order.offsets[part], order.edges[part]
             own = {"part": part, "part_vertices": int(sizes[0]), "part_edges": int(sizes[1])}
             write_attributes(file, names.PART_FORMAT, {**common, **own})
+
+
+def _old_of(order: Renumbering) -> np.ndarray:
+    """The vertex of the graph that gets each new number."""
+    old_of = np.empty_like(order.new_of)
+    old_of[order.new_of] = np.arange(len(old_of), dtype=old_of.dtype)
+    return old_of
 
 
 def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from leapmpi.config import Config
 from leapmpi.dataset.column_shard import load_columns
+from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.shard import load_shard
 from leapmpi.errors import ConfigError
 from leapmpi.fetch import RowFetcher
@@ -25,7 +26,7 @@ from leapmpi.id_ranges import IdRanges
 from leapmpi.remote._mode import Asked, ExchangedMode, RemoteMode, no_residual
 from leapmpi.remote._piece import Contribution, Pieces
 from leapmpi.strategies._own_mode import OwnMode
-from leapmpi.training.split_layout import SplitLayout, column_bounds
+from leapmpi.training.split_layout import SplitLayout
 
 if TYPE_CHECKING:
     from leapmpi.nn.layer import Layer

@@ -73,8 +73,3 @@ class SplitLayout(ParameterLayout):
     def _held(self, name: str, array: np.ndarray) -> np.ndarray:
         rank = self.wire.rank
         return array[:, self.bounds[rank] : self.bounds[rank + 1]] if name in self.split else array
-
-
-def column_bounds(width: int, ranks: int) -> np.ndarray:
-    """Where the columns of each rank start: int64[ranks + 1]; shares differ by one column at most."""
-    return np.arange(ranks + 1, dtype=np.int64) * width // ranks

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from leapmpi.config import ModelConfig, TrainConfig
+from leapmpi.dataset.columns import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.nn.build import build_model
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.parameters import ParameterLayout
-from leapmpi.training.split_layout import SplitLayout, column_bounds
+from leapmpi.training.split_layout import SplitLayout
 from leapmpi.wire import Wire
 
 FEATURES = 7
