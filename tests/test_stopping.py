@@ -61,6 +61,30 @@ def test_signals_are_noted_only_inside_and_where_somebody_asks():
         assert caught.value.exit_code == wanted
 
 
+def test_one_cause_may_send_signals_of_two_kinds(monkeypatch):
+    monkeypatch.setattr("leapmpi.stopping._SAME_EVENT", 0.0)
+    signals = Signals()
+    with signals.heard():
+        signals.polled = True
+        # Slurm's SIGTERM to all, and what a batch script makes of its own.
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert signals.number == signal.SIGTERM
+        with pytest.raises(Interrupted, match="a second signal, SIGTERM"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_signals_are_heard_where_the_launcher_had_blocked_them():
+    signals, before = Signals(), signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        with signals.heard():
+            signals.polled = True
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.number == signal.SIGTERM
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_in_another_thread_signals_are_left_alone():
     seen = []
 
