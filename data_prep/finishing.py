@@ -23,4 +23,4 @@ def finished(graph: Graph, assignment: np.ndarray, training: np.ndarray, request
         for chunk in edge_chunks(graph, request.chunk):
             add_cut_weights(chunk.indptr, chunk.indices, assignment[chunk.first :], assignment, weights)
         weights += weights.T.copy()
-    return near_numbers(weights)[assignment].astype(np.int32)
+    return near_numbers(weights).astype(np.int32)[assignment]
