@@ -165,8 +165,10 @@ def _edges_out(part: Part, first: int) -> int:
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     path = dataset.folder / names.DATASET_FILE
     ids = np.sort(original_of)
-    if len(twice := np.flatnonzero(ids[1:] == ids[:-1])):
+    twice = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(twice):
         raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {ids[twice[0]]} stands in two parts; partition again")
+    del ids
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
