@@ -24,6 +24,9 @@ class ModelConfig:
     name: str = setting("sage", "model", flag="model", registry="leapmpi.nn.models")
     hidden: int = setting(128, "width of the hidden layers", least=1)
     heads: int = setting(4, "attention heads (gat); divides hidden", least=1)
+    aggregate: str = setting(
+        "mean", "how sage combines in-neighbours; max cannot be split into sums", choices=("mean", "max")
+    )
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1)
     input_dropout: float = setting(0.0, "share of input features dropped in training", least=0, below=1)
     attention_dropout: float = setting(0.0, "share of attention weights dropped in training (gat)", least=0, below=1)

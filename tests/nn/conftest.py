@@ -58,7 +58,9 @@ def model_config():
 
     def make(name, **changes):
         values = {"hidden": 8, "heads": 2, "dropout": 0.0, "input_dropout": 0.0, "attention_dropout": 0.0}
-        return SimpleNamespace(**{"name": name, **values, "norm": "none", "residual": False, "seed": -1, **changes})
+        return SimpleNamespace(
+            **{"name": name, **values, "norm": "none", "residual": False, "seed": -1, "aggregate": "mean", **changes}
+        )
 
     return make
 

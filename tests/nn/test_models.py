@@ -86,7 +86,15 @@ def dense_gat(p, a, x, last):
     return F.elu(torch.cat(out, 1) + p["bias"])
 
 
-DENSE = {"gcn": dense_gcn, "sage": dense_sage, "gat": dense_gat}
+def dense_sage_max(p, a, x, last):
+    z = x @ p["neighbour.weight"].T
+    largest = z.expand(len(x), *z.shape).masked_fill((a == 0).unsqueeze(2), -torch.inf).amax(1)
+    neighbours = torch.where(a.sum(1, keepdim=True) > 0, largest, 0)
+    h = x @ p["own.weight"].T + neighbours + p["bias"]
+    return h if last else h.relu()
+
+
+DENSE = {"gcn": dense_gcn, "sage": dense_sage, "gat": dense_gat, "sage max": dense_sage_max}
 
 
 def dense_model(name, model, a, x):
@@ -145,13 +153,14 @@ def test_weighted_edges_give_the_dense_formula_with_weights(
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("extras", [{}, {"norm": "layer", "residual": True}])
 def test_all_neighbours_give_the_dense_formula(
     name, layers, extras, graph, features, logits, model_config, either_operations
 ):
-    model = build(model_config(name, **extras), layers)
+    kind = {"name": "sage", "aggregate": "max"} if name == "sage max" else {"name": name}
+    model = build(model_config(**kind, **extras), layers)
     roots = np.random.default_rng(2).permutation(graph.vertices)[:25]
     result = logits(model, (-1,) * layers, roots)
     expected = dense_model(name, model, adjacency(graph), features)[roots]
@@ -181,6 +190,13 @@ def test_sampled_sums_are_unbiased(name, graph, features, sampled, model_config)
             blocks, src = sampled(graph, (2,), range(8), KEY._replace(iteration=iteration))
             total += model(blocks, features[src])
     torch.testing.assert_close(total / 1500, exact, rtol=0, atol=0.1)
+
+
+def test_a_maximum_refuses_weighted_edges(graph, features, sampled, model_config):
+    (block,), src = sampled(graph, (3,), [0, 1])
+    weighted = replace(block, weight=torch.ones(len(block.edges.indices)))
+    with pytest.raises(ConfigError, match="choose model"):
+        build(model_config("sage", aggregate="max"), 1)([weighted], features[src])
 
 
 @pytest.mark.parametrize("name", NAMES)

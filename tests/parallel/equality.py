@@ -77,13 +77,19 @@ SHAPE = {
     "residual": {"model.residual": True},
     "both": {"model.norm": "layer", "model.residual": True},
 }
+MODEL = {
+    "gcn": {"model.name": "gcn"},
+    "sage": {"model.name": "sage"},
+    "sage max": {"model.name": "sage", "model.aggregate": "max"},
+    "gat": {"model.name": "gat"},
+}
 OPTIONS = {
     "strategy": tuple(STRATEGIES),
     "partition": datasets.PARTITIONS,
     "parts": (4, 7),
     "batch": tuple(BATCHES),
     "fanout": ("3,2", "10,10", "all,all", "4,3,2"),
-    "model": ("gcn", "sage", "gat"),
+    "model": tuple(MODEL),
     "dropout": tuple(DROPOUT),
     "shape": tuple(SHAPE),
     "labels": datasets.LABELS,
@@ -102,10 +108,10 @@ EXCLUDED = {
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
-    pair("remote", "partial", "model", "gat"),
+    *(pair("remote", "partial", "model", model) for model in ("gat", "sage max")),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
     pair("rows", "in place", "dropout", "everywhere"),
-    pair("rows", "in place", "model", "gat"),
+    *(pair("rows", "in place", "model", model) for model in ("gat", "sage max")),
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial", OWN) for shape in ("residual", "both")),
 }
@@ -168,7 +174,6 @@ def _common_config(case: Case, base: Path) -> Config:
     """The config but for strategy and remote mode; kept, since thousands of cases need a few."""
     values = {
         "data": str(case.dataset.folder(base)),
-        "model.name": case.model,
         "model.hidden": 8,
         "model.heads": 2,
         "sampling.fanout": case.fanout,
@@ -182,7 +187,7 @@ def _common_config(case: Case, base: Path) -> Config:
         "train.seed": SEED,
         "train.dtype": "float64",
     }
-    return Config.from_values(values | DROPOUT[case.dropout] | SHAPE[case.shape])
+    return Config.from_values(values | MODEL[case.model] | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 
 @dataclass

@@ -100,10 +100,10 @@ def _columns(work, loaded, home: np.ndarray) -> dict[str, int]:
     """Every other rank is told of the block and returns one share for each of its rows; gradients go back alike."""
     wire, model = loaded.at.wire, loaded.at.model
     layer, block = model.layers[0], work.cells[0].blocks[-1]
-    attention = hasattr(layer, "attend_source")
-    rows = block.n_src if attention else block.n_dst
-    words = block.n_src if attention else 1 + 2 * block.n_dst + len(block.indices)
-    width = layer.bias.element_size() * (layer.attend_source.numel() if attention else len(layer.bias))
+    by_rows = not layer.linear
+    rows = block.n_src if by_rows else block.n_dst
+    words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
     read = {int(vertex) for src in wire.comm.allgather(block.src) for vertex in src}
     others = wire.size - 1
     return {
@@ -115,29 +115,29 @@ def _columns(work, loaded, home: np.ndarray) -> dict[str, int]:
 def _ring(work, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
     wire, layer, model = loaded.at.wire, loaded.at.model.layers[0], loaded.at.parameters
-    attention, size = hasattr(layer, "attend_source"), wire.size
-    width = layer.bias.element_size() * (layer.attend_source.numel() if attention else len(layer.bias))
+    by_rows, size = not layer.linear, wire.size
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
     counts: dict[str, int] = defaultdict(int)
     every = wire.comm.allgather([(each.src, each.n_dst, each.src[each.indices]) for each in work.cells[0].blocks])
     for step in range(size):
         start = (wire.rank + step) % size
         *upper, (src, n_dst, neighbours) = every[start]
         seen = [(start - each) % size for each in range(step + 1)]
-        gathered = int(np.isin(home[src], seen).sum()) if attention else n_dst
+        gathered = int(np.isin(home[src], seen).sum()) if by_rows else n_dst
         # A parcel begins with the number of its arrays and their lengths.
-        arrays = 2 * len(upper) + (3 if attention else 4)
+        arrays = 2 * len(upper) + (3 if by_rows else 4)
         words = 1 + arrays + sum(n + len(edges) for _, n, edges in upper)
         left = len(neighbours) - int(np.isin(home[neighbours], seen).sum())
-        words += len(src) + n_dst + len(neighbours) if attention else 3 * n_dst + left
+        words += len(src) + n_dst + len(neighbours) if by_rows else 3 * n_dst + left
         if step + 1 < size:
             counts["ids"] += ID * words
             counts["parameters"] += width_of(model) * model.count
             counts["activations"] += width * gathered
         if step:
             counts["gradients"] += width_of(model) * model.count
-            before = int(np.isin(home[src], seen[:-1]).sum()) if attention else n_dst
+            before = int(np.isin(home[src], seen[:-1]).sum()) if by_rows else n_dst
             counts["activations"] += width * before
-        read = {*src, *neighbours} if attention else {*src[:n_dst], *neighbours}
+        read = {*src, *neighbours} if by_rows else {*src[:n_dst], *neighbours}
         counts["local"] += sum(home[vertex] == wire.rank for vertex in read)
     counts["control"] = (size - 1) * _header(wire)
     return counts

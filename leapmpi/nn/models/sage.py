@@ -1,11 +1,16 @@
-"""GraphSAGE with the mean aggregator. Hamilton, Ying and Leskovec (NeurIPS 2017), algorithm 1, without row scaling."""
+"""GraphSAGE with the mean or the maximum. Hamilton, Ying and Leskovec (NeurIPS 2017), algorithm 1, without row scaling.
+
+The maximum is that of projected rows, column by column: their pooling aggregator (section 3.3) without its own bias
+and non-linearity.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from leapmpi.nn.aggregate import mean, weighted_sum
+from leapmpi.errors import ConfigError
+from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
@@ -44,8 +49,8 @@ class SAGELayer(Layer):
         return torch.cat([self.neighbour(rows), self.own(rows)], dim=1)
 
     def from_projected(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
-        """Mean of the first halves over in-neighbours, plus the destination's second half."""
-        return mean(block, z[:, : self.out_dim].contiguous()) + z[: block.n_dst, self.out_dim :]
+        """The first halves of in-neighbours combined, plus the destination's second half."""
+        return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
     def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the own part of destinations at home here."""
@@ -59,6 +64,19 @@ class SAGELayer(Layer):
         return sums.index_add(0, destinations, self.own(rows.index_select(0, own_rows)))
 
 
+class MaximumSAGELayer(SAGELayer):
+    """act(W_self h_v + maximum of W_neighbour h_u + b)."""
+
+    linear = False
+
+    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+        """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
+        if block.weight is not None:
+            raise ConfigError("a maximum has no use for a sampler's edge weights; choose model.aggregate = mean")
+        return maximum(block, z)
+
+
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GraphSAGE of `layers` layers."""
-    return stack(SAGELayer, config, layers, in_dim, out_dim)
+    layer = MaximumSAGELayer if config.aggregate == "max" else SAGELayer
+    return stack(layer, config, layers, in_dim, out_dim)
