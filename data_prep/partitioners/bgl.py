@@ -3,7 +3,7 @@
 Liu et al., "BGL: GPU-efficient GNN training by optimizing graph data I/O and preprocessing" (NSDI 2023), section 3.3:
 multi-source search, small blocks merged into neighbours, blocks in decreasing size to the part with the largest number
 of neighbours x free share x free share of training vertices. Here neighbours are counted by edges between blocks, one
-hop away: with the second hop that the paper adds, more edges were cut on four of five graphs. A block that does not fit
+hop away: with the second hop that the paper adds, more edges were cut on most graphs tried. A block that does not fit
 a part goes on in the next best one.
 """
 
