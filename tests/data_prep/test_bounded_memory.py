@@ -92,7 +92,7 @@ def test_budgets():
     [
         (["synth", "{}/s.h5", "--vertices", "50000000"], "making 50,000,000 vertices needs"),
         (["import", "{}/sparse.npz", "{}/s.h5"], "importing 50,000,000 vertices needs"),
-        (["partition", "{}/large.h5", "{}/d", "--parts", "2"], "method metis needs"),
+        (["partition", "{}/large.h5", "{}/d", "--parts", "2", "--method", "metis"], "method metis needs"),
     ],
 )
 def test_what_cannot_fit_is_said_before(prep, tmp_path, words, said):
