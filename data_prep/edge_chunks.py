@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.mapped_arrays import read_into
 from leapmpi.dataset.graph import Graph
 
 _LARGEST_CHUNK = 1 << 22
@@ -36,13 +36,7 @@ def edge_chunks(graph: Graph, share: float) -> Iterator[Chunk]:
         last = min(graph.vertices, max(first + 1, last))
         end = int(graph.indptr[last])
         indptr = np.asarray(graph.indptr[first : last + 1]) - begin
-        yield Chunk(first, indptr, _read(graph.indices, begin, end))
+        indices = np.empty(end - begin, graph.indices.dtype)
+        read_into(graph.indices, begin, indices)
+        yield Chunk(first, indptr, indices)
         first = last
-
-
-def _read(array: np.ndarray, begin: int, end: int) -> np.ndarray:
-    """array[begin:end], from the file where `array` is the map of a whole array of one."""
-    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap):
-        offset = array.offset + begin * array.itemsize
-        return np.fromfile(array.filename, array.dtype, end - begin, offset=offset)
-    return np.asarray(array[begin:end])

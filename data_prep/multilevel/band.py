@@ -60,7 +60,7 @@ def _extract(first, indptr, neighbours, assignment, local, out_indptr, out, out_
 
 
 def improve_band(stream, assignment: np.ndarray, caps: Caps, most_entries: int) -> None:
-    """Improve the cut int32[n] (-1: in no part) of an EdgeStream around its boundary, in place.
+    """Improve the cut int32[n] (-1: in no part) of an AdjacencyStream around its boundary, in place.
 
     Nothing is done where the rows of the boundary alone hold more than `most_entries` entries.
     """

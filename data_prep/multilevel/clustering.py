@@ -172,7 +172,7 @@ def _number(label, size, number):
 
 
 def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> tuple[np.ndarray, int]:
-    """The cluster int32[n] of each vertex of an EdgeStream or WeightedGraph, -1 without neighbours, and their number.
+    """The cluster int32[n] of each vertex of an AdjacencyStream or WeightedGraph (-1 without neighbours); their count.
 
     Vertices join only inside a part of `within` (int32[n], or int32[0]: anywhere).
     """

@@ -62,7 +62,7 @@ def _sum_weights(label, size, training, out_size, out_training):
 
 
 def contract(graph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers) -> WeightedGraph:
-    """The graph of the clusters int32[n] (-1: in none) of an EdgeStream or WeightedGraph.
+    """The graph of the clusters int32[n] (-1: in none) of an AdjacencyStream or WeightedGraph.
 
     It has at most `most_pairs` edges. Where there would be more, it is a sample by weight, equal to it in
     expectation up to a factor.

@@ -39,7 +39,7 @@ def _drain(first, indptr, neighbours, assignment, training, count, cap, among_tr
 
 
 def drain(stream, assignment: np.ndarray, caps: Caps) -> None:
-    """Make the parts int32[n] of all vertices of an EdgeStream keep the caps, in place.
+    """Make the parts int32[n] of all vertices of an AdjacencyStream keep the caps, in place.
 
     First training vertices move, then others; as training vertices are at most `caps.training` in each part by then,
     this always succeeds.

@@ -80,7 +80,7 @@ def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within:
 
 
 def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
-    """The cut int32[n] of an EdgeStream or WeightedGraph, or one by degrees where that may be, and is, better.
+    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or one by degrees where that may be, and is, better.
 
     cut: the weight of entries between parts.
     """

@@ -11,7 +11,7 @@ _ENTRIES = 1 << 23
 
 
 def number_near(stream, assignment: np.ndarray, parts: int) -> np.ndarray:
-    """The cut int32[n] of an EdgeStream with parts numbered anew: parts with many edges between them are near."""
+    """The cut int32[n] of an AdjacencyStream with parts numbered anew: parts with many edges between them are near."""
     weights = no_cut_weights(parts)
     if parts <= 2 or not weights.size:
         return assignment

@@ -142,7 +142,7 @@ def _apply(first, begin, end, indptr, neighbours, weights, proposed, assignment,
 
 
 def refine(graph, assignment: np.ndarray, caps: Caps, passes: int, seed: int, workers: Workers) -> tuple[int, int]:
-    """Up to `passes` passes over an EdgeStream or WeightedGraph; parts int32[n] (-1: in none yet) change in place.
+    """Up to `passes` passes over an AdjacencyStream or WeightedGraph; parts int32[n] (-1: in none yet) change in place.
 
     Ends when a pass moves fewer than a thousandth of the vertices. Returns what the last pass saw: how many entries
     belong to vertices with neighbours in other parts, and about the weight of all entries to other parts.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.multilevel.edge_stream import EdgeStream
+from data_prep.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.multilevel.weighted_graph import VertexWeights
 from leapmpi.compiled import compiled
 from leapmpi.dataset.graph import Graph
@@ -15,11 +15,11 @@ from leapmpi.dataset.graph import Graph
 _BUCKET_BYTES = 64 << 20
 
 
-def undirected_stream(graph: Graph, chunk: int, vertex_weights: VertexWeights) -> EdgeStream:
+def undirected_stream(graph: Graph, chunk: int, vertex_weights: VertexWeights) -> AdjacencyStream:
     """The stream of a graph's edges in both directions, in chunks of about `chunk` entries."""
 
-    def stream(indptr: np.ndarray, neighbours: np.ndarray) -> EdgeStream:
-        return EdgeStream(indptr, neighbours, chunk, vertex_weights)
+    def stream(indptr: np.ndarray, neighbours: np.ndarray) -> AdjacencyStream:
+        return AdjacencyStream(indptr, neighbours, chunk, vertex_weights)
 
     own = stream(graph.indptr, graph.indices)
     if graph.attributes.get("directed") is False or _is_symmetric(own):
@@ -45,7 +45,7 @@ def _imbalance(first, indptr, neighbours):
     return total
 
 
-def _is_symmetric(stream: EdgeStream) -> bool:
+def _is_symmetric(stream: AdjacencyStream) -> bool:
     """Whether each edge has its reverse; wrong with a chance of about 2**-60."""
     total = 0
     for chunk in stream.chunks():
@@ -76,7 +76,7 @@ def _count_buckets(first, indptr, neighbours, bounds, counts):
             counts[np.searchsorted(bounds, np.int64(neighbours[e]), side="right") - 1] += 1
 
 
-def _both_ways(stream: EdgeStream) -> tuple[np.ndarray, np.ndarray]:
+def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
     """indptr and neighbours of the graph with every edge both ways, memory-mapped from files that have no names.
 
     Edges go to a file in buckets by their head; each bucket is then sorted in memory.

@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.balance import training_vertices
+from data_prep.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.multilevel.balance import caps_for, loads
 from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
 from data_prep.multilevel.budget import MOST_HELD, budget_for
 from data_prep.multilevel.draining import drain, place_isolated
-from data_prep.multilevel.edge_stream import EdgeStream
 from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, fill_by_degree_if_better, polish
 from data_prep.multilevel.part_links import number_near
 from data_prep.multilevel.refinement import cut_weight, refine
@@ -62,7 +62,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     return number_near(stream, assignment, parts)
 
 
-def _cut_stream(stream: EdgeStream, search: Search, held: int) -> np.ndarray:
+def _cut_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
     coarser = cluster_and_contract(stream, search, 128, 0)
     if coarser is None:
@@ -79,7 +79,7 @@ def _cut_stream(stream: EdgeStream, search: Search, held: int) -> np.ndarray:
     return fill_by_degree_if_better(stream, assignment, cut, search)
 
 
-def _cut_held(stream: EdgeStream, search: Search) -> np.ndarray:
+def _cut_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
     graph, has_neighbours = _connected(stream)
     assignment = np.full(stream.vertices, -1, np.int32)
@@ -95,7 +95,7 @@ def _cut_held(stream: EdgeStream, search: Search) -> np.ndarray:
     return assignment
 
 
-def _connected(stream: EdgeStream) -> tuple[WeightedGraph, np.ndarray]:
+def _connected(stream: AdjacencyStream) -> tuple[WeightedGraph, np.ndarray]:
     """The whole graph without its isolated vertices, in memory, and the ids of those in it."""
     chunks = [(np.diff(c.indptr), c.neighbours.copy()) for c in stream.chunks()]
     degrees = np.concatenate([d for d, _ in chunks])

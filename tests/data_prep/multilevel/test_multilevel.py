@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from data_prep.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.multilevel.balance import Caps, caps_for, loads
 from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
@@ -10,7 +11,6 @@ from data_prep.multilevel.clustering import ClusterRule, cluster
 from data_prep.multilevel.contraction import contract
 from data_prep.multilevel.degree_fill import estimated_cut, fill_by_degree
 from data_prep.multilevel.draining import drain, place_isolated
-from data_prep.multilevel.edge_stream import EdgeStream
 from data_prep.multilevel.fiduccia_mattheyses import improve
 from data_prep.multilevel.pair_table import PairTable
 from data_prep.multilevel.refinement import cut_weight, refine
@@ -27,7 +27,7 @@ TRAINING = (GRAPH.split == 1).astype(np.int32)
 
 
 def stream_of(graph, chunk=1 << 16, training=NONE):
-    return EdgeStream(graph.indptr, graph.indices, chunk, VertexWeights(NONE, training))
+    return AdjacencyStream(graph.indptr, graph.indices, chunk, VertexWeights(NONE, training))
 
 
 def in_memory(graph):

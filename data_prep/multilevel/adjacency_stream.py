@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator
 
 import numpy as np
 
+from data_prep.mapped_arrays import read_into
 from data_prep.multilevel.weighted_graph import Chunk, VertexWeights
-from leapmpi.errors import DataError
 
 _ROWS = 1 << 20
 """At most so many rows in a chunk, whatever their edges."""
@@ -20,7 +18,7 @@ _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 _UNWEIGHTED = np.empty(0, np.int32)
 
 
-class EdgeStream:
+class AdjacencyStream:
     """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
 
     indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
@@ -42,7 +40,7 @@ class EdgeStream:
         out = np.empty(self.vertices, np.int32)
         for first in range(0, self.vertices, _ROWS):
             rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
-            _read(self._indptr, first, rows)
+            read_into(self._indptr, first, rows)
             out[first : first + len(rows) - 1] = np.diff(rows)
         return out
 
@@ -55,7 +53,7 @@ class EdgeStream:
             if stop - start > len(self._buffer):
                 self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
             into = self._buffer[: stop - start]
-            _read(self._neighbours, start, into)
+            read_into(self._neighbours, start, into)
             yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
             first += len(indptr) - 1
 
@@ -63,32 +61,6 @@ class EdgeStream:
         """indptr of the rows that make the chunk from row `first` on."""
         last = min(self.vertices, first + _ROWS)
         indptr = np.empty(last - first + 1, np.int64)
-        _read(self._indptr, first, indptr)
+        read_into(self._indptr, first, indptr)
         rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
         return indptr[: max(1, min(rows, last - first)) + 1]
-
-
-def _read(array: np.ndarray, start: int, into: np.ndarray) -> None:
-    """Copy `array[start : start + len(into)]` to `into`, from a file past its memory map.
-
-    Raises DataError when the file has become shorter.
-    """
-    if not isinstance(array, np.memmap) or array.filename is None:
-        into[:] = array[start : start + len(into)]
-        return
-    with open(array.filename, "rb") as file:
-        view = memoryview(into).cast("B")
-        place = _place_in_file(array) + start * array.itemsize
-        # The next chunk is fetched from the disk while this one is worked on.
-        os.posix_fadvise(file.fileno(), place + len(view), len(view), os.POSIX_FADV_WILLNEED)
-        while view:
-            count = os.preadv(file.fileno(), [view], place)
-            if count == 0:
-                raise DataError(f"{array.filename} became shorter while it was read; copy or make it again")
-            view, place = view[count:], place + count
-
-
-def _place_in_file(array: np.memmap) -> int:
-    """The byte of the file at which `array`, which may be a slice of the map, begins."""
-    start_of_map = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
-    return start_of_map + array.ctypes.data - np.frombuffer(array._mmap, np.uint8).ctypes.data

@@ -1,0 +1,36 @@
+"""Reading a piece of a memory-mapped array past its map: no page of the file stays with the process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import numpy as np
+
+from leapmpi.errors import DataError
+
+
+def read_into(array: np.ndarray, start: int, into: np.ndarray) -> None:
+    """Copy `array[start : start + len(into)]` to `into` (contiguous, of the same type); other arrays are just copied.
+
+    Raises DataError when the file has become shorter.
+    """
+    if not len(into) or not isinstance(array, np.memmap) or array.filename is None:
+        into[:] = array[start : start + len(into)]
+        return
+    with open(array.filename, "rb") as file:
+        view = memoryview(into).cast("B")
+        place = _place_in_file(array) + start * array.itemsize
+        # The next chunk is fetched from the disk while this one is worked on.
+        os.posix_fadvise(file.fileno(), place + len(view), len(view), os.POSIX_FADV_WILLNEED)
+        while view:
+            count = os.preadv(file.fileno(), [view], place)
+            if count == 0:
+                raise DataError(f"{array.filename} became shorter while it was read; copy or make it again")
+            view, place = view[count:], place + count
+
+
+def _place_in_file(array: np.memmap) -> int:
+    """The byte of the file at which `array`, which may be a slice of the map, begins."""
+    start_of_map = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    return start_of_map + array.ctypes.data - np.frombuffer(array._mmap, np.uint8).ctypes.data
