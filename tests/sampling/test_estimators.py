@@ -5,9 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.column_norms import ByNorm, column_norms
+from leapmpi.sampling.inclusion import CountedInclusion
 from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.layer_tables import TableSampler
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.samplers import graph_saint
 from leapmpi.sampling.samplers.ladies import chance_scale
 from tests.sampling import twin
 from tests.sampling.kinds import KEY, make
@@ -132,29 +136,80 @@ def unbiased_over_iterations(kind, topology, fanout, times, spread=4.5):
     assert error.max() > 0
 
 
-@pytest.mark.parametrize(("kind", "fanout"), [("labor-i, unbiased", 3), ("weighted, unbiased", 3)])
-def test_weights_are_one_over_the_chance(kind, fanout):
-    unbiased_over_iterations(kind, twin.random_topology(25, 220, seed=3, hubs=2.0), fanout, 1200)
+def test_weights_of_weighted_draws_are_one_over_the_chance():
+    unbiased_over_iterations("weighted, unbiased", twin.random_topology(25, 220, seed=3, hubs=2.0), 3, 800)
 
 
-@pytest.mark.parametrize("draws", [2, 3])
-def test_graph_saint_by_enumeration(draws, topology):
-    """With the counts of all subgraphs that can be drawn, sums and loss are exact on average over these."""
-    sampler = make("graph-saint, vertices", topology, (1,))
-    sampler.vertex_count[:], sampler.edge_count[:], sampler.subgraphs = 0, 0, 0
-    outcomes = [np.array(drawn) for drawn in product(range(8), repeat=draws)]
-    sampler.count(outcomes)
-    values, losses = np.random.default_rng(3).normal(size=8), np.random.default_rng(4).normal(size=8)
+def with_lonely_vertex():
+    """A graph of 7 vertices, edges one way or both, and an eighth without any."""
+    graph = twin.random_topology(7, 20, seed=6)
+    return Topology(np.append(graph.indptr, graph.indptr[-1]), graph.indices, np.append(graph.original_id, 10**6))
+
+
+def saint_draws(draws: str, topology) -> list[tuple[list[int], float]]:
+    """What one draw may hold, and its chance."""
+    if draws == "node":
+        norms = ByNorm(topology).norms
+        return [([v], norms[v] / norms.sum()) for v in range(8)]
+    rows = np.split(topology.indices, topology.indptr[1:-1])
+    ends = [([v, u], len(rows[v])) for v in range(8) for u in (rows[v] if len(rows[v]) else [v])]
+    return [(edge, 1 / (8 * max(1, count))) for edge, count in ends]
+
+
+def saint_means(sampler, outcomes, values, losses):
+    """Mean sums of each vertex over the subgraphs that hold it, and mean loss, over `outcomes` by their chances."""
     total, seen, loss = np.zeros(8), np.zeros(8), 0.0
-    for number, drawn in enumerate(outcomes):
+    for number, (drawn, chance) in enumerate(outcomes):
         sampler.subgraph = lambda key, drawn=drawn: drawn
         key, members = DrawKey(1, 0, 0, number), np.unique(drawn)
         (block,) = sampler.sample(key, members)
-        total[members] += sums(block, values)
-        seen[members] += 1
-        loss += (sampler.root_weights(key, members, len(members)) * losses[members]).sum()
-    np.testing.assert_allclose(total / seen, true_sums(topology, values), rtol=1e-5)
-    assert loss / len(outcomes) == pytest.approx(losses.mean())
+        total[members] += chance * sums(block, values)
+        seen[members] += chance
+        loss += chance * (sampler.root_weights(key, members, len(members)) * losses[members]).sum()
+    return total / seen, loss
+
+
+def saint(topology, **options):
+    return graph_saint.build(Setup(topology, (1,), np.arange(8), 7), graph_saint.Options(**options))
+
+
+@pytest.mark.parametrize(("draws", "size", "times"), [("node", 2, 2), ("node", 3, 3), ("edge", 4, 2), ("edge", 2, 1)])
+def test_graph_saint_by_enumeration(draws, size, times):
+    """Sums and loss are exact on average over all subgraphs that can be drawn."""
+    topology = with_lonely_vertex()
+    values, losses = np.random.default_rng(3).normal(size=8), np.random.default_rng(4).normal(size=8)
+    outcomes = [
+        (np.concatenate([held for held, _ in several]).astype(int), np.prod([chance for _, chance in several]))
+        for several in product(saint_draws(draws, topology), repeat=times)
+    ]
+    assert sum(chance for _, chance in outcomes) == pytest.approx(1)
+    found, loss = saint_means(saint(topology, draws=draws, size=size), outcomes, values, losses)
+    np.testing.assert_allclose(found, true_sums(topology, values), rtol=1e-5)
+    assert loss == pytest.approx(losses.mean())
+
+
+def test_graph_saint_by_counts(topology):
+    """With the counts of all subgraphs that there are, sums and loss are exact on average over these."""
+    sampler = saint(topology, draws="walk", size=6)
+    sampler.inclusion = CountedInclusion(topology)
+    outcomes = [(np.array(drawn), 1 / 512) for drawn in product(range(8), repeat=3)]
+    for drawn, _ in outcomes:
+        sampler.inclusion.count(drawn)
+    values, losses = np.random.default_rng(3).normal(size=8), np.random.default_rng(4).normal(size=8)
+    found, loss = saint_means(sampler, outcomes, values, losses)
+    np.testing.assert_allclose(found, true_sums(topology, values), rtol=1e-5)
+    assert loss == pytest.approx(losses.mean())
+
+
+@pytest.mark.parametrize("draws", ["node", "edge", "walk"])
+def test_graph_saint_holds_each_vertex_as_often_as_it_reckons(draws):
+    topology, times = with_lonely_vertex(), 1500
+    sampler, held = saint(topology, draws=draws, size=4, walk_length=3, coverage=2000), np.zeros(8)
+    for iteration in range(times):
+        held[np.unique(sampler.subgraph(DrawKey(1, 0, 0, iteration)))] += 1
+    chance = sampler.inclusion.chances(np.arange(8))
+    # Counted chances vary too, which adds a third to the variance here.
+    assert (np.abs(held / times - chance) <= 4.5 * np.sqrt(1.4 * chance * (1 - chance) / times)).all()
 
 
 @pytest.mark.parametrize("kind", ["labor-i", "weighted", "fast-gcn", "ladies"])
