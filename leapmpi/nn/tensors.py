@@ -66,6 +66,14 @@ class BlockTensors:
         indptr, indices = operations(self.edges.indptr.device).with_self(self.edges.indptr, self.edges.indices)
         return Edges(indptr, indices, self.n_src)
 
+    def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
+        """float[edges_with_self]: `own` (float[n_dst]) from each destination to itself, and `others` (float[edges])."""
+        edges = self.edges_with_self
+        values, is_self = others.new_empty(len(edges.indices)), torch.zeros_like(edges.indices, dtype=torch.bool)
+        is_self[edges.indptr[:-1]] = True
+        values[is_self], values[~is_self] = own, others
+        return values
+
     def share(self, dtype: torch.dtype) -> Tensor:
         """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 

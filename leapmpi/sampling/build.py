@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 from leapmpi.sampling.options import parse_options
 from leapmpi.setting import names_code
@@ -27,8 +28,18 @@ def check_sampler(config: SamplingConfig) -> None:
 def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
     """The sampler that `config` names, for batches of the training vertices `train` (int64[t], renumbered ids).
 
-    Raises ConfigError for fan-outs and options that it cannot take.
+    Raises ConfigError for fan-outs and options that it cannot take, and for a model that has no use for its weights.
     """
+    sampler = _built(config, topology, train, threads)
+    if sampler.weighted and config.model.aggregate == "max":
+        raise ConfigError(
+            f"model.aggregate = max has no use for the edge weights of --sampler {config.sampling.sampler}; "
+            "pass --aggregate mean, or another --sampler"
+        )
+    return sampler
+
+
+def _built(config: Config, topology: Topology, train: np.ndarray, threads: int) -> Sampler:
     from leapmpi.sampling.sampler import Setup
 
     setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from leapmpi.config import Config
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.build import SAMPLERS
+from leapmpi.sampling.build import SAMPLERS, build_sampler
 from leapmpi.sampling.options import parse_options
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, ITERATION_GLOBAL, LOCAL
 from tests.sampling import twin
@@ -138,3 +139,14 @@ def test_wrong_options_get_a_sentence(sampler, texts, sentence):
     kind = getattr(SAMPLERS.load(sampler), "Options", None)
     with pytest.raises(ConfigError, match=sentence):
         parse_options(kind, texts, sampler)
+
+
+@pytest.mark.parametrize("sampler", ["fast-gcn", "node-wise"])
+def test_a_maximum_refuses_samplers_that_weigh_edges(sampler, topology):
+    values = {"sampling.sampler": sampler, "sampling.fanout": "4,3", "model.aggregate": "max"}
+    config, train = Config.from_values(values), np.arange(120)
+    if sampler == "node-wise":
+        build_sampler(config, topology, train)
+    else:
+        with pytest.raises(ConfigError, match=r"max has no use for the edge weights of --sampler fast-gcn; pass"):
+            build_sampler(config, topology, train)

@@ -80,10 +80,8 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     With p_e the share of edge e among the sampled, it is w_e p_e / sum of w p over the destination's edges: numerator
     and denominator of the softmax are estimated by weighted sums, and the destination itself counts once.
     """
-    edges, weight = block.edges_with_self, share.new_ones(len(block.edges_with_self.indices))
-    is_self = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
-    is_self[edges.indptr[:-1]] = True
-    weight[~is_self] = block.weight.to(share.dtype)
+    edges = block.edges_with_self
+    weight = block.values_with_self(share.new_ones(block.n_dst), block.weight.to(share.dtype))
     share = share * weight.unsqueeze(1)
     total = weighted_sum(edges, share.new_ones(edges.sources, share.shape[1]), share)
     return share / total.repeat_interleave(edges.counts, dim=0)

@@ -19,16 +19,11 @@ from leapmpi.nn.tensors import BlockTensors, Piece
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v."""
-    edges = block.edges_with_self
     root = (block.src_degree + 1).to(dtype).rsqrt()
-    own, target = root[: block.n_dst], root[: block.n_dst].repeat_interleave(edges.counts)
-    weight = target * root[edges.indices]
-    is_self = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
-    is_self[edges.indptr[:-1]] = True
-    in_neighbours = block.share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(block.edges.counts)
-    weight[~is_self] *= in_neighbours
-    weight[is_self] = own * own
-    return weight
+    own, counts = root[: block.n_dst], block.edges.counts
+    in_neighbours = block.share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(counts)
+    others = own.repeat_interleave(counts) * root[block.edges.indices] * in_neighbours
+    return block.values_with_self(own * own, others)
 
 
 class GCNLayer(Layer):
