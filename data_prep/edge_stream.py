@@ -21,11 +21,13 @@ _MOST_VERTICES = 1 << 40  # refused before the edges are read rather than after
 class EdgeStream:
     """Edges that are read when they are asked for: `chunks()` yields integers [2, k], sources over destinations.
 
-    count: how many there are altogether, where that is known beforehand.
+    count: how many there are altogether, where that is known beforehand. final: the ids of those in the chunks, for
+    streams whose ids are settled once all edges have been read and the vertices are counted.
     """
 
     chunks: Callable[[], Iterator[np.ndarray]]
     count: int | None = None
+    final: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 Edges = np.ndarray | EdgeStream
@@ -119,7 +121,7 @@ def sort_edges(
     any numbers, and vertices are numbered by ascending id. Raises DataError naming the first edge with a bad id.
     """
     stream = in_chunks(edges) if isinstance(edges, np.ndarray) else edges
-    staged, ids = None, None
+    staged, ids, final = None, None, stream.final
     progress.start(stream.count, "edges read")
     if callable(vertices):
         staged = stream = _Staged(stream, workspace, progress)
@@ -127,12 +129,17 @@ def sort_edges(
         vertices = vertices(staged.largest if ids is None else len(ids) - 1, staged.count)
     if ids is not None and len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
         ids = None
+    if ids is not None:
+
+        def final(chunk: np.ndarray) -> np.ndarray:
+            return np.searchsorted(ids, chunk)
+
     if vertices > _MOST_VERTICES:
         _check_room(vertices, workspace)
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
     progress.start(stream.count, "edges taken")
     for chunk in stream.chunks():
-        sorter.add(chunk if ids is None else np.searchsorted(ids, chunk))
+        sorter.add(final(chunk) if final else chunk)
         progress.advance(chunk.shape[1])
     if staged:
         staged.remove()

@@ -1,24 +1,34 @@
-"""Vertex ids of any kind, texts or sparse integers, mapped to 0 ... n-1."""
+"""Vertex ids of any kind, texts or integers, mapped to 0 ... n-1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from leapmpi.errors import DataError
+from data_prep.workspace import Workspace, gibibytes
+from leapmpi.errors import DataError, ResourceError
 
 Ids = Sequence[str] | np.ndarray
+Place = Callable[[int], str]
+
+BYTES_PER_TEXT = 250
+"""What a distinct id that is a text takes while ids are numbered; measured: 165 to 190 for 10 to 19 characters."""
 
 
-def _plain(ids: Ids, place: Callable[[int], str]) -> Ids:
+def plain(ids: Ids, place: Place) -> Ids:
     """`ids` as a list of non-empty texts or an array of integers. Raises DataError naming the row of a missing one."""
     if isinstance(ids, np.ndarray):
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
+            row = int(np.argmax(np.isnan(ids))) if ids.dtype.kind == "f" and ids.ndim == 1 else 0
             raise DataError(
-                f"{place(0)}: vertex ids are {ids.dtype} here; they must be texts or whole numbers, none missing"
+                f"{place(row)}: vertex ids are {ids.dtype} here; they must be texts or whole numbers, none missing"
             )
-        return ids
+        if ids.dtype.kind == "u" and len(ids) and ids.max() >= 2**63:
+            row = int(np.argmax(ids))
+            raise DataError(f"{place(row)}: vertex id {ids[row]} is too large; ids are below 2**63")
+        return ids.astype(np.int64, copy=False)
     ids = [text.strip() for text in ids]
     if "" in ids:
         raise DataError(f"{place(ids.index(''))}: a vertex id is missing")
@@ -26,44 +36,99 @@ def _plain(ids: Ids, place: Callable[[int], str]) -> Ids:
 
 
 class Numbering:
-    """The numbers of vertices by their ids. `ids` are in the order of the numbers."""
+    """The numbers of vertices by their ids, which are given in the order of the numbers.
 
-    def __init__(self, ids: Ids) -> None:
-        self.ids = ids
-        self._number = {name: number for number, name in enumerate(map(str, ids))}
+    Raises DataError, naming the row by `place`, for an id that is missing or repeated.
+    """
 
-    @classmethod
-    def of_table(cls, ids: Ids, place: Callable[[int], str]) -> Numbering:
-        """Numbers in the order of `ids`. Raises DataError, naming the row by `place`, for one missing or repeated."""
-        found = cls(_plain(ids, place))
-        if len(found._number) < len(ids):
+    def __init__(self, ids: Ids, place: Place) -> None:
+        self.ids = plain(ids, place)
+        if self._distinct < len(self.ids):
             seen = set()
-            for row, name in enumerate(map(str, found.ids)):
+            for row, name in enumerate(map(str, self.ids)):
                 if name in seen:
                     raise DataError(f"{place(row)}: vertex {name!r} is listed twice")
                 seen.add(name)
-        return found
 
-    @classmethod
-    def of_edges(cls, ends: Sequence[Ids], place: Callable[[int], str]) -> Numbering:
-        """Numbers in ascending order of the ids that occur in `ends`: by value if all are integers, else as texts."""
-        plain = [_plain(ids, place) for ids in ends]
-        if all(isinstance(ids, np.ndarray) for ids in plain):
-            return cls(np.unique(np.concatenate(plain)))
-        names = set().union(*(map(str, ids) for ids in plain))
-        numeric = all(name.isascii() and name.isdigit() and len(name) <= 18 for name in names)
-        return cls(sorted(names, key=(lambda name: (int(name), name)) if numeric else None))
+    @cached_property
+    def _by_text(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(map(str, self.ids))}
 
-    def numbers(self, ids: Ids, place: Callable[[int], str]) -> np.ndarray:
+    @cached_property
+    def _ascending(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(self.ids, kind="stable")
+        return self.ids[order], order
+
+    @property
+    def _distinct(self) -> int:
+        if isinstance(self.ids, list):
+            return len(self._by_text)
+        ascending, _ = self._ascending
+        return len(ascending) - np.count_nonzero(ascending[1:] == ascending[:-1])
+
+    def numbers(self, ids: Ids, place: Place) -> np.ndarray:
         """int64: the numbers of `ids`. Raises DataError, naming the row by `place`, for an id that is not known."""
-        look_up = self._number.get
-        found = np.fromiter((look_up(str(name), -1) for name in _plain(ids, place)), np.int64, len(ids))
+        ids = plain(ids, place)
+        if isinstance(ids, np.ndarray) and isinstance(self.ids, np.ndarray) and len(self.ids):
+            ascending, order = self._ascending
+            at = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+            found = np.where(ascending[at] == ids, order[at], -1)
+        else:
+            look_up = self._by_text.get
+            found = np.fromiter((look_up(str(name), -1) for name in ids), np.int64, len(ids))
         if (found < 0).any():
             row = int(np.argmax(found < 0))
             raise DataError(f"{place(row)}: vertex {str(ids[row])[:60]!r} is not in the table of vertices")
         return found
 
     def names(self) -> Ids | None:
-        """`ids`, or None when they are 0 ... n-1 already."""
-        natural = all(str(name) == str(number) for number, name in enumerate(self.ids))
+        """The ids, or None when they are 0 ... n-1 already."""
+        if isinstance(self.ids, np.ndarray):
+            return None if np.array_equal(self.ids, np.arange(len(self.ids))) else self.ids
+        natural = all(name == str(number) for number, name in enumerate(self.ids))
         return None if natural else self.ids
+
+
+class TextNumbering:
+    """Numbers of ids that become known as edges stream by: first in the order in which they come, settled at the end.
+
+    Every distinct id is held as a text, within the memory of `workspace`, if any.
+    """
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self._number: dict[str, int] = {}
+        self._settled = np.empty(0, np.int64)
+        self._room = workspace.room(0.8) if workspace else None
+
+    def provisional(self, ids: Ids, place: Place) -> np.ndarray:
+        """int64: the numbers of `ids` in the order of their first appearance.
+
+        Raises DataError, naming the row by `place`, for a missing id, ResourceError when there are too many.
+        """
+        number = self._number
+        texts = map(str, plain(ids, place))
+        found = np.fromiter((number.setdefault(text, len(number)) for text in texts), np.int64, len(ids))
+        need = len(number) * BYTES_PER_TEXT
+        if self._room is not None and need > self._room:
+            raise ResourceError(
+                f"{place(len(ids) - 1)}: {len(number):,} vertices up to here, whose ids are held as texts, need "
+                f"{gibibytes(need)} of memory, but may use {gibibytes(self._room)} (--max-mem); allow more, or number "
+                "the vertices before and import the edges as --format snap or edge-list"
+            )
+        return found
+
+    def settle(self) -> Ids | None:
+        """Number all ids by value if all are whole numbers, else as texts; they in that order, or None if 0 ... n-1."""
+        ids = sorted(self._number)
+        if all(name.isascii() and name.isdigit() and len(name) <= 18 for name in ids):
+            order = np.argsort(np.fromiter(map(int, ids), np.int64, len(ids)), kind="stable")
+            ids = [ids[at] for at in order]
+        first = np.fromiter(map(self._number.__getitem__, ids), np.int64, len(ids))
+        self._settled = np.empty(len(ids), np.int64)
+        self._settled[first] = np.arange(len(ids))
+        self._number.clear()
+        return None if all(name == str(number) for number, name in enumerate(ids)) else ids
+
+    def settled(self, numbers: np.ndarray) -> np.ndarray:
+        """The final numbers of provisional ones, once all ids are settled."""
+        return self._settled[numbers]

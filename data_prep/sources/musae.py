@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.classes import class_numbers
-from data_prep.columns import Columns, read_columns
+from data_prep.columns import Columns
 from data_prep.edge_text import read_edges
 from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
+from data_prep.tables import read_table
 from data_prep.text_tables import open_text
 from leapmpi.errors import ConfigError, DataError
 
@@ -45,7 +46,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     notes = [note for note in notes if "header" not in note]
     vertex, feature = _features(feature_file)
     target = _named(path, "target.csv")
-    table = read_columns(target) if target else None
+    table = read_table(target) if target else None
     ids = _vertex_ids(table) if table else np.empty(0, np.int64)
     vertices = 1 + int(max(edges.max(), vertex.max(initial=-1), ids.max(initial=-1)))
     if far_too_many(vertices, edges.shape[1]):

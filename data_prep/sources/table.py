@@ -6,15 +6,19 @@ kept as names. Which columns hold what is told by their names, see data_prep/REA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.classes import class_numbers
-from data_prep.columns import SUFFIXES, Columns, is_columns, read_columns
-from data_prep.numbering import Numbering
+from data_prep.columns import Columns, first_of
+from data_prep.edge_stream import EdgeStream
+from data_prep.numbering import Ids, Numbering, Place, TextNumbering, plain
 from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
+from data_prep.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
+from data_prep.vertex_rows import read_features, rows_held
+from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
@@ -27,6 +31,7 @@ _IDS = ("id", "vertex_id", "node_id", "vertex", "node", "name")
 _LABELS = ("label", "labels", "class", "y")
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _NO_SPLIT = ("", "none")
+_MASK_COLUMNS = tuple(f"{name}_mask" for name in SPLIT_NAMES)
 _MASKS = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -46,26 +51,19 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None
     if edge_file is None or (path.is_dir() and vertex_file is None):
         raise DataError(f"{path} must hold tables called edges and vertices, each one of {', '.join(SUFFIXES)}")
-    if not is_columns(edge_file):
+    if not is_table(edge_file):
         raise DataError(f"{edge_file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
-    edges = read_columns(edge_file, (*_SOURCES, *_DESTINATIONS))
+    edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
     ends = _ends(edges)
     if vertex_file is None:
         if options.label_column:
             raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
-        numbering = Numbering.of_edges(ends, edges.place)
-        graph = RawGraph(len(numbering.ids), np.empty((2, 0), np.int64))
+        graph = _edges_alone(edges, ends, options.workspace)
     else:
-        table = read_columns(vertex_file)
-        id_column = table.first_of(_IDS) or next(iter(table.columns), None)
-        if id_column is None:
-            raise DataError(f"{vertex_file} has no column of ids")
-        numbering = Numbering.of_table(table.columns[id_column], table.place)
-        graph = _vertex_data(table, id_column, options.label_column)
-    graph.edges = np.stack([numbering.numbers(ids, edges.place) for ids in ends])
-    graph.names = numbering.names()
+        graph, numbering = _vertices(open_table(vertex_file), options)
+        graph.edges = EdgeStream(lambda: _chunks(edges, ends, numbering.numbers))
     graph.edges_name = str(edge_file)
-    further = len(edges.columns) + len(edges.unread) - 2
+    further = len(edges.names) + len(edges.unread) - 2
     if further:
         graph.notes.append(f"{edge_file.name}: {further} further columns are not used")
     return graph
@@ -76,86 +74,93 @@ def _table(folder: Path, stems: Sequence[str]) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _ends(edges: Columns) -> list:
+def _ends(edges: Table) -> list[str]:
     """The columns of sources and of destinations: by name, else the first two."""
-    names = [edges.first_of(_SOURCES), edges.first_of(_DESTINATIONS)]
+    names = [first_of(edges.names, _SOURCES), first_of(edges.names, _DESTINATIONS)]
     if None in names:
-        names = list(edges.columns)[:2]
+        names = edges.names[:2]
     if len(names) < 2:
         raise DataError(f"{edges.path} has one column; edges need two vertex ids per row")
-    if edges.rows == 0:
+    return names
+
+
+def _chunks(edges: Table, ends: list[str], numbered: Callable[[Ids, Place], np.ndarray]) -> Iterator[np.ndarray]:
+    """The edges int64[2, k] in the columns `ends`, their ids `numbered`."""
+    rows = 0
+    for batch in edges.batches(ROWS_AT_ONCE, ends):
+        yield np.stack([numbered(batch.columns[name], batch.place) for name in ends])
+        rows += batch.rows
+    if rows == 0:
         raise DataError(f"{edges.path} holds no edges")
-    return [edges.columns[name] for name in names]
 
 
-def _vertex_data(table: Columns, id_column: str, label_column: str | None) -> RawGraph:
-    """Labels, splits and features of the rows of `table`; edges are left empty."""
-    notes = [f"{table.path.name}: not used: {', '.join(table.unread)}"] if table.unread else []
-    rest = {name: column for name, column in table.columns.items() if name != id_column}
-    if label_column is not None and label_column not in rest:
-        raise ConfigError(f"--label-column {label_column}: {table.path} has the columns {', '.join(table.columns)}")
-    label = label_column or table.first_of(_LABELS)
-    labels, class_names = class_numbers(table, label) if label in rest else (None, None)
-    rest.pop(label, None)
-    splits = _splits(table, rest)
-    features, texts = _features(table, rest)
+def _edges_alone(edges: Table, ends: list[str], workspace: Workspace | None) -> RawGraph:
+    """The graph of a table of edges; its vertices are counted and numbered as it streams by."""
+    if edges.integers.issuperset(ends):
+        stream = EdgeStream(lambda: _chunks(edges, ends, plain))
+        return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
+    numbering = TextNumbering(workspace)
+    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.settled))
+
+    def vertices(largest: int, count: int) -> int:
+        graph.names = numbering.settle()
+        return largest + 1
+
+    graph.vertices = vertices
+    return graph
+
+
+def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
+    """Labels, splits and features of the rows of `table`, edges left empty, and the numbers of their ids."""
+    if not table.names:
+        raise DataError(f"{table.path} has no column of ids")
+    id_column = first_of(table.names, _IDS) or table.names[0]
+    rest = [name for name in table.names if name != id_column]
+    if options.label_column is not None and options.label_column not in rest:
+        raise ConfigError(
+            f"--label-column {options.label_column}: {table.path} has the columns {', '.join(table.names)}"
+        )
+    label = options.label_column or first_of(table.names, _LABELS)
+    split_columns = [first_of(table.names, (name,)) for name in ("split", *_MASK_COLUMNS)]
+    held = rows_held(table, id_column, [name for name in rest if name in (label, *split_columns)], options.workspace)
+    numbering = Numbering(held.columns[id_column], held.place)
+    labels, class_names = class_numbers(held, label) if label in held.columns else (None, None)
+    others = [name for name in rest if name not in held.columns]
+    features, texts, unread = read_features(table, others, held.rows, options.workspace)
+    notes = [f"{table.path.name}: not used: {', '.join(unread)}"] if unread else []
     if texts:
         notes.append(f"{table.path.name}: not numbers, not used as features: {', '.join(texts)}")
-    return RawGraph(
-        vertices=table.rows,
+    graph = RawGraph(
+        vertices=held.rows,
         edges=np.empty((2, 0), np.int64),
         features=features,
         labels=labels,
-        splits=splits,
+        splits=_splits(held),
         split_origin=table.path.name,
         notes=notes,
+        names=numbering.names(),
         class_names=class_names,
     )
+    return graph, numbering
 
 
-def _splits(table: Columns, rest: dict) -> dict[str, np.ndarray] | None:
-    """The splits in a column `split`, or in masks; their columns are taken out of `rest`."""
+def _splits(table: Columns) -> dict[str, np.ndarray] | None:
+    """The splits in a column `split`, or in masks."""
     column = table.first_of(("split",))
-    if column in rest:
-        words = [str(word).strip().lower() for word in rest.pop(column)]
+    if column:
+        words = [str(word).strip().lower() for word in table.columns[column]]
         bad = next((row for row, word in enumerate(words) if word not in _SPLITS and word not in _NO_SPLIT), None)
         if bad is not None:
             raise DataError(f"{table.place(bad)}: split {words[bad][:40]!r} is none of train, val, test and empty")
         codes = np.array([_SPLITS.get(word, "") for word in words])
         return {name: codes == name for name in SPLIT_NAMES if (codes == name).any()} or None
     found = {}
-    for name in SPLIT_NAMES:
-        column = table.first_of((f"{name}_mask",))
-        if column in rest:
-            words = [str(word).strip().lower() for word in rest.pop(column)]
+    for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True):
+        column = table.first_of((mask,))
+        if column:
+            words = [str(word).strip().lower() for word in table.columns[column]]
             bad = next((row for row, word in enumerate(words) if word not in _MASKS), None)
             if bad is not None:
                 raise DataError(f"{table.place(bad)}: {column} is {words[bad][:40]!r}; expected 0 or 1")
             found[name] = np.array([_MASKS[word] for word in words], bool)
     return found or None
-
-
-def _features(table: Columns, rest: dict) -> tuple[np.ndarray | None, list[str]]:
-    """float32[n, F] of all columns of numbers in `rest` in their order, and the names of the others."""
-    numeric, texts = [], []
-    for name, column in rest.items():
-        if isinstance(column, np.ndarray):
-            numeric.append(column.astype(np.float32).reshape(table.rows, -1))
-        elif (values := _numbers(table, name, column)) is not None:
-            numeric.append(values[:, None])
-        else:
-            texts.append(name)
-    return (np.concatenate(numeric, axis=1) if numeric else None), texts
-
-
-def _numbers(table: Columns, name: str, column: list[str]) -> np.ndarray | None:
-    """`column` as float32, or None when its first field is not a number."""
-    out = np.empty(len(column), np.float32)
-    for row, text in enumerate(column):
-        try:
-            out[row] = float(text)
-        except ValueError:
-            if row == 0:
-                return None
-            raise DataError(f"{table.place(row)}: {text[:40]!r} in column {name!r} is not a number") from None
-    return out

@@ -83,6 +83,36 @@ def test_edges_alone(imported, tmp_path, text, names, edges):
     assert read_names(tmp_path / "out.h5", graph) == names
 
 
+def test_batches_of_a_row_give_what_whole_tables_give(imported, folder, tmp_path, monkeypatch):
+    def found():
+        graph = imported(folder(), "--label-column", "kind")
+        alone = imported(folder() / "edges.csv", "--format", "table", "--directed")
+        arrays = graph.features, graph.labels, graph.split
+        names = read_names(tmp_path / "out.h5", alone)
+        return neighbours(graph), [array.tolist() for array in arrays], neighbours(alone), names
+
+    whole = found()
+    for module in ("data_prep.vertex_rows", "data_prep.sources.table"):
+        monkeypatch.setattr(f"{module}.ROWS_AT_ONCE", 1)
+    assert found() == whole
+
+
+def test_ids_that_memory_cannot_hold(prep, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("data_prep.numbering.BYTES_PER_TEXT", 2**29)
+    monkeypatch.setattr("data_prep.vertex_rows.BYTES_PER_TEXT", 2**29)
+    source, out = folder(), tmp_path / "made" / "out.h5"
+    out.parent.mkdir()
+    said = [
+        "vertices.csv: holding the ids of 4 rows or more needs 2.3 GiB of memory",
+        "edges.csv, line 4: 2 vertices up to here, whose ids are held as texts, need 1.0 GiB of memory",
+    ]
+    for path, sentence in zip(([source], [source / "edges.csv", "--format", "table"]), said, strict=True):
+        outcome = prep("import", path[0], out, *path[1:], "--max-mem", "1G")
+        assert outcome.code == 6
+        assert sentence in outcome.error
+        assert list(out.parent.iterdir()) == []
+
+
 def test_names_stay_with_the_largest_component(imported, folder, tmp_path, prep):
     graph = imported(
         folder(edges="source,target\nbob,dan\ndan,ann\n", vertices=VERTICES.replace("test", "")), "--largest-component"
@@ -166,6 +196,8 @@ def test_parquet(imported, refused, tmp_path):
     assert read_names(tmp_path / "out.h5", open_graph(tmp_path / "out.h5")) == ["5", "70", str(2**40)]
     parquet.write_table(pyarrow.table({"a": [70, 5], "b": [5, None]}), edges)
     assert "must be texts or whole numbers, none missing" in refused(edges)
+    parquet.write_table(pyarrow.table({"a": [70, 5], "b": pyarrow.array([5, 2**63], pyarrow.uint64())}), edges)
+    assert "e.parquet, row 1 (counted from 0): vertex id 9223372036854775808 is too large" in refused(edges)
     whole = edges.read_bytes()
     for size in (0, 20, len(whole) // 2, len(whole) - 3):
         edges.write_bytes(whole[:size])
