@@ -12,25 +12,25 @@ _AHEAD = 32
 
 
 @compiled
-def number(vertices, place, src, known, indices):
+def number(vertices, place, base, src, known, indices):
     """Number vertices in order of first appearance.
 
-    `place` (int32[n]) holds each vertex's position in `src`, -1 for none; `src` holds `known` vertices so far.
-    Writes the position of each of `vertices` to `indices` and new vertices to `src`, which must have room for one entry
-    more than there are vertices to come. Returns the new count. Free of branches that depend on what was drawn, for
-    no processor could predict them.
+    `place` (int32[n]) holds `base` + each vertex's position in `src`, less than `base` for none; `src` holds `known`
+    vertices so far. Writes the position of each of `vertices` to `indices` and new vertices to `src`, which must have
+    room for one entry more than there are vertices to come. Returns the new count. Free of branches that depend on what
+    was drawn, for no processor could predict them.
     """
     for e in range(len(vertices)):
         if e + _AHEAD < len(vertices):
             prefetch(place, np.intp(vertices[e + _AHEAD]))
         vertex = vertices[e]
-        position = place[vertex]
+        position = np.int64(place[vertex]) - base
         new = position < 0
-        position = np.int32(known) if new else position
-        place[vertex] = position
+        position = known if new else position
+        place[vertex] = np.int32(base + position)
         src[known] = vertex
         known += np.int64(new)
-        indices[e] = position
+        indices[e] = np.int32(position)
     return known
 
 
@@ -44,13 +44,6 @@ def describe(topology_indptr, topology_original, src, first, end, original, degr
         vertex = src[i]
         original[i] = topology_original[vertex]
         degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
-
-
-@compiled
-def forget(place, src, count):
-    """Make `place` forget the first `count` entries of `src`."""
-    for i in range(count):
-        place[src[i]] = -1
 
 
 def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:

@@ -243,3 +243,16 @@ def test_memory_does_not_grow_with_the_number_of_batches():
     finally:
         tracemalloc.stop()
     assert peaks[-1] <= 1.02 * peaks[9]
+
+
+@pytest.mark.parametrize("room", range(0, 400, 25))
+def test_places_start_over_where_their_numbers_end(room):
+    """At any point of a sample; what was known before is known after."""
+    topology, roots = twin.random_topology(120, 2400, seed=4), np.arange(0, 120, 9)
+    fresh, worn = (NodeWiseSampler(topology, (4, 3)) for _ in range(2))
+    worn._frontier._base = np.iinfo(np.int32).max - room
+    for iteration in range(3):
+        key = DrawKey(TRAIN, 0, 0, iteration)
+        for block, same in zip(fresh.sample(key, roots), worn.sample(key, roots), strict=True):
+            assert block.src.tolist() == same.src.tolist()
+            assert block.indices.tolist() == same.indices.tolist()
