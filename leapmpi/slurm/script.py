@@ -32,7 +32,7 @@ class Job:
 def training_script(site: Site, job: Job) -> str:
     """The script of a job of ranks that MPI connects."""
     stage, unstage = _staging(site, job)
-    sections = [_head(site, job), _environment(site), _SIGNALS, stage, _launch(site, job), unstage, _end(site)]
+    sections = [_head(site, job), _environment(site), _signals(site), stage, _launch(site, job), unstage, _end(site)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -48,12 +48,27 @@ def preparation_script(site: Site, job: Job) -> str:
 _START = """\
 echo "$(date -Is) $SLURM_JOB_NAME $SLURM_JOB_ID on $SLURM_JOB_NODELIST, restart ${SLURM_RESTART_COUNT:-0}\""""
 
-_SIGNALS = """\
+_LAST_STEPS = 30
+"""Seconds before the time limit that are left to the last lines of a script."""
+
+
+def _signals(site: Site) -> str:
+    patience = max(site.signal_before // 2, site.signal_before - _LAST_STEPS)
+    return f"""\
 # Signals go on to the ranks: time is nearly up (USR2), or the job is cancelled or preempted (TERM).
 launcher=
 stopped=
-trap 'stopped=yes; [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null' USR2
-trap '[[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null || exit 143' TERM"""
+killer=
+pass_on() {{
+    [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
+}}
+# Open MPI's mpirun may hang when a signal meets it while ranks start or end: {patience} s later it is killed. `read` waits
+# without a process of its own.
+kill_late() {{
+    read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
+}}
+trap 'if pass_on && [[ -z $stopped ]]; then kill_late & killer=$!; fi; stopped=yes' USR2
+trap 'pass_on || exit 143' TERM"""
 
 
 _DEAF = """\
@@ -162,19 +177,23 @@ while kill -0 "$launcher" 2>/dev/null; do
     wait "$launcher"
 done
 wait "$launcher"
-code=$?"""
+code=$?
+[[ -n $killer ]] && kill "$killer" 2>/dev/null"""
 
 
 def _end(site: Site) -> str:
+    told = """\
+# 75: unfinished, with a checkpoint. So is a job whose launcher crashed or was killed after it had been told to stop.
+[[ $stopped && $code -gt 128 ]] && code=75"""
     if not site.requeue:
-        return "exit $code  # 75: unfinished, with a checkpoint; submitted again, the job goes on from there"
-    return """\
-# Exit code 75: unfinished, with a checkpoint; so is a job whose launcher crashed after it had been told to stop.
+        return f"{told}\nexit $code  # after 75 the job goes on from there when it is submitted again"
+    return f"""{told}
+
 # Back into the queue, to go on from there, unless the job was cancelled or seems to get nowhere.
 job=$SLURM_JOB_ID
-[[ -n ${SLURM_ARRAY_JOB_ID:-} ]] && job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-if [[ $code == 75 || ($stopped && $code -gt 128) ]] &&
-    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING && ${SLURM_RESTART_COUNT:-0} -lt 1000 ]]; then
+[[ -n ${{SLURM_ARRAY_JOB_ID:-}} ]] && job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+if [[ $code == 75 ]] &&
+    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING && ${{SLURM_RESTART_COUNT:-0}} -lt 1000 ]]; then
     scontrol requeue "$job"
 fi
 exit $code"""

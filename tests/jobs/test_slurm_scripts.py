@@ -1,6 +1,7 @@
 """Batch scripts: the files of jobs/slurm are what submit would write, they are sound bash, and bad input is refused."""
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from leapmpi.cli import main
 from leapmpi.dataset.partitioned import write_dataset
 from leapmpi.slurm.site import Site, read_site
+from tests.cluster import wait_for
 from tests.dataset.graphs import random_graph
 from tests.launch import PROJECT, child_environment
 
@@ -91,6 +93,28 @@ def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, 
     assert "#SBATCH --array=0-2%4" in text
     assert "--output=%x-%A_%a.out" in text
     assert f'leapmpi sweep {file} --index "$SLURM_ARRAY_TASK_ID" --device cuda --set data="$data" &' in text
+
+
+def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(small_data, tmp_path, capsys):
+    (tmp_path / "site.toml").write_text("signal_before = 10")
+    script = tmp_path / "job.sbatch"
+    script.write_text(script_of(capsys, "--site", tmp_path / "site.toml", "train", small_data))
+    programs = {
+        "mpirun": f"trap 'touch {tmp_path}/asked' USR2\ntouch {tmp_path}/up\nwhile :; do sleep 0.1; done",
+        "squeue": "echo RUNNING",
+        "scontrol": f"echo $* > {tmp_path}/told",
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "a", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "1"}
+    env = {**child_environment(slurm), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    job = subprocess.Popen(["bash", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_for(lambda: (tmp_path / "up").exists(), 20, "the launcher")
+    job.send_signal(signal.SIGUSR2)
+    assert job.wait(30) == 75, job.stdout.read()
+    assert (tmp_path / "asked").exists()
+    assert (tmp_path / "told").read_text() == "requeue 7\n"
 
 
 def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
