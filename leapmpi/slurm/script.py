@@ -62,9 +62,8 @@ killer=
 pass_on() {{
     [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
 }}
-# Open MPI's mpirun may hang when a signal meets it while ranks start or end: {patience} s later it is killed. `read` waits
-# without a process of its own.
-kill_late() {{
+# Open MPI's mpirun may hang when a signal meets it while ranks start or end: {patience} s later it is killed.
+kill_late() {{ # `read` waits without a process of its own
     read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
 }}
 trap 'if pass_on && [[ -z $stopped ]]; then kill_late & killer=$!; fi; stopped=yes' USR2
