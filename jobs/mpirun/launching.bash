@@ -1,7 +1,8 @@
 # Sourced by local and hosts: how they run a launcher to its end.
 #
-# Open MPI answers INT and TERM by killing its ranks a quarter of a second later, too soon for a checkpoint, but passes
-# USR2 on, which training jobs answer with a checkpoint: so that comes first. `gentle` is the signal to begin with.
+# Open MPI answers INT and TERM by killing its ranks a quarter of a second later, too soon for a checkpoint. So USR2 comes
+# first, which training jobs answer with one, and goes to the ranks of this machine themselves: mpirun would pass it on,
+# but may crash or hang when it does. `gentle` is the signal to begin with.
 
 grace=${LEAPMPI_GRACE:-60} # seconds that ranks have to save and end
 [[ $grace =~ ^[1-9][0-9]{0,5}$ ]] || fail "LEAPMPI_GRACE must be a positive whole number of seconds, not '$grace'"
@@ -12,6 +13,20 @@ descendants() {
         echo "$child"
         descendants "$child"
     done
+}
+
+ranks_below() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        if grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$child/environ"; then echo "$child"; else ranks_below "$child"; fi
+    done
+}
+
+# Send a signal to the ranks of this machine, or to the launcher where it has none here.
+tell_ranks() {
+    local ranks
+    ranks=$(ranks_below "$job")
+    kill "-$1" ${ranks:-"$job"} 2>/dev/null
 }
 
 wait_or_kill() { # `read` waits without a process of its own
@@ -26,7 +41,7 @@ end_job() {
         kill -TERM "$job" 2>/dev/null
         return
     fi
-    kill "-${gentle:-$1}" "$job" 2>/dev/null
+    if [[ -n ${gentle:-} ]]; then tell_ranks "$gentle"; else kill "-$1" "$job" 2>/dev/null; fi
     wait_or_kill 2>/dev/null &
     killer=$!
 }
@@ -40,8 +55,8 @@ launch() {
     set +m
     trap 'end_job INT' INT
     trap 'end_job TERM' TERM HUP
-    trap 'kill -USR1 $job 2>/dev/null' USR1
-    trap 'kill -USR2 $job 2>/dev/null' USR2
+    trap 'tell_ranks USR1' USR1
+    trap 'tell_ranks USR2' USR2
 
     local code=0
     while :; do

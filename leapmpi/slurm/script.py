@@ -59,15 +59,34 @@ def _signals(site: Site) -> str:
 launcher=
 stopped=
 killer=
-pass_on() {{
-    [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
-}}
-# Open MPI's mpirun may hang when a signal meets it while ranks start or end: {patience} s later it is killed.
+{_PASS_ON_BY_SRUN if site.launcher == "srun" else _PASS_ON_TO_RANKS}
+# What has not ended {patience} s later is killed.
 kill_late() {{ # `read` waits without a process of its own
     read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
 }}
 trap 'if pass_on && [[ -z $stopped ]]; then kill_late & killer=$!; fi; stopped=yes' USR2
 trap 'pass_on || exit 143' TERM"""
+
+
+_PASS_ON_BY_SRUN = """\
+pass_on() {
+    [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
+}"""
+
+_PASS_ON_TO_RANKS = """\
+# Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
+ranks_below() {
+    local each
+    for each in $(pgrep -P "$1"); do
+        if grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$each/environ"; then echo "$each"; else ranks_below "$each"; fi
+    done
+}
+pass_on() {
+    [[ -n $launcher ]] || return
+    local ranks
+    ranks=$(ranks_below "$launcher")
+    kill -USR2 ${ranks:-"$launcher"} 2>/dev/null
+}"""
 
 
 _DEAF = """\
