@@ -11,6 +11,7 @@ from data_prep.adjacency import components, induced
 from data_prep.edge_sort import Adjacency
 from data_prep.edge_stream import sort_edges
 from data_prep.feature_rows import FeatureRows
+from data_prep.feature_storage import stored
 from data_prep.made_features import FeatureRule, make
 from data_prep.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
 from data_prep.splits import SplitRule, codes_of, draw, read_folder
@@ -19,6 +20,7 @@ from data_prep.summary import Summary
 from data_prep.vertex_data import Labels, make_features, make_labels
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 
 # Attributes are cut beyond this; a cut list would be no JSON any more.
@@ -35,6 +37,7 @@ class AssemblyOptions:
     largest_component: bool = False
     normalise: str = "none"
     feature_dtype: str = "float32"
+    feature_storage: str = "auto"
     classes: int | None = None
     features: FeatureRule | None = None
 
@@ -44,8 +47,8 @@ def make_graph(
 ) -> tuple[Graph, Summary]:
     """The cleaned Graph of `raw`, and its Summary; what is large lies in the temporary files of `workspace`.
 
-    `where` opens the messages about features, labels and splits. Values of features are checked only when rows are
-    taken, by write_graph. Raises DataError for the first other fault of the source.
+    `where` opens the messages about features, labels and splits. Values of dense features are checked only when rows
+    are taken, by write_graph. Raises DataError for the first other fault of the source.
     """
     steps = steps or Steps(silent=True)
     if raw.vertices == 0:
@@ -64,7 +67,7 @@ def make_graph(
     raw.names = found.ids if found.ids is not None else raw.names
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
-    with steps.step("vertex data"):
+    with steps.step("vertex data") as progress:
         labels = None
         if raw.labels is not None:
             labels = make_labels(raw.labels, n, options.classes or raw.classes, where)
@@ -85,6 +88,8 @@ def make_graph(
             codes = None if codes is None else codes[keep]
         if options.splits.kind in ("random", "per-class"):
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
+        if features is not None:
+            features = stored(features, options.feature_storage, workspace, progress)
     summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
     return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
 
@@ -122,7 +127,7 @@ def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
 
 def _graph(
     adjacency: Adjacency,
-    features: FeatureRows | None,
+    features: FeatureRows | SparseFeatures | None,
     labels: Labels | None,
     codes: np.ndarray | None,
     original_id: np.ndarray | None,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from data_prep.raw_graph import RawGraph
     from data_prep.workspace import Workspace
 
+STORAGES = ("auto", "dense", "sparse")
+
 HELP = "read a graph from any supported source into one checked graph file"
 
 
@@ -24,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats = ", ".join(SOURCES.names())
     features = "features for a source without: .npy, .npz (scipy), .csv; or made: random:F, degree, identity-hash:F"
     rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
+    storage = "dense rows, or sparse: entries that are not zero; auto: sparse below 5 %% of them"
+    missing = "Planetoid's vertices without features: zeros, or one-hot: a column of its own for each, as NELL has them"
     add = parser.add_argument
     add("source", type=Path, metavar="SOURCE", help="file or folder that holds the graph")
     add("graph", type=Path, metavar="GRAPH", help="graph file to write, e.g. graph.h5")
@@ -35,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
     add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
+    add("--feature-storage", choices=STORAGES, default="auto", help=storage)
+    add("--missing-features", choices=("zeros", "one-hot"), help=missing)
     add("--features", metavar="FILE|RULE", help=features)
     add("--labels", type=Path, metavar="FILE", help="labels for a source without: .npy, .csv; -1 is unlabelled")
     add("--label-column", metavar="NAME", help="column of the classes, for tables and MUSAE, where it is not found")
@@ -64,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         largest_component=arguments.largest_component,
         normalise=arguments.normalize_features,
         feature_dtype=arguments.feature_dtype,
+        feature_storage=arguments.feature_storage,
         classes=arguments.classes,
         features=made,
     )
@@ -93,7 +100,7 @@ def _read(arguments: argparse.Namespace, features: Path | None, workspace: Works
     else:
         name, path = locate(arguments.source)
         source = SOURCES.load(name)
-    options = ("split_index", "labels", "vertices", "label_column")
+    options = ("split_index", "labels", "vertices", "label_column", "missing_features")
     given = {option: getattr(arguments, option) for option in options} | {"features": features}
     for option, value in given.items():
         if value is not None and option not in source.OPTIONS:

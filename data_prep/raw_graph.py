@@ -33,6 +33,7 @@ class ReadOptions:
     labels: Path | None = None
     vertices: int | None = None
     label_column: str | None = None
+    missing_features: str | None = None
     workspace: Workspace | None = None
     """Where a source may put what it unpacks; without one it holds all in memory."""
 

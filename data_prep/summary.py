@@ -8,6 +8,7 @@ from pathlib import Path
 from data_prep.edge_sort import EdgeCounts
 from data_prep.vertex_data import labelled
 from leapmpi.dataset.graph import Graph, split_sizes
+from leapmpi.dataset.sparse_features import SparseFeatures
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
         if (origin := graph.attributes["feature_origin"]) != "source":
             how += f", from {origin}"
+        if isinstance(graph.features, SparseFeatures):
+            share = len(graph.features.indices) / (len(graph.features) * graph.feature_dim)
+            how += f", stored sparse: {len(graph.features.indices):,} entries, {share:.2%}"
         rows = [("features", graph.feature_dim, how)]
     if graph.labels is None:
         rows.append(("classes", 0, "no labels in the source"))

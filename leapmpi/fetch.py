@@ -47,6 +47,11 @@ class Request:
         self.remote_counts = counts[:ranks]
 
 
+def fill_piece() -> int:
+    """Bytes of rows that a rank asks for at once when it fills its cache."""
+    return _PIECE
+
+
 class RowFetcher:
     """Fetches rows of one shard that is spread over the ranks.
 
@@ -60,8 +65,12 @@ class RowFetcher:
         phases: clock on which copying rows counts as "gather".
         encoding: how rows cross ranks when `fetch` may lose precision; otherwise in the type they have at rest.
 
+    Rows are dense here; leapmpi/sparse_fetch.py has its like for sparse ones.
+
     `cache` holds copies of others' rows once `fill` has brought them; `errors` counts what `encoding` lost.
     """
+
+    sparse = False
 
     def __init__(
         self,
@@ -88,14 +97,17 @@ class RowFetcher:
         `exact`, which all ranks give alike, has them cross ranks as they are at rest whatever the encoding.
         """
         request = self.request(ids)
-        if self.kind == "features":
-            self.wire.ledger.add_rows("local", len(request.own_ids))
-            self.wire.ledger.add_rows("remote", len(request.remote_ids))
-            self.wire.ledger.add_rows("cached", len(request.cached_slots))
+        self._count_rows(request)
         encoding = None if exact else self.encoding
         if isinstance(self.shard, DeviceShard):
             return self._rows_on_device(request, self._arrived_on_device(request, encoding), encoding)
         return self._rows_on_host(request, self._arrived_on_host(request, encoding), encoding)
+
+    def _count_rows(self, request: Request) -> None:
+        if self.kind == "features":
+            self.wire.ledger.add_rows("local", len(request.own_ids))
+            self.wire.ledger.add_rows("remote", len(request.remote_ids))
+            self.wire.ledger.add_rows("cached", len(request.cached_slots))
 
     def own(self, ids: np.ndarray) -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local."""
@@ -130,6 +142,25 @@ class RowFetcher:
     def sent_row_bytes(self) -> int:
         """Bytes of a row that crosses ranks in training."""
         return self.encoding.row_bytes(self.shard.width) if self.encoding else self.shard.row_bytes
+
+    @property
+    def held_row_bytes(self) -> int:
+        """Bytes of a row as it is wanted."""
+        return self.shard.width * self.dtype.itemsize
+
+    def cached_bytes(self, cache: RowCache) -> int:
+        """Bytes of the rows of `cache`, and of the table of their places."""
+        return cache.held_bytes(self.shard.row_bytes)
+
+    def answer_bytes(self, request: Request, exact: bool = False) -> np.ndarray:
+        """int64[ranks]: bytes of the rows that come from each rank; `exact` as in `fetch`. Local."""
+        return request.remote_counts * (self.shard.row_bytes if exact else self.sent_row_bytes)
+
+    def stand_in(self, count: int) -> Any:
+        """`count` rows as good as any to compile and to measure with: what a row holds does not matter. Local."""
+        import torch
+
+        return torch.zeros((count, self.shard.width), dtype=self.dtype, device=self.device)
 
     def fill(self, cache: RowCache) -> None:
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""

@@ -16,7 +16,7 @@ from data_prep.text_tables import read_numbers
 from leapmpi.errors import DataError
 
 SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"missing_features"})
 
 # The public split validates on the 500 vertices after the training ones.
 _VALIDATION = 500
@@ -46,13 +46,17 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     splits = {"train": np.arange(trained), "test": test_ids}
     if _file(stem, "ally").exists():
         splits["val"] = np.arange(trained, min(trained + _VALIDATION, first.shape[0]))
-    without = vertices - first.shape[0] - len(test_ids)
-    if without:
-        notes.append(f"{without:,} vertices have no feature row in the source: their features are zero")
+    features = _features(first, test, test_ids, vertices)
+    without = np.setdiff1d(np.arange(first.shape[0], vertices), test_ids)
+    if len(without) and options.missing_features == "one-hot":
+        notes.append(f"{len(without):,} vertices have no feature row in the source: each has a column of its own")
+        features = _with_one_hot(features, without)
+    elif len(without):
+        notes.append(f"{len(without):,} vertices have no feature row in the source: their features are zero")
     return RawGraph(
         vertices=vertices,
         edges=edges,
-        features=_features(first, test, test_ids, vertices),
+        features=features,
         labels=labels,
         splits=splits,
         classes=classes,
@@ -121,6 +125,21 @@ def _features(first: SparseRows, test: SparseRows, test_ids: np.ndarray, vertice
         np.concatenate([first.indices, test.indices]),
         np.concatenate([first.data, test.data]),
         (vertices, max(first.shape[1], test.shape[1])),
+    )
+
+
+def _with_one_hot(features: SparseRows, without: np.ndarray) -> SparseRows:
+    """`features` with a further column for each of the vertices `without` features, in their order, that holds a 1.
+
+    So Kipf and Welling (ICLR 2017, section 5.1) extend the features of NELL, to 61,278 columns.
+    """
+    rows, width = features.shape
+    row = np.repeat(np.arange(rows), np.diff(features.indptr))
+    return SparseRows.from_triplets(
+        np.concatenate([row, without]),
+        np.concatenate([features.indices, width + np.arange(len(without))]),
+        np.concatenate([features.data, np.ones(len(without), features.data.dtype)]),
+        (rows, width + len(without)),
     )
 
 

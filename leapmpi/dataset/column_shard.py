@@ -12,6 +12,8 @@ import numpy as np
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.shard import HostShard
+from leapmpi.dataset.sparse_features import joined
+from leapmpi.dataset.sparse_shard import SparseShard
 from leapmpi.dataset.storage import reading, row_ranges
 from leapmpi.memory import check_memory
 
@@ -22,12 +24,27 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     `sharers` ranks of `host` load about as much at the same time. Raises ResourceError when its memory will not hold
     it, DataError when a part is missing or damaged.
     """
+    if dataset.sparse:
+        return _sparse_columns(dataset, first, end, host, sharers)
     dtype = dataset.part(0).features.dtype
     wanted = dataset.vertices * (end - first) * dtype.itemsize * sharers
     check_memory(wanted, "features held by columns take", host)
     values = np.empty((dataset.vertices, end - first), dtype)
     (_copy_columns if dataset.has_columns else _copy_of_rows)(dataset, first, end, values)
     return HostShard([values], 0)
+
+
+def _sparse_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int) -> SparseShard:
+    """Entries in the wanted columns, of all rows; as many as if columns were alike are taken to be needed."""
+    parts = [dataset.part(part) for part in range(dataset.parts)]
+    entries = sum(part.features.indices.nbytes + part.features.data.nbytes for part in parts)
+    wanted = 8 * dataset.vertices + entries * (end - first) // dataset.feature_dim
+    check_memory(wanted * sharers, "features held by columns take", host)
+    blocks = []
+    for part in parts:
+        with reading(part.path):
+            blocks.append(part.features.columns(first, end))
+    return SparseShard([joined(blocks)], 0)
 
 
 def _copy_of_rows(dataset: Dataset, first: int, end: int, values: np.ndarray) -> None:

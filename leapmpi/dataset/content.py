@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.compiled import compiled
+from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.sampling.keys import mix
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def _absorb(h, word, factor):
 
 
 @compiled
-def _sum_lanes(original_id, split, labels, features, indptr, indices, original_of):
+def _sum_lanes(original_id, split, labels, features, bounds, columns, values, indptr, indices, original_of):
     total_a, total_b = np.uint64(0), np.uint64(0)
-    natural = len(original_of) == 0
+    natural, sparse = len(original_of) == 0, len(bounds) > 0
     for v in range(len(original_id)):
         a, b = mix(np.uint64(original_id[v]) ^ _A), mix(np.uint64(original_id[v]) ^ _B)
         a, b = _absorb(a, split[v], _A), _absorb(b, split[v], _B)
@@ -43,6 +44,12 @@ def _sum_lanes(original_id, split, labels, features, indptr, indices, original_o
             a, b = _absorb(a, labels[v, j], _A), _absorb(b, labels[v, j], _B)
         for j in range(features.shape[1]):
             a, b = _absorb(a, features[v, j], _A), _absorb(b, features[v, j], _B)
+        if sparse:
+            count = bounds[v + 1] - bounds[v]
+            a, b = _absorb(a, count, _A), _absorb(b, count, _B)
+            for e in range(bounds[v], bounds[v + 1]):
+                a, b = _absorb(a, columns[e], _A), _absorb(b, columns[e], _B)
+                a, b = _absorb(a, values[e], _A), _absorb(b, values[e], _B)
         degree = indptr[v + 1] - indptr[v]
         a, b = _absorb(a, degree, _A), _absorb(b, degree, _B)
         for e in range(indptr[v], indptr[v + 1]):
@@ -63,11 +70,19 @@ def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
     return array.reshape(rows, -1).view(f"u{array.dtype.itemsize}")
 
 
+def _feature_words(features: Features | None, rows: int) -> tuple[np.ndarray, ...]:
+    """Dense words, and where the words of sparse rows begin, their columns and their words; empty what is not there."""
+    if isinstance(features, SparseFeatures):
+        words = np.asarray(features.data).view(f"u{features.data.itemsize}")
+        return _words(None, rows), features.indptr, np.asarray(features.indices), words
+    return _words(features, rows), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint32)
+
+
 def content_lanes(
     original_id: np.ndarray,
     split: np.ndarray | None,
     labels: np.ndarray | None,
-    features: np.ndarray | None,
+    features: Features | None,
     indptr: np.ndarray,
     indices: np.ndarray,
     original_of: np.ndarray | None,
@@ -83,7 +98,7 @@ def content_lanes(
         np.asarray(original_id),
         split,
         _words(labels, rows),
-        _words(features, rows),
+        *_feature_words(features, rows),
         np.asarray(indptr),
         np.asarray(indices),
         np.empty(0, np.int64) if original_of is None else np.asarray(original_of),

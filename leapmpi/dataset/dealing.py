@@ -14,6 +14,7 @@ import numpy as np
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph, stored_dtype
+from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of, row_bytes
 from leapmpi.dataset.storage import ArrayWriter, NewFile, row_ranges
 from leapmpi.dataset.sweep import row_groups
 
@@ -82,6 +83,21 @@ def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
     return Renumbering(part, new_of, offsets, edges)
 
 
+def entries_of_parts(features: SparseFeatures, order: Renumbering) -> np.ndarray:
+    """int64[P]: entries of the rows of each part."""
+    vertices, entries = np.zeros_like(order.edges), np.zeros_like(order.edges)
+    _count(order.part, np.asarray(features.indptr), vertices, entries)
+    return entries
+
+
+def _append_sparse(writers: dict[str, ArrayWriter], rows: SparseFeatures, before: int) -> int:
+    """Write `rows` after `before` entries; returns how many there are then."""
+    writers[names.FEATURE_INDICES].append(rows.indices)
+    writers[names.FEATURE_DATA].append(rows.data)
+    writers[names.FEATURE_INDPTR].append(rows.indptr[1:] + before)
+    return before + len(rows.indices)
+
+
 class Dealer:
     """Writes the arrays of consecutive parts, of which file i of `files` holds part first + i.
 
@@ -100,6 +116,8 @@ class Dealer:
             )
             if array is not None
         }
+        features = self._vertex_data.get(names.FEATURES)
+        self._entries = entries_of_parts(features, order) if isinstance(features, SparseFeatures) else None
         self._writers = [self._arrays_of(first + i, file) for i, file in enumerate(files)]
 
     def _arrays_of(self, part: int, file: NewFile) -> dict[str, ArrayWriter]:
@@ -109,10 +127,23 @@ class Dealer:
             names.INDPTR: file.array(names.INDPTR, (rows + 1,), "<i8"),
             names.INDICES: file.array(names.INDICES, (edges,), dtype),
             **{
-                name: file.array(name, (rows, *array.shape[1:]), stored_dtype(array))
-                for name, array in self._vertex_data.items()
+                name: file.array(name, self._shape(name, array, rows, part), stored_dtype(array))
+                for name, array in self._stored_vertex_data()
             },
         }
+
+    def _stored_vertex_data(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The arrays of vertices' data as they are stored."""
+        for name, array in self._vertex_data.items():
+            yield from arrays_of(array).items() if name == names.FEATURES else [(name, array)]
+
+    def _shape(self, name: str, array: np.ndarray, rows: int, part: int) -> tuple[int, ...]:
+        """The shape of array `name` in `part`, which has so many `rows`."""
+        if name == names.FEATURE_INDPTR:
+            return (rows + 1,)
+        if name in (names.FEATURE_INDICES, names.FEATURE_DATA):
+            return (int(self._entries[part]),)
+        return (rows, *array.shape[1:])
 
     def deal(self, progress: Callable[[int], object] | None = None) -> None:
         """Write all arrays of these parts; `progress` is told how many vertices have been looked at.
@@ -153,13 +184,20 @@ class Dealer:
                 progress(stop)
 
     def _deal_vertex_data(self) -> None:
-        row_bytes = sum(array.nbytes // max(1, len(array)) for array in self._vertex_data.values())
-        for start, stop in row_ranges(self._graph.vertices, 2 * row_bytes + 8, self._block_bytes):
+        size = sum(row_bytes(array) for array in self._vertex_data.values())
+        ends = np.zeros(len(self._writers), np.int64)
+        if self._entries is not None:
+            for writers in self._writers:
+                writers[names.FEATURE_INDPTR].append(np.zeros(1, np.int64))
+        for start, stop in row_ranges(self._graph.vertices, 2 * size + 8, self._block_bytes):
             rows, starts = self._groups(start, stop)
             for name, array in self._vertex_data.items():
                 block = array[start:stop][rows]
                 for i, (low, high) in self._slices(starts):
-                    self._writers[i][name].append(block[low:high])
+                    if isinstance(block, SparseFeatures):
+                        ends[i] = _append_sparse(self._writers[i], block[low:high], ends[i])
+                    else:
+                        self._writers[i][name].append(block[low:high])
 
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:

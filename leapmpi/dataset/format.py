@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 GRAPH_FORMAT = "leapmpi-graph"
 DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest version that is read. Files without sparse features are written as version 1."""
+OLDEST_VERSION = 1
 
 DATASET_FILE = "dataset.h5"
 
@@ -28,8 +32,13 @@ DIGEST_BYTES = 16
 
 # Arrays of graph files and part files.
 FEATURES = "features"
+FEATURE_INDPTR = "features/indptr"
+FEATURE_INDICES = "features/indices"
+FEATURE_DATA = "features/data"
 COLUMNS = "columns"
 HAS_COLUMNS = "has_columns"
+FEATURE_STORAGE = "feature_storage"
+FEATURE_ENTRIES = "feature_entries"
 LABELS = "labels"
 SPLIT = "split"
 ORIGINAL_ID = "original_id"
@@ -47,6 +56,9 @@ SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 
 UNLABELLED = -1
 
+DENSE, SPARSE = "dense", "sparse"
+"""Values of `feature_storage`; a file without it is dense."""
+
 
 def part_file_name(part: int) -> str:
     """The name of the file that holds part `part` (counted from 0)."""
@@ -56,3 +68,8 @@ def part_file_name(part: int) -> str:
 def index_dtype(vertices: int) -> str:
     """The little-endian dtype of vertex ids in `topology/indices` of a graph of `vertices` vertices."""
     return "<i4" if vertices < 2**31 else "<i8"
+
+
+def version_of(attributes: Mapping[str, object]) -> int:
+    """The format version of a file with these root attributes: the oldest whose readers understand it."""
+    return 2 if attributes.get(FEATURE_STORAGE) == SPARSE else 1

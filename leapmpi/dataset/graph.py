@@ -11,8 +11,10 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.content import content_uuid, uuid_of
+from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
 from leapmpi.dataset.storage import (
     Attributes,
+    array_in,
     map_array,
     new_file,
     opened,
@@ -20,8 +22,8 @@ from leapmpi.dataset.storage import (
     row_blocks,
     write_attributes,
 )
-from leapmpi.dataset.sweep import is_natural, sweep
-from leapmpi.dataset.validation import check_outline, validate
+from leapmpi.dataset.sweep import SWEPT, is_natural, sweep
+from leapmpi.dataset.validation import check_bounds, check_outline, validate
 from leapmpi.errors import DataError
 from leapmpi.files import hold, written_aside
 
@@ -40,6 +42,8 @@ _STRUCTURAL = (
     "classes",
     "multilabel",
     "has_split",
+    names.FEATURE_STORAGE,
+    names.FEATURE_ENTRIES,
 )
 
 
@@ -48,15 +52,16 @@ class Graph:
     """A graph of n vertices and m directed edges with what is known of its vertices.
 
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
-    ascending, without self-loops. features: float32 or float16 [n, F], or None. labels: int64[n], -1 unlabelled;
-    or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of format.NO_SPLIT/TRAIN/VAL/TEST,
-    or None. original_id: int64[n], strictly ascending: the row of each vertex in the source (0..n-1 when not given).
+    ascending, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels: int64[n], -1
+    unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
+    format.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
+    source (0..n-1 when not given).
     classes: 0 without labels. attributes: where it comes from. uuid: its content_uuid where already known.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
-    features: np.ndarray | None = None
+    features: Features | None = None
     labels: np.ndarray | None = None
     split: np.ndarray | None = None
     original_id: np.ndarray | None = None
@@ -93,7 +98,8 @@ class Graph:
         codes = split_sizes(self.split)
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
-        return {**self.attributes, **identity, **counts(self), "splits": sizes}
+        storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
+        return {**self.attributes, **identity, **storage, **counts(self), "splits": sizes}
 
     def arrays(self) -> dict[str, np.ndarray | None]:
         """The arrays by their names in files; None for those this graph does not have."""
@@ -103,7 +109,7 @@ class Graph:
             names.ORIGINAL_ID: self.original_id,
             names.SPLIT: self.split,
             names.LABELS: self.labels,
-            names.FEATURES: self.features,
+            **arrays_of(self.features),
         }
 
 
@@ -117,7 +123,12 @@ def split_sizes(split: np.ndarray | None) -> np.ndarray:
 
 def counts(graph: Graph) -> Attributes:
     """The attributes of a file that follow from the graph's arrays."""
+    sparse = isinstance(graph.features, SparseFeatures)
+    entries = (
+        {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)} if sparse else {}
+    )
     return {
+        **entries,
         "vertices": graph.vertices,
         "edges": graph.edges,
         "feature_dim": graph.feature_dim,
@@ -136,8 +147,8 @@ def write_graph(
 ) -> None:
     """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
 
-    Arrays may be mapped and larger than memory; `graph.features` may be anything that has a shape and a dtype and
-    gives rows when it is sliced. progress: told how many vertices are done.
+    Arrays may be mapped and larger than memory; dense `graph.features` may be anything that has a shape and a dtype
+    and gives rows when it is sliced. progress: told how many vertices are done.
 
     Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
     disk is full.
@@ -151,7 +162,7 @@ def write_graph(
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
         arrays = {name: array for name, array in graph.arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
-        swept = {name: writers[name].append for name in (names.INDICES, names.FEATURES) if name in writers}
+        swept = {name: writers[name].append for name in SWEPT if name in writers}
         lanes = sweep(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
         for name, writer in writers.items():
             for block in row_blocks(arrays[name]) if name not in swept else ():
@@ -189,13 +200,28 @@ def open_graph(path: Path | str) -> Graph:
         )
 
 
-def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, np.ndarray | None]:
+def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, Features | None]:
     """Features, labels and split of the `rows` vertices in `file`, as its attributes `found` announce them."""
     width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
     multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
     label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
     return {
-        "features": map_array(file, path, names.FEATURES, ("<f4", "<f2"), (rows, width)) if width else None,
+        "features": _map_features(file, path, found, rows, width) if width else None,
         "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
         "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
     }
+
+
+def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
+    """Features as `found` says they are stored; bounds of sparse rows are checked, since columns are found by them."""
+    storage, dtypes = found.get(names.FEATURE_STORAGE, names.DENSE), ("<f4", "<f2")
+    if storage == names.DENSE:
+        return map_array(file, path, names.FEATURES, dtypes, (rows, width))
+    if storage != names.SPARSE:
+        raise DataError(f"{path}: attribute {names.FEATURE_STORAGE} is {storage!r}, neither dense nor sparse")
+    shape = array_in(file, path, names.FEATURE_INDICES).shape
+    indptr = map_array(file, path, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
+    indices = map_array(file, path, names.FEATURE_INDICES, ("<i4",), shape)
+    features = SparseFeatures(indptr, indices, map_array(file, path, names.FEATURE_DATA, dtypes, shape), width)
+    check_bounds(indptr, len(indices), str(path), names.FEATURE_INDPTR, "entries")
+    return features

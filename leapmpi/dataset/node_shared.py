@@ -12,6 +12,7 @@ import mmap
 import numpy as np
 
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.sparse_shard import fill_entry_counts
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.memory import check_memory
 from leapmpi.node_memory import map_shared
@@ -41,6 +42,25 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     # Also a barrier: no rank goes on before its node's copy is whole.
     together(world, fill)
     return topology, held
+
+
+def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
+    """How many entries the sparse feature rows of all vertices have, int32[n]. Collective.
+
+    Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
+    """
+    size = 4 * dataset.vertices
+    together(world, lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
+    memory = map_shared(world.node_comm, size, "leapmpi-entries")
+    counts = np.empty(dataset.vertices, np.int32) if memory is None else np.frombuffer(memory, np.int32)
+    rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
+
+    def fill() -> None:
+        for part in range(rank, dataset.parts, ranks):
+            fill_entry_counts(dataset, part, counts)
+
+    together(world, fill)
+    return counts
 
 
 def _layout(dataset: Dataset) -> list[int]:

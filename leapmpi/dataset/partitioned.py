@@ -15,6 +15,7 @@ import numpy as np
 from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.graph import map_vertex_data
+from leapmpi.dataset.sparse_features import Features, arrays_of
 from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, reading, required
 from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import DataError
@@ -36,7 +37,7 @@ class Part:
     indptr: np.ndarray
     indices: np.ndarray
     original_id: np.ndarray
-    features: np.ndarray | None
+    features: Features | None
     labels: np.ndarray | None
     split: np.ndarray | None
     columns: np.ndarray | None = None
@@ -49,7 +50,7 @@ class Part:
             names.ORIGINAL_ID: self.original_id,
             names.LABELS: self.labels,
             names.SPLIT: self.split,
-            names.FEATURES: self.features if features else None,
+            **(arrays_of(self.features) if features else {}),
             names.COLUMNS: self.columns if features else None,
         }
         check_digest(self.path, names.PART_FORMAT, arrays)
@@ -87,6 +88,11 @@ class Dataset:
     def has_columns(self) -> bool:
         """Whether features are stored by columns too."""
         return self.attributes.get(names.HAS_COLUMNS, False)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether features are stored sparse."""
+        return self.attributes.get(names.FEATURE_STORAGE) == names.SPARSE
 
     @property
     def edges(self) -> int:
@@ -187,7 +193,8 @@ class Dataset:
             for p in range(self.parts)
         ]
         sizes = {name: len(getattr(self.splits, name)) for name in per_split}
-        return {**self.attributes, "splits": sizes, "part_list": parts}
+        storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
+        return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
 
 
 def open_dataset(folder: Path | str) -> Dataset:

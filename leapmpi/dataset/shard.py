@@ -148,9 +148,10 @@ class DeviceShard:
 def load_shard(host: HostShard, device: Any) -> HostShard | DeviceShard:
     """The shard where `device` (torch.device) reads it best.
 
-    On a GPU with room the rows go there; rows larger than the GPU stay in pinned host memory.
+    On a GPU with room the rows go there; rows larger than the GPU stay in pinned host memory. Sparse ones stay as they
+    are.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or not isinstance(host.parts[0], np.ndarray):
         return host
     import torch
 

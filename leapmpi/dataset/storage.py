@@ -189,7 +189,7 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes every file of leapmpi has, `attributes`, and the digest of them all."""
     every = {
         names.FORMAT: kind,
-        names.VERSION: names.FORMAT_VERSION,
+        names.VERSION: names.version_of(attributes),
         names.CREATOR: f"leapmpi {__version__}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: _plain(value) for name, value in attributes.items()},
@@ -273,9 +273,9 @@ def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
         what = found.get(names.FORMAT, "a foreign HDF5 file")
         raise DataError(f"{path} is {what}, not {kind}; {_MEND.get(kind, 'name another file')}")
     version = found.get(names.VERSION)
-    if not isinstance(version, int) or version < names.FORMAT_VERSION:
+    if not isinstance(version, int) or version < names.OLDEST_VERSION:
         raise DataError(
-            f"{path} has format version {version}, older than {names.FORMAT_VERSION}, the oldest this leapmpi reads; "
+            f"{path} has format version {version}, older than {names.OLDEST_VERSION}, the oldest this leapmpi reads; "
             "make it again with leapmpi-prep"
         )
     if version > names.FORMAT_VERSION:

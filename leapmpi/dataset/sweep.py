@@ -13,11 +13,15 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.content import content_lanes
+from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
 from leapmpi.dataset.storage import BLOCK_BYTES
-from leapmpi.dataset.validation import check_finite, check_lists
+from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.threads import in_order
 
 Sink = Callable[[np.ndarray], None]
+
+SWEPT = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA)
+"""Arrays whose blocks sinks of a sweep may see: those that may be larger than memory."""
 
 
 class Rows(Protocol):
@@ -26,7 +30,7 @@ class Rows(Protocol):
     indptr: np.ndarray
     indices: np.ndarray
     original_id: np.ndarray
-    features: np.ndarray | None
+    features: Features | None
     labels: np.ndarray | None
     split: np.ndarray | None
 
@@ -47,7 +51,7 @@ def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int)
 
 def groups_of(rows: Rows, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
     """Ranges of `rows` whose features and lists of in-neighbours take about `limit` bytes."""
-    width = 0 if rows.features is None else rows.features.shape[1] * rows.features.dtype.itemsize
+    width = 0 if rows.features is None else row_bytes(rows.features)
     return row_groups(rows.indptr, width + 16, rows.indices.itemsize, limit)
 
 
@@ -81,14 +85,14 @@ def sweep(
     sinks = sinks or {}
     wide = rows.features if features else None
 
-    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, np.ndarray | None]:
+    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, Features | None]:
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
         check_lists(indptr, indices, original_of, vertices, first + start, where)
         block = None if wide is None else wide[start:stop]
         if block is not None:
-            check_finite(block, where, start)
+            check_features(block, where, start)
         split, labels = (None if array is None else array[start:stop] for array in (rows.split, rows.labels))
         if not hashed:
             return stop, np.zeros(2, np.uint64), indices, block
@@ -100,8 +104,8 @@ def sweep(
     for done, lanes, indices, block in in_order(examined, groups_of(rows)):
         with np.errstate(over="ignore"):
             total += lanes
-        for name, array in ((names.INDICES, indices), (names.FEATURES, block)):
-            if name in sinks and array is not None:
+        for name, array in {names.INDICES: indices, **arrays_of(block)}.items():
+            if name in sinks:
                 sinks[name](array)
         if progress:
             progress(done)

@@ -11,13 +11,14 @@ import numpy as np
 
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
+from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.dataset.storage import row_ranges
 from leapmpi.errors import DataError
 
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph
 
-_RANGE, _LOOP, _DUPLICATE, _ORDER = 1, 2, 3, 4
+_RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
 
 def validate(graph: Graph, where: str = "the graph") -> None:
@@ -28,7 +29,7 @@ def validate(graph: Graph, where: str = "the graph") -> None:
     check_outline(graph, where)
     check_lists(graph.indptr, graph.indices, graph.original_id, graph.vertices, 0, where)
     if graph.features is not None:
-        check_finite(graph.features, where)
+        check_features(graph.features, where)
 
 
 def check_outline(graph: Graph, where: str) -> None:
@@ -36,6 +37,9 @@ def check_outline(graph: Graph, where: str) -> None:
     check_shapes(graph, where)
     check_ascending(graph.original_id, where, names.ORIGINAL_ID)
     check_bounds(graph.indptr, graph.edges, where)
+    if isinstance(graph.features, SparseFeatures):
+        entries = len(graph.features.indices)
+        check_bounds(graph.features.indptr, entries, where, names.FEATURE_INDPTR, "entries")
     check_vertex_data(None, graph.labels, graph.split, graph.classes, where)
 
 
@@ -53,6 +57,10 @@ def check_shapes(graph: Graph, where: str) -> None:
         if graph.features.ndim != 2 or graph.features.shape[1] == 0:
             raise DataError(f"{where}: {names.FEATURES} has shape {graph.features.shape}, expected rows with columns")
         _expect(graph.features, ("<f4", "<f2"), (n, graph.features.shape[-1]), where, names.FEATURES)
+        if isinstance(graph.features, SparseFeatures):
+            entries = (len(graph.features.data),)
+            _expect(graph.features.indptr, ("<i8",), (n + 1,), where, names.FEATURE_INDPTR)
+            _expect(graph.features.indices, ("<i4",), entries, where, names.FEATURE_INDICES)
     if graph.split is not None:
         _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)
     if graph.multilabel:
@@ -98,17 +106,15 @@ def _first_fault(indptr, indices, original_of, vertices, first):
     return 0, 0, 0
 
 
-def check_bounds(indptr: np.ndarray, edges: int, where: str) -> None:
-    """Check that `indptr` ascends from 0 to the number of `edges`."""
+def check_bounds(indptr: np.ndarray, edges: int, where: str, name: str = names.INDPTR, noun: str = "edges") -> None:
+    """Check that `indptr` ascends from 0 to the number of `edges`; messages call the two `name` and `noun`."""
     if indptr[0] != 0:
-        raise DataError(f"{where}: {names.INDPTR}, row 0 is {indptr[0]}, expected 0")
+        raise DataError(f"{where}: {name}, row 0 is {indptr[0]}, expected 0")
     if len(bad := np.flatnonzero(indptr[1:] < indptr[:-1])):
         row = int(bad[0]) + 1
-        raise DataError(
-            f"{where}: {names.INDPTR}, row {row} is {indptr[row]}, below the row before ({indptr[row - 1]})"
-        )
+        raise DataError(f"{where}: {name}, row {row} is {indptr[row]}, below the row before ({indptr[row - 1]})")
     if indptr[-1] != edges:
-        raise DataError(f"{where}: {names.INDPTR} ends with {indptr[-1]}, but there are {edges} edges")
+        raise DataError(f"{where}: {name} ends with {indptr[-1]}, but there are {edges} {noun}")
 
 
 def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
@@ -148,15 +154,59 @@ def check_lists(
 
 
 def check_vertex_data(
-    features: np.ndarray | None, labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str
+    features: Features | None, labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str
 ) -> None:
     """Check features, labels and split of some vertices: finite, in range, and split members labelled."""
     if features is not None:
-        check_finite(features, where)
+        check_features(features, where)
     if labels is not None:
         check_labels(labels, classes, where)
     if split is not None:
         check_split(split, labels, where)
+
+
+def check_features(features: Features, where: str, first: int = 0) -> None:
+    """Check all that is promised of features, whose bounds are checked; `first` is the number of the first row."""
+    if isinstance(features, SparseFeatures):
+        _check_entries(features, where, first)
+    else:
+        check_finite(features, where, first)
+
+
+@compiled
+def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
+    """(kind, row, position) of the first fault in the entries of sparse rows, kind 0 for none."""
+    for v in range(len(indptr) - 1):
+        before = np.int64(-1)
+        for e in range(indptr[v], indptr[v + 1]):
+            column = np.int64(indices[e])
+            if column < 0 or column >= width:
+                return _RANGE, v, e
+            if column <= before:
+                return _ORDER, v, e
+            before = column
+            if bits[e] & exponent == exponent:
+                return _NOT_FINITE, v, e
+            if bits[e] & ~sign == 0:
+                return _ZERO, v, e
+    return 0, 0, 0
+
+
+def _check_entries(features: SparseFeatures, where: str, first: int) -> None:
+    """Check columns and values of sparse rows, the first of which is row `first` of all."""
+    kind = np.dtype(f"u{features.data.itemsize}").type
+    exponent, sign = (kind(0x7F800000), kind(1 << 31)) if kind is np.uint32 else (kind(0x7C00), kind(1 << 15))
+    bits = np.asarray(features.data).view(kind)
+    columns = np.asarray(features.indices)
+    fault, v, e = _first_entry_fault(features.indptr, columns, bits, features.width, exponent, sign)
+    if fault:
+        said = {
+            _RANGE: f"names column {columns[e]}, outside 0..{features.width - 1}",
+            _ORDER: f"names column {columns[e]} after {columns[e - 1]}; columns must ascend",
+            _NOT_FINITE: f"column {columns[e]} is {features.data[e]}; features must be finite",
+            _ZERO: f"column {columns[e]} is 0; sparse features keep no zeros",
+        }[fault]
+        raise DataError(f"{where}: {names.FEATURES}, row {first + v}, {said}")
 
 
 def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:

@@ -15,8 +15,9 @@ from leapmpi.dataset.columns import verify_columns
 from leapmpi.dataset.content import uuid_of
 from leapmpi.dataset.graph import Graph, open_graph
 from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.sparse_features import arrays_of
 from leapmpi.dataset.storage import Digests, check_digest, reading, row_blocks
-from leapmpi.dataset.sweep import Rows, is_natural, sweep
+from leapmpi.dataset.sweep import SWEPT, Rows, is_natural, sweep
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.dataset.writing import dataset_uuid
 from leapmpi.errors import DataError
@@ -52,14 +53,14 @@ def _swept(
     """Check lists, features and all digests of `rows`, which lie in the file `path`; returns their content lanes."""
     digests = Digests()
     wide = rows.features if features else None
-    large = {names.INDICES: rows.indices, names.FEATURES: wide}
-    sinks = {name: digests.sink(name) for name, array in large.items() if array is not None}
+    sinks = {name: digests.sink(name) for name in (names.INDICES, *arrays_of(wide)) if name in SWEPT}
     lanes = sweep(
         rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
     )
     small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)
     for name, array in zip(small, (rows.indptr, rows.original_id, rows.split, rows.labels), strict=True):
         digests.take(name, array)
+    digests.take(names.FEATURE_INDPTR, arrays_of(wide).get(names.FEATURE_INDPTR))
     digests.compare(path, kind)
     return lanes
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.shard import HostShard
+from leapmpi.dataset.sparse_shard import SparseShard, fill_entry_counts
 from leapmpi.dataset.topology import Topology
 from leapmpi.fetch import RowFetcher
 from leapmpi.nn.build import build_model
@@ -17,6 +19,7 @@ from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.row_encoding import encoding_for
 from leapmpi.sampling.build import build_sampler
+from leapmpi.sparse_fetch import fetcher_for
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 
@@ -49,18 +52,29 @@ def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> l
         "seed": config.train.seed,
     }
     wire_dtype = config.strategy.wire_dtype
-    return [_seat(common, dataset, Seat(rank, ranks), dtype, wire_dtype) for rank in range(ranks)]
+    counts = np.empty(dataset.vertices, np.int32) if dataset.sparse else None
+    for part in range(dataset.parts) if counts is not None else ():
+        fill_entry_counts(dataset, part, counts)
+    return [_seat(common, dataset, Seat(rank, ranks), dtype, wire_dtype, counts) for rank in range(ranks)]
 
 
-def _seat(common: dict[str, Any], dataset: Dataset, seat: Any, dtype: torch.dtype, wire_dtype: str) -> Surroundings:
+def _seat(
+    common: dict[str, Any],
+    dataset: Dataset,
+    seat: Any,
+    dtype: torch.dtype,
+    wire_dtype: str,
+    counts: np.ndarray | None,
+) -> Surroundings:
     offsets, device = common["rank_offsets"], common["device"]
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
     first = int(offsets[seat.rank])
-    features = HostShard([part.features for part in parts], first)
+    rows = [part.features for part in parts]
+    features = HostShard(rows, first) if counts is None else SparseShard(rows, first, counts)
     labels = HostShard([part.labels for part in parts], first)
     return Surroundings(
         wire=seat,
-        features=RowFetcher(seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)),
+        features=fetcher_for(seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)),
         labels=RowFetcher(seat, labels, offsets, device, torch.int64, "labels"),
         **common,
     )

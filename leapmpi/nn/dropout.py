@@ -8,6 +8,8 @@ the keep probability. The compiled masks and their torch twin, for other devices
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.compiled import compiled, compiled_parallel, prange
+from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
 from leapmpi.nn.tensors import Edges
 from leapmpi.sampling.keys import DrawKey, fold, key_hash
 
@@ -131,6 +134,37 @@ def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int)
     return out
 
 
+@compiled_parallel
+def _mask_entries(values, indptr, columns, vertices, base, below, scale, first, out):
+    for i in prange(len(indptr) - 1):
+        hashed = fold(base, vertices[i])
+        for e in range(indptr[i], indptr[i + 1]):
+            column = np.uint64(first) + np.uint64(columns[e])
+            word = fold(hashed, column >> np.uint64(2))
+            lane = (word >> (np.uint64(16) * (column & np.uint64(3)))) & np.uint64(0xFFFF)
+            out[e] = values[e] * scale if lane >= below else values.dtype.type(0)
+
+
+def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
+    """`mask_entries` in torch operations, for devices other than the CPU."""
+    row = fold_tensor(_signed(base), vertices).repeat_interleave(x.entries.counts)
+    column = x.entries.indices.long() + first
+    lane = (fold_tensor(row, column >> 2) >> (16 * (column & 3))) & 0xFFFF
+    scale = torch.tensor(_scale(below), dtype=x.dtype, device=x.device)
+    return torch.where(lane >= below, x.values * scale, x.values.new_zeros(()))
+
+
+def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
+    """The values of `x` as `mask_vertices` leaves them in the dense matrix."""
+    if x.device.type != "cpu":
+        return mask_entries_tensor(x, vertices, base, below, first)
+    out = torch.empty_like(x.values)
+    scale = out.numpy().dtype.type(_scale(below))
+    arrays = (x.values.numpy(), x.entries.indptr.numpy(), x.entries.indices.numpy(), vertices.numpy())
+    _mask_entries(*arrays, np.uint64(base), np.uint64(below), scale, np.int64(first), out.numpy())
+    return out
+
+
 class _Masked(Function):
     """A mask applied forward and, made anew from its key, to the gradient: it is never stored."""
 
@@ -150,17 +184,20 @@ def _base(key: DropoutKey, kind: int, layer: int) -> int:
 
 
 def drop_features(
-    x: Tensor, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float, first_column: int = 0
-) -> Tensor:
+    x: Rows, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float, first_column: int = 0
+) -> Rows:
     """Dropout of the input of layer number `layer`; `x` itself when `key` is None (evaluation) or the rate is 0.
 
-    `x` is float[n, width], `vertices` int64[n] original ids. `first_column` is the global number of the first
-    column where `x` holds only some of a vertex's columns.
+    `x` is float[n, width], of a sparse one only entries are dropped; `vertices` int64[n] original ids. `first_column`
+    is the global number of the first column where `x` holds only some of a vertex's columns.
     """
     below = threshold(rate)
     if key is None or below == 0:
         return x
-    return _Masked.apply(x, mask_vertices, (vertices, _base(key, _FEATURES, layer), below, first_column))
+    base = _base(key, _FEATURES, layer)
+    if isinstance(x, SparseMatrix):
+        return replace(x, values=mask_entries(x, vertices, base, below, first_column))
+    return _Masked.apply(x, mask_vertices, (vertices, base, below, first_column))
 
 
 def drop_attention(

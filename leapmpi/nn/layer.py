@@ -6,7 +6,8 @@
     self_part(x)     the destination's own contribution, None where it has none           [n_dst, out]
     finish(...)      sum, bias, activation, residual                                      [n_dst, out]
 
-Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block.
+Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block. The first
+layer's input may be sparse (leapmpi/nn/sparse_matrix.py); what its products give is dense.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.projection import Projection
+from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
@@ -62,7 +64,7 @@ class Layer(nn.Module):
         """`key` with the model's own seed where it has one."""
         return key if key is None or self.seed < 0 else key._replace(seed=self.seed)
 
-    def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+    def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
         """Normalised and dropped-out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids."""
         if self.norm is not None:
             x = self.norm(x)
@@ -78,7 +80,7 @@ class Layer(nn.Module):
                 module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
         self.in_dim, self.first_column = end - first, first
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
         raise NotImplementedError
 
@@ -86,7 +88,7 @@ class Layer(nn.Module):
         """float[n_src, width] -> float[n_dst, width]: combine the in-neighbours of each destination."""
         raise NotImplementedError
 
-    def self_part(self, x_dst: Tensor) -> Tensor | None:
+    def self_part(self, x_dst: Rows) -> Tensor | None:
         """float[n_dst, in] (after prefix) -> float[n_dst, out], or None if aggregation includes the destination."""
         return None
 
@@ -94,12 +96,15 @@ class Layer(nn.Module):
         """Element-wise, after every layer but the last."""
         return F.relu(h)
 
-    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Tensor) -> Tensor:
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Output float[n_dst, out] from both contributions; `x_dst` float[n_dst, in] is the input before prefix."""
         h = (neighbours if own is None else own + neighbours) + self.bias
         if not self.last:
             h = self.activation(h)
-        return h if self.residual is None else h + self.residual(x_dst)
+        if self.residual is None:
+            return h
+        added = self.residual(x_dst)
+        return h + (added.dense() if isinstance(added, SparseMatrix) else added)
 
     @property
     def plain_prefix(self) -> bool:
@@ -111,7 +116,7 @@ class Layer(nn.Module):
         """Columns of `projected` rows."""
         return self.out_dim
 
-    def projected(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+    def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         """All that a row contributes, to itself and to others, by which it can travel: float[rows, width]."""
         return self.project(self.prefix(x, vertices, key))
 
@@ -119,19 +124,20 @@ class Layer(nn.Module):
         """What `finish` wants as `neighbours`, from `projected` rows of all sources: float[n_dst, out]."""
         return self.aggregate(block, z, key)
 
-    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
         """The share of `x` (float[n_src, in]) in what `finish` wants: float[n_dst, out].
 
         The shares of all ranks add up to the whole, self part included. Linear layers only.
         """
         raise NotImplementedError
 
-    def projects_first(self, block: BlockTensors | Piece, x: Tensor) -> bool:
+    def projects_first(self, block: BlockTensors | Piece, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
 
-        Always so where aggregation is not linear. Estimated from sizes alone, so equal blocks are treated equally.
+        Always so where aggregation is not linear, or rows are sparse, whose sums are not. Estimated from sizes
+        alone, so equal blocks are treated equally.
         """
-        if not self.linear:
+        if not self.linear or isinstance(x, SparseMatrix):
             return True
         passes_on = torch.is_grad_enabled() and x.requires_grad
         before, after = self.costs(block.n_src, block.n_dst, len(block.edges.indices), passes_on)
@@ -156,7 +162,7 @@ class Layer(nn.Module):
         """Predicted cost of putting `rows` input rows together, in multiply-adds."""
         return 2 * _STREAMED_ELEMENT * rows * self.in_dim
 
-    def forward(self, block: BlockTensors, x: Tensor, key: DropoutKey | None = None) -> Tensor:
+    def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
         rows = self.prefix(x, block.src_original, key)
         own = self.self_part(rows[: block.n_dst])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.sparse_matrix import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 
@@ -19,11 +20,12 @@ class Model(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, blocks: Sequence[BlockTensors], x: Tensor, dropout: DropoutKey | None = None) -> Tensor:
+    def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].
 
         `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F] of any float
-        type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
+        type, dense or sparse. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the
+        numbers differ.
         """
         if len(blocks) != len(self.layers):
             raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn import kernels
+from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
 
 _SIZES = (4096, 512, 64)
 """Rows multiplied at once: oneDNN compiles a program for every new number of rows, and blocks differ in theirs."""
@@ -66,8 +67,10 @@ class _Product(Function):
         return grad_x, grad_weight
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
+def product(x: Rows, weight: Tensor) -> Tensor:
     """x weight^T for float[rows, in] and float[out, in]: float[rows, out], differentiable."""
+    if isinstance(x, SparseMatrix):
+        return x.times(weight)
     return _Product.apply(x, weight)
 
 
@@ -83,6 +86,6 @@ class Projection(nn.Module):
         self.weight = nn.Parameter(torch.empty(out_dim, in_dim))
         self.fans = {"weight": fans or (in_dim, out_dim)}
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Rows) -> Tensor:
         """float[rows, in] -> float[rows, out]."""
         return product(x, self.weight)

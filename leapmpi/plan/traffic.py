@@ -30,6 +30,10 @@ class Traffic:
         self.sent[kind][:, rank] += counts * answer_bytes
         self.sent[kind][rank] += counts * returned_bytes
 
+    def add_answers(self, rank: int, kind: str, sizes: np.ndarray) -> None:
+        """Every rank sends `rank` so many bytes, int64[ranks], as answers of different sizes to a request."""
+        self.sent[kind][:, rank] += sizes
+
     def add_broadcast(self, kind: str, size: int) -> None:
         """Rank 0 sends `size` bytes to all others."""
         self.sent[kind][0, 1:] += size

@@ -62,11 +62,12 @@ class RemoteMode(ABC):
         projected row for each.
         """
         block, layer = cell.blocks[-1], self.at.model.layers[0]
-        width = layer.bias.element_size()
         copies = (not alone) + (layer.dropout > 0)
-        aggregated = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width) if layer.linear else 0
-        projected = 2 * block.n_src * layer.projected_width if not layer.linear else aggregated
-        return width * (copies * block.n_src * layer.in_dim + projected)
+        if layer.linear and not self.at.features.sparse:
+            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
+        else:
+            projected = 2 * block.n_src * layer.projected_width
+        return copies * block.n_src * self.at.input_row_bytes + layer.bias.element_size() * projected
 
     @abstractmethod
     def ask(self, work: Iteration) -> None:
@@ -131,7 +132,8 @@ class ExchangedMode(RemoteMode):
         del alone
         block, layer = cell.blocks[-1], self.at.model.layers[0]
         copies = 1 + (layer.dropout > 0)
-        return layer.bias.element_size() * block.n_src * (copies * layer.in_dim + 4 * layer.projected_width)
+        computed = 4 * layer.projected_width * layer.bias.element_size()
+        return block.n_src * (copies * self.at.input_row_bytes + computed)
 
     def ask(self, work: Iteration) -> None:
         """Exchange the ids. Collective."""

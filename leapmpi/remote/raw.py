@@ -26,24 +26,25 @@ class Raw(RemoteMode):
     def predicted_bytes(self, work: Iteration) -> int:
         """Distinct remote rows of the iteration that are not cached, each once as id and as features."""
         features = self.at.features
-        row_bytes = features.sent_row_bytes if work.drops else features.shard.row_bytes
-        return features.missing(union(work.cells)) * (features.ranges.id_bytes + row_bytes)
+        request = features.request(union(work.cells))
+        rows = features.answer_bytes(request, exact=not work.drops)
+        return len(request.remote_ids) * features.ranges.id_bytes + int(rows.sum())
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
         at, rank = self.at, self.at.wire.rank
         request = at.features.request(union(works[rank].cells))
-        ids, row = at.features.ranges.id_bytes, at.features.sent_row_bytes
-        traffic.add_request(rank, request.remote_counts, ids, "features", row)
+        traffic.add_request(rank, request.remote_counts, at.features.ranges.id_bytes, "features", 0)
+        traffic.add_answers(rank, "features", at.features.answer_bytes(request))
         traffic.add_rows(rank, "local", len(request.own_ids))
         traffic.add_rows(rank, "remote", len(request.remote_ids))
         traffic.add_rows(rank, "cached", len(request.cached_slots))
 
     def held_bytes(self, work: Iteration) -> int:
         """The union of rows as the model reads them, and remote rows as they arrived and as they were asked for."""
-        features, rows, layer = self.at.features, union(work.cells), self.at.model.layers[0]
+        features, rows = self.at.features, union(work.cells)
         exchanged = 2 * features.missing(rows) * features.sent_row_bytes
-        return len(rows) * layer.in_dim * layer.bias.element_size() + exchanged
+        return len(rows) * self.at.input_row_bytes + exchanged
 
     def ask(self, work: Iteration) -> None:
         """Fetch the rows; what is scored reads them exactly. Collective."""

@@ -52,6 +52,16 @@ class Surroundings:
     columns: RowFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
 
+    @property
+    def input_row_bytes(self) -> int:
+        """Bytes of a row of features as the first layer reads it, the mean where rows differ."""
+        features = self.features
+        return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
+
+    def stand_in(self, count: int) -> Any:
+        """`count` rows that the first layer can read, to compile and to measure with. Local."""
+        return (self.columns or self.features).stand_in(count)
+
     def root_labels(self, roots: np.ndarray) -> Any:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective."""
         labels = self.labels.fetch(roots)
@@ -230,8 +240,7 @@ class Strategy(ABC):
     def feature_bytes(self) -> int:
         """Bytes of the features this rank holds, copies of others' rows included."""
         features = self.at.features
-        row_bytes = features.shard.row_bytes
-        return features.shard.nbytes + (features.cache.held_bytes(row_bytes) if features.cache else 0)
+        return features.shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
 
     def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends, asks for and reads in an iteration, given all ranks' parts. Local.

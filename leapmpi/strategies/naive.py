@@ -72,8 +72,8 @@ class Ring(RemoteMode):
     def step_bytes(self, cell: Cell, alone: bool) -> int:
         """Rows of all models that are read here, about as many as one model reads, and their shares with gradients."""
         rows, copies = cell.blocks[-1].n_src, 1 + (self.at.model.layers[0].dropout > 0)
-        width = copies * self.at.model.layers[0].in_dim + 3 * self.cargo.width
-        return rows * width * self.at.parameters.values.element_size()
+        shares = 3 * self.cargo.width * self.at.parameters.values.element_size()
+        return rows * (copies * self.at.input_row_bytes + shares)
 
     def _hops(self, work: Iteration) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
         """Bytes by kind that go from rank to rank with the model that starts here, on the way there and back."""

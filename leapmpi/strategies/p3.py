@@ -21,10 +21,10 @@ from leapmpi.dataset.column_shard import load_columns
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.shard import load_shard
 from leapmpi.errors import ConfigError
-from leapmpi.fetch import RowFetcher
 from leapmpi.id_ranges import IdRanges
 from leapmpi.remote._mode import Asked, ExchangedMode, RemoteMode, no_residual
 from leapmpi.remote._piece import Contribution, Pieces
+from leapmpi.sparse_fetch import fetcher_for
 from leapmpi.strategies._own_mode import OwnMode
 from leapmpi.training.split_layout import SplitLayout
 
@@ -92,7 +92,7 @@ class Columns(ExchangedMode):
         """The columns here of the rows of all ranks' blocks, and their answers with gradients."""
         del alone
         rows, copies = cell.blocks[-1].n_src, 1 + (self.layer.dropout > 0)
-        each = copies * self.layer.in_dim * self.layer.bias.element_size() + 4 * self._row_bytes
+        each = copies * self.at.input_row_bytes + 4 * self._row_bytes
         return self.at.wire.size * rows * each
 
     def ask_for(self, work: Iteration, cell: Cell) -> Asked:
@@ -224,7 +224,7 @@ class P3(OwnMode):
         """Some columns of the rows of all vertices."""
         at, shard = self.at, self.at.features.shard
         width = int(np.diff(column_bounds(shard.width, at.wire.size))[at.wire.rank])
-        return int(at.rank_offsets[-1]) * width * (shard.row_bytes // shard.width)
+        return int(at.rank_offsets[-1]) * width * shard.row_bytes // shard.width
 
     @classmethod
     def place(cls, config: Config, world: World, loaded: Loaded) -> Loaded:
@@ -234,7 +234,7 @@ class P3(OwnMode):
         first, end = (int(bound) for bound in at.parameters.bounds[world.rank : world.rank + 2])
         host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
         shard = load_shard(host, at.device)
-        columns = RowFetcher(at.wire, shard, at.rank_offsets, at.device, at.features.dtype, "features", at.phases)
+        columns = fetcher_for(at.wire, shard, at.rank_offsets, at.device, at.features.dtype, "features", at.phases)
         return replace(loaded, shard_bytes=host.nbytes, at=replace(at, columns=columns))
 
 

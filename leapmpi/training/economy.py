@@ -77,7 +77,7 @@ class Economy:
         before = self.loaded.at.wire.ledger.bytes["features"]
         features.fill(cache)
         sent = self.loaded.at.wire.ledger.bytes["features"] - before
-        figures = len(cache.ids), cache.held_bytes(features.shard.row_bytes), sent
+        figures = len(cache.ids), features.cached_bytes(cache), sent
         table = self.loaded.at.wire.gather_rows(np.array(figures, np.float64))
         hits, away = self.loaded.at.wire.gather_rows(np.array(self._hits)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()

@@ -11,9 +11,10 @@ import torch
 
 from leapmpi import compiled
 from leapmpi.config import Config
-from leapmpi.dataset.node_shared import share_topology
+from leapmpi.dataset.node_shared import share_entry_counts, share_topology
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.shard import DeviceShard, HostShard, load_shard
+from leapmpi.dataset.sparse_shard import SparseShard
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import ConfigError, DataError
@@ -26,6 +27,7 @@ from leapmpi.phases import Phases
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.row_encoding import encoding_for
 from leapmpi.sampling.build import build_sampler
+from leapmpi.sparse_fetch import fetcher_for
 from leapmpi.strategies._iteration import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 from leapmpi.wire import Wire
@@ -69,6 +71,10 @@ def open_for_training(config: Config) -> Dataset:
     dataset = open_dataset(config.data)
     if not dataset.feature_dim:
         raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
+    if dataset.sparse and config.strategy.wire_dtype == "int8":
+        raise ConfigError(
+            "--wire-dtype int8 scales whole rows, and features are stored sparse; use float16 or bfloat16"
+        )
     if not dataset.classes:
         raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
     if not len(dataset.splits.train):
@@ -90,7 +96,8 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     topology, held = share_topology(world, dataset)
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    host = HostShard([part.features for part in opened], first)
+    rows = [part.features for part in opened]
+    host = SparseShard(rows, first, share_entry_counts(world, dataset)) if dataset.sparse else HostShard(rows, first)
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -128,7 +135,7 @@ def _features(
     at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
     encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.dtype)
-    return RowFetcher(wire, shard, offsets, device, dtype, "features", phases, encoding)
+    return fetcher_for(wire, shard, offsets, device, dtype, "features", phases, encoding)
 
 
 def model_for(config: Config, dataset: Dataset, device: torch.device) -> Model:
@@ -149,6 +156,9 @@ def _verify(config: Config, dataset: Dataset, parts: range) -> None:
     """Check this rank's parts before their bytes are trusted."""
     if config.run.verify == "none":
         return
-    rows = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
-    small = rows * dataset.feature_dim * 4 <= _VERIFY_BYTES
+    if dataset.sparse:
+        size = sum(dataset.part(part).features.nbytes for part in parts)
+    else:
+        size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
+    small = size <= _VERIFY_BYTES
     verify(dataset, parts=parts, features=small or config.run.verify == "all")

@@ -48,15 +48,11 @@ def measured_rates(at: Surroundings, roots: np.ndarray) -> Rates:
 
 
 def compute_rates(at: Surroundings, roots: np.ndarray) -> tuple[float, float, float]:
-    """Seconds of an input row, of an edge and of a time step on this rank. Local.
-
-    Rows are zeros: what a row holds does not matter to its time.
-    """
+    """Seconds of an input row, of an edge and of a time step on this rank. Local."""
     key = DrawKey(PRESAMPLE, at.seed, 0, 0)
     roots = roots[:_ROOTS]
     blocks = at.sampler.sample(key, roots)
-    first = at.model.layers[0]
-    room = _ROW_BYTES / max(1, blocks[-1].n_src * first.in_dim * first.bias.element_size())
+    room = _ROW_BYTES / max(1, blocks[-1].n_src * at.input_row_bytes)
     if room < 1:
         roots = roots[: max(_FEW, int(len(roots) * room))]
         blocks = at.sampler.sample(key, roots)
@@ -97,11 +93,10 @@ def _seconds(action: Callable[[], None]) -> float:
 
 
 def _train(at: Surroundings, key: DrawKey, blocks: list[Block]) -> None:
-    """Forward and backward on rows of zeros."""
-    first, count = at.model.layers[0], blocks[0].n_dst
+    """Forward and backward on rows that stand for any others."""
+    count = blocks[0].n_dst
     tensors: list[Any] = [to_tensors(block, at.device) for block in blocks]
-    rows = torch.zeros((blocks[-1].n_src, first.in_dim), dtype=first.bias.dtype, device=at.device)
-    logits = at.model(tensors, rows, key)
+    logits = at.model(tensors, at.stand_in(blocks[-1].n_src), key)
     labels = torch.zeros((count, at.labels.shard.width) if at.labels.dtype.is_floating_point else count)
     loss = weighted_loss(logits, labels.to(at.device, at.labels.dtype), 0.0)
     loss.backward()

@@ -34,7 +34,7 @@ def _run_once(at: Surroundings, config: Config) -> None:
     key = DrawKey(PRESAMPLE, at.seed, 0, 0)
     blocks = [to_tensors(block, at.device) for block in at.sampler.sample(key, roots)]
     dtype = getattr(torch, config.train.dtype)
-    features = torch.zeros((blocks[-1].n_src, at.model.layers[0].in_dim), dtype=dtype, device=at.device)
+    features = at.stand_in(blocks[-1].n_src)
     classes = at.labels.shard.width
     labels = torch.zeros((len(roots), classes) if at.labels.dtype == dtype else len(roots), device=at.device)
     weighted_loss(at.model(blocks, features, key), labels.to(at.labels.dtype), 1.0).backward()

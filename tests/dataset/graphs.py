@@ -3,6 +3,7 @@
 import numpy as np
 
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.sparse_features import from_entries
 
 
 def from_edges(n: int, pairs, **fields) -> Graph:
@@ -21,7 +22,9 @@ def from_lists(lists, **fields) -> Graph:
     return Graph(indptr, np.array([u for row in lists for u in row], np.int32), **fields)
 
 
-def random_graph(n: int = 60, degree: int = 4, seed: int = 0, multilabel: bool = False, half: bool = False) -> Graph:
+def random_graph(
+    n: int = 60, degree: int = 4, seed: int = 0, multilabel: bool = False, half: bool = False, sparse: bool = False
+) -> Graph:
     """A directed graph with features, labels, all splits, unlabelled vertices and gaps in its original ids."""
     random = np.random.default_rng(seed)
     lists = [
@@ -33,9 +36,14 @@ def random_graph(n: int = 60, degree: int = 4, seed: int = 0, multilabel: bool =
     if multilabel:
         labels = random.integers(0, 2, (n, 3)).astype(np.float32)
         labels[0, 1] = np.nan
+    features = random.standard_normal((n, 5)).astype(np.float16 if half else np.float32)
+    if sparse:
+        features[random.random(features.shape) < 0.7] = 0
+        row, column = np.nonzero(features)
+        features = from_entries(row, column, features[row, column], features.shape)
     return from_lists(
         lists,
-        features=random.standard_normal((n, 5)).astype(np.float16 if half else np.float32),
+        features=features,
         labels=labels,
         split=split,
         original_id=np.sort(random.choice(3 * n, n, replace=False)),

@@ -12,7 +12,9 @@ from leapmpi.errors import DataError
 from tests.dataset.graphs import from_lists, random_graph
 
 
-@pytest.mark.parametrize("kind", [{}, {"multilabel": True}, {"half": True}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"multilabel": True}, {"half": True}, {"sparse": True}, {"sparse": True, "half": True}]
+)
 def test_round_trip(tmp_path, kind):
     graph = random_graph(**kind)
     write_graph(tmp_path / "g.h5", graph)

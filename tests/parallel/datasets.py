@@ -12,11 +12,14 @@ from data_prep.cut import cut
 from data_prep.workspace import Workspace
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph, validate
+from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.dataset.writing import write_dataset
 
 VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
-LABELS = ("single", "multi", "single, half-precision features")
+LABELS = ("single", "multi", "single, half-precision features", "single, sparse features")
+TWIN = "single, sparse features stored dense"
+"""What the single process of the last reads."""
 
 
 class Wanted(NamedTuple):
@@ -28,15 +31,15 @@ class Wanted(NamedTuple):
 
     def folder(self, base: Path) -> Path:
         """Where it stands below `base`."""
-        return base / f"{LABELS.index(self.labels)}-{self.partition}-{self.parts}"
+        return base / f"{(*LABELS, TWIN).index(self.labels)}-{self.partition}-{self.parts}"
 
 
 WHOLE = "contiguous"
 
 
 def whole(labels: str) -> Wanted:
-    """The dataset of one part, for the single process."""
-    return Wanted(labels, WHOLE, 1)
+    """The dataset of one part, for the single process; its features are dense."""
+    return Wanted(TWIN if labels == LABELS[-1] else labels, WHOLE, 1)
 
 
 def make_graph(labels: str) -> Graph:
@@ -57,6 +60,11 @@ def make_graph(labels: str) -> Graph:
     for code, name in names.SPLIT_NAMES.items():
         split[raw.splits[name]] = code
     features = raw.features.astype(np.float16 if "half" in labels else np.float32)
+    if "sparse" in labels:
+        features[rng.random(features.shape) < 0.8] = 0
+        row, column = np.nonzero(features)
+        if labels != TWIN:
+            features = from_entries(row, column, features[row, column], features.shape)
     values = _multi_labels(raw.labels, rng) if labels == "multi" else raw.labels.astype(np.int64)
     unlabelled = np.flatnonzero(split == names.TEST)[:9]
     split[unlabelled] = names.NO_SPLIT
@@ -93,7 +101,7 @@ def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
 
 def build(comm: MPI.Comm, base: Path, wanted: set[Wanted]) -> None:
     """Write all datasets `wanted` below `base`, shared out among the ranks. Collective."""
-    graphs = {labels: make_graph(labels) for labels in LABELS}
+    graphs = {labels: make_graph(labels) for labels in (*LABELS, TWIN)}
     cuts: dict[tuple[str, int], np.ndarray] = {}
     kinds = sorted({each[1:] for each in wanted})
     for partition, parts in kinds[comm.rank :: comm.size]:

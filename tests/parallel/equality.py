@@ -149,6 +149,8 @@ class Case:
     @property
     def dataset(self) -> datasets.Wanted:
         """What it is trained on."""
+        if self.partition == datasets.WHOLE:
+            return datasets.whole(self.labels)
         return datasets.Wanted(self.labels, self.partition, self.parts)
 
     def alone(self) -> "Case":
@@ -281,7 +283,8 @@ def _read_in_place(at: Surroundings, mode: RemoteMode) -> None:
 
 def _in_place(fetcher: RowFetcher, ids: np.ndarray) -> RowFetcher:
     fetcher = copy(fetcher)
-    fetcher.__dict__["whole"] = fetcher.own(ids).clone()
+    rows = fetcher.own(ids)
+    fetcher.__dict__["whole"] = rows if fetcher.sparse else rows.clone()
     return fetcher
 
 

@@ -1,13 +1,16 @@
-"""Fetching rows from all ranks: any ids, in any order, from host or device shards, in the type that is wanted."""
+"""Fetching rows from all ranks: any ids, in any order, dense or sparse, from host or device, in the type wanted."""
 
 import numpy as np
 import pytest
 import torch
 
 from leapmpi.dataset.shard import DeviceShard, HostShard
+from leapmpi.dataset.sparse_features import from_entries
+from leapmpi.dataset.sparse_shard import SparseShard
 from leapmpi.fetch import RowFetcher
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import ENCODINGS, RowErrors
+from leapmpi.sparse_fetch import fetcher_for
 from leapmpi.wire import Wire
 
 PER_RANK = [17, 1, 40, 9]  # vertices at home on each rank
@@ -133,3 +136,49 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
         fetch.wire.ledger.take()
     largest = max(world.comm.allgather(fetch.errors.largest))
     assert largest == pytest.approx(max(world.comm.allgather(worst)), rel=1e-6)
+
+
+def sparse_fetcher(world, rows, wanted):
+    """The fetcher of `rows`, of which only what is not zero is held."""
+    row, column = np.nonzero(rows)
+    whole = from_entries(row, column, rows[row, column], rows.shape)
+    offsets = offsets_of(world.size)
+    first, end = offsets[world.rank : world.rank + 2]
+    cut = (first + end + 1) // 2
+    parts = [whole[first:cut], whole[cut:end]][: 1 + (cut < end)]
+    shard = SparseShard(parts, int(first), np.diff(whole.indptr).astype(np.int32))
+    return fetcher_for(Wire(world.comm), shard, offsets, torch.device("cpu"), wanted)
+
+
+@pytest.mark.parametrize("at_rest", ["float32", "float16"])
+@pytest.mark.parametrize("encoding", [None, "float16", "bfloat16"])
+def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, monkeypatch):
+    monkeypatch.setattr("leapmpi.fetch._PIECE", 30)
+    total, rng = int(offsets_of(world.size)[-1]), np.random.default_rng(1)
+    rows = (rng.standard_normal((total, WIDTH)) * (rng.random((total, WIDTH)) < 0.4)).astype(at_rest)
+    sizes, each = (rows != 0).sum(axis=1), np.dtype(at_rest).itemsize
+    fetch = sparse_fetcher(world, rows, torch.float64)
+    fetch.warm_up()
+    kept = cached_ids(world, 0.3)
+    fetch.fill(RowCache(kept, total))
+    gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+    assert gone == world.comm.allreduce(int(sizes[kept].sum())) * (4 + each)
+    fetch.encoding = encoding and ENCODINGS[encoding]
+    lossy = rows if encoding is None else torch.from_numpy(rows).to(getattr(torch, encoding)).float().numpy()
+    first, end = offsets_of(world.size)[world.rank : world.rank + 2]
+    for turn in range(5):
+        ids = asked(world, turn)
+        here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
+        wanted = np.where(here[:, None], rows[ids], lossy[ids])
+        predicted = int(fetch.answer_bytes(fetch.request(ids)).sum())
+        np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), wanted)
+        away = ids[~here]
+        gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+        assert gone == world.comm.allreduce(int(sizes[away].sum())) * (4 + (2 if encoding else each))
+        assert gone == world.comm.allreduce(predicted)
+        np.testing.assert_array_equal(fetch.fetch(ids, exact=True).dense().numpy(), rows[ids].astype(np.float64))
+        fetch.wire.ledger.take()
+    own = np.array([first, end - 1, first])
+    np.testing.assert_array_equal(fetch.own(own).dense().numpy(), rows[own])
+    if encoding is not None and at_rest == "float32" and world.size > 1:
+        assert 0 < max(world.comm.allgather(fetch.errors.largest)) < 0.01

@@ -39,19 +39,21 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
 
 def _labels(roots: set[int], loaded, home: np.ndarray) -> dict[str, int]:
     """Labels of roots at home elsewhere: their ids are sent, and labels that others lack."""
-    width = row_bytes(loaded.dataset.part_path(0))[1]
+    width = label_bytes(loaded.dataset.part_path(0))
     asked, answered = _request(roots, loaded.at.wire, home)
     return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
 
 
 def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
     """Every distinct row of the iteration that is at home elsewhere and not cached, as it is at rest."""
-    wire, width = loaded.at.wire, row_bytes(loaded.dataset.part_path(0))[0]
+    wire, size = loaded.at.wire, feature_bytes(loaded.dataset)
     read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
     kept = set(loaded.at.features.cache.ids.tolist()) if loaded.at.features.cache else set()
-    asked, answered = _request(read - kept, wire, home)
+    asked, _ = _request(read - kept, wire, home)
+    away = [vertex for vertex in read - kept if home[vertex] != wire.rank]
+    sent = [vertex for each in wire.comm.allgather(away) for vertex in each if home[vertex] == wire.rank]
     return {
-        "ids": ID * asked, "features": answered * width, "control": _header(wire),
+        "ids": ID * asked, "features": int(size[sent].sum()), "control": _header(wire),
         "remote": asked, "cached": len(read & kept), "local": len(read - kept) - asked,
     }  # fmt: skip
 
@@ -160,11 +162,28 @@ INPUT = {"ring": _ring, "columns": _columns, "raw": _raw, "projected": _projecte
 
 
 @cache
-def row_bytes(part: Path) -> tuple[int, int]:
-    """Bytes of a row of features and of a label, as they stand in the file of a part."""
+def label_bytes(part: Path) -> int:
+    """Bytes of a label, as it stands in the file of a part."""
     with h5py.File(part, "r", locking=False) as file:
-        features, labels = file["features"], file["labels"]
-        return features.id.get_storage_size() // len(features), labels.id.get_storage_size() // len(labels)
+        return file["labels"].id.get_storage_size() // len(file["labels"])
+
+
+def feature_bytes(dataset) -> np.ndarray:
+    """int64[n]: bytes of the row of each vertex that may cross ranks; of sparse ones, columns and values."""
+    return _feature_bytes(tuple(dataset.part_path(part) for part in range(dataset.parts)))
+
+
+@cache
+def _feature_bytes(paths: tuple[Path, ...]) -> np.ndarray:
+    sizes = []
+    for path in paths:
+        with h5py.File(path, "r", locking=False) as file:
+            features = file["features"]
+            if isinstance(features, h5py.Dataset):
+                sizes.append(np.full(len(features), features.id.get_storage_size() // len(features)))
+            else:
+                sizes.append(np.diff(features["indptr"]) * (4 + features["data"].dtype.itemsize))
+    return np.concatenate(sizes)
 
 
 def _header(wire) -> int:

@@ -15,6 +15,7 @@ from leapmpi.nn.dropout import DropoutKey, drop_attention
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection, product
+from leapmpi.nn.sparse_matrix import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 SLOPE = 0.2
@@ -40,7 +41,7 @@ class GATLayer(Layer):
         """All heads side by side, in the last layer too."""
         return self.attend_source.numel()
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> float[rows, heads x width]."""
         return self.neighbour(x)
 
@@ -63,7 +64,7 @@ class GATLayer(Layer):
         share = drop_attention(share, edges, block.src_original, mask_key, self.number, self.attention_dropout)
         return weighted_sum(edges, z, share)
 
-    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Tensor) -> Tensor:
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Average the heads in the last layer, then as in every layer."""
         if self.last:
             neighbours = neighbours.unflatten(1, (self.heads, -1)).mean(1)

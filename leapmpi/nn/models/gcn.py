@@ -14,6 +14,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
+from leapmpi.nn.sparse_matrix import Rows
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 
@@ -33,7 +34,7 @@ class GCNLayer(Layer):
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
@@ -41,7 +42,7 @@ class GCNLayer(Layer):
         """Normalised sum over in-neighbours and the destination itself."""
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
-    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own included where it is at home here."""
         rows = self.prefix(x, piece.src_original, key)
         root = (piece.src_degree + 1).to(rows.dtype).rsqrt()

@@ -15,6 +15,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
+from leapmpi.nn.sparse_matrix import Rows
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 
@@ -26,7 +27,7 @@ class SAGELayer(Layer):
         self.own = Projection(in_dim, out_dim)
         self.neighbour = Projection(in_dim, out_dim)
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
@@ -34,7 +35,7 @@ class SAGELayer(Layer):
         """Mean over the sampled in-neighbours."""
         return mean(block, z)
 
-    def self_part(self, x_dst: Tensor) -> Tensor:
+    def self_part(self, x_dst: Rows) -> Tensor:
         """float[n_dst, in] -> float[n_dst, out]."""
         return self.own(x_dst)
 
@@ -43,7 +44,7 @@ class SAGELayer(Layer):
         """Both contributions of a row."""
         return 2 * self.out_dim
 
-    def projected(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+    def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         """float[rows, in] -> float[rows, 2 out]: what the row gives to others, and to itself."""
         rows = self.prefix(x, vertices, key)
         return torch.cat([self.neighbour(rows), self.own(rows)], dim=1)
@@ -52,7 +53,7 @@ class SAGELayer(Layer):
         """The first halves of in-neighbours combined, plus the destination's second half."""
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
-    def partial(self, piece: Piece, x: Tensor, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the own part of destinations at home here."""
         rows = self.prefix(x, piece.src_original, key)
         weight = piece.share(rows.dtype)

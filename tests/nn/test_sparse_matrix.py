@@ -1,0 +1,79 @@
+"""Sparse input rows against the same rows dense: products, gradients, dropout and whole models."""
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.nn.build import build_model
+from leapmpi.nn.dropout import drop_features
+from leapmpi.nn.projection import product
+from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.tensors import Edges
+from tests.nn.conftest import KEY
+
+
+def both(rows, width, dtype=torch.float64, share=0.2):
+    """Random rows, sparse and dense, one of them empty."""
+    rng = np.random.default_rng(rows)
+    dense = rng.standard_normal((rows, width)) * (rng.random((rows, width)) < share)
+    dense[rows // 2] = 0
+    row, column = np.nonzero(dense)
+    indptr = torch.from_numpy(np.searchsorted(row, np.arange(rows + 1)))
+    entries = Edges(indptr, torch.from_numpy(column.astype(np.int32)), width)
+    return SparseMatrix(entries, torch.from_numpy(dense[row, column]).to(dtype)), torch.from_numpy(dense).to(dtype)
+
+
+def test_rows_are_those_of_the_dense_matrix():
+    sparse, dense = both(30, 21)
+    chosen = torch.tensor([5, 5, 15, 0, 29])
+    for got, wanted in (
+        (sparse, dense), (sparse[4:9], dense[4:9]), (sparse[:0], dense[:0]),
+        (sparse.index_select(0, chosen), dense[chosen]), (sparse[chosen.numpy()], dense[chosen]), (sparse.to(torch.float32), dense.float()),
+    ):  # fmt: skip
+        assert got.shape == tuple(wanted.shape)
+        assert torch.equal(got.dense(), wanted)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("rows", [30, 1])
+def test_products_and_their_gradients(either_operations, rows, dtype, near):
+    sparse, dense = both(rows, 21, dtype)
+    given = [torch.randn(4, 21, dtype=dtype).requires_grad_() for _ in range(2)]
+    given[1].data.copy_(given[0].data)
+    got, wanted = product(sparse, given[0]), product(dense, given[1])
+    upstream = torch.randn_like(got)
+    got.backward(upstream)
+    wanted.backward(upstream)
+    torch.testing.assert_close(got, wanted, rtol=near, atol=near)
+    torch.testing.assert_close(given[0].grad, given[1].grad, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("first", [0, 3, 6])
+def test_dropout_keeps_what_it_keeps_of_the_dense_rows(first, monkeypatch):
+    sparse, dense = both(30, 21)
+    names = torch.arange(30) * 7
+    wanted = drop_features(dense, names, KEY, 1, 0.3, first)
+    dropped = drop_features(sparse, names, KEY, 1, 0.3, first)
+    assert torch.equal(dropped.dense(), wanted)
+    assert not torch.equal(wanted, dense)
+    from leapmpi.nn import dropout
+
+    monkeypatch.setattr(dropout, "mask_entries", dropout.mask_entries_tensor)
+    assert torch.equal(drop_features(sparse, names, KEY, 1, 0.3, first).values, dropped.values)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat"])
+def test_models_learn_the_same(random_graph, sampled, model_config, name, residual):
+    topology = random_graph()
+    blocks, src = sampled(topology, (3, 2), [1, 5, 9])
+    sparse, dense = both(len(src), 8)
+    config = model_config(name, input_dropout=0.3, residual=residual)
+    gradients = []
+    for x in (sparse, dense):
+        # As wide as the hidden layer, so that a residual adds the rows themselves.
+        model = build_model(config, 2, 8, 3, 0, torch.float64)
+        model(blocks, x, KEY).square().sum().backward()
+        gradients.append([each.grad for each in model.parameters()])
+    for got, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
