@@ -12,6 +12,7 @@ import numpy as np
 
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.dataset.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.errors import ConfigError
 from leapmpi.fetch import Request, RowFetcher, fill_piece
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
@@ -118,9 +119,21 @@ class SparseRowFetcher(RowFetcher):
 
 
 def fetcher_for(wire: Any, shard: Any, *arguments: Any, **settings: Any) -> RowFetcher:
-    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of RowFetcher."""
-    kind = SparseRowFetcher if isinstance(shard, SparseShard) else RowFetcher
-    return kind(wire, shard, *arguments, **settings)
+    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of RowFetcher.
+
+    Raises ConfigError, on all ranks, for an encoding that entries have no room for.
+    """
+    if not isinstance(shard, SparseShard):
+        return RowFetcher(wire, shard, *arguments, **settings)
+    fetcher = SparseRowFetcher(wire, shard, *arguments, **settings)
+    if fetcher.encoding and fetcher.encoding.head:
+        error = ConfigError(
+            f"--wire-dtype {fetcher.encoding.name} scales dense rows, and features are stored sparse; use float16, "
+            "bfloat16 or native"
+        )
+        error.agreed = True
+        raise error
+    return fetcher
 
 
 def _packed(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:

@@ -71,10 +71,6 @@ def open_for_training(config: Config) -> Dataset:
     dataset = open_dataset(config.data)
     if not dataset.feature_dim:
         raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
-    if dataset.sparse and config.strategy.wire_dtype == "int8":
-        raise ConfigError(
-            "--wire-dtype int8 scales whole rows, and features are stored sparse; use float16 or bfloat16"
-        )
     if not dataset.classes:
         raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
     if not len(dataset.splits.train):

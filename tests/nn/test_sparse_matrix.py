@@ -28,7 +28,8 @@ def test_rows_are_those_of_the_dense_matrix():
     chosen = torch.tensor([5, 5, 15, 0, 29])
     for got, wanted in (
         (sparse, dense), (sparse[4:9], dense[4:9]), (sparse[:0], dense[:0]),
-        (sparse.index_select(0, chosen), dense[chosen]), (sparse[chosen.numpy()], dense[chosen]), (sparse.to(torch.float32), dense.float()),
+        (sparse.index_select(0, chosen), dense[chosen]), (sparse[chosen.numpy()], dense[chosen]),
+        (sparse.to(torch.float32), dense.float()),
     ):  # fmt: skip
         assert got.shape == tuple(wanted.shape)
         assert torch.equal(got.dense(), wanted)

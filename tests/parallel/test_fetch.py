@@ -7,6 +7,7 @@ import torch
 from leapmpi.dataset.shard import DeviceShard, HostShard
 from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.dataset.sparse_shard import SparseShard
+from leapmpi.errors import ConfigError
 from leapmpi.fetch import RowFetcher
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import ENCODINGS, RowErrors
@@ -182,3 +183,12 @@ def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, 
     np.testing.assert_array_equal(fetch.own(own).dense().numpy(), rows[own])
     if encoding is not None and at_rest == "float32" and world.size > 1:
         assert 0 < max(world.comm.allgather(fetch.errors.largest)) < 0.01
+
+
+def test_scaled_rows_are_refused_where_rows_are_sparse(world):
+    shard = SparseShard([from_entries(np.zeros(1, int), np.zeros(1, int), np.ones(1, np.float32), (1, WIDTH))], 0)
+    with pytest.raises(ConfigError, match=r"--wire-dtype int8 .* use float16, bfloat16 or native"):
+        fetcher_for(
+            Wire(world.comm), shard, offsets_of(world.size), torch.device("cpu"), torch.float32,
+            encoding=ENCODINGS["int8"],
+        )  # fmt: skip
