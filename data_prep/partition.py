@@ -67,6 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     vertices = graph.vertices
     if arguments.layout == "columns" and graph.features is None:
         raise ConfigError(f"--layout columns: {arguments.graph} has no features; leave the flag out")
+    if arguments.layout == "columns" and graph.sparse:
+        raise ConfigError(
+            f"--layout columns: {arguments.graph} stores features sparse, whose columns p3 reads from rows; leave the "
+            "flag out"
+        )
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
     steps = Steps()
     with steps.step("verify") as progress:

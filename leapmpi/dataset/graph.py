@@ -89,6 +89,11 @@ class Graph:
         return 0 if self.features is None else self.features.shape[1]
 
     @property
+    def sparse(self) -> bool:
+        """Whether features are sparse."""
+        return isinstance(self.features, SparseFeatures)
+
+    @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
         return self.labels is not None and self.labels.ndim == 2
@@ -189,11 +194,14 @@ def open_graph(path: Path | str) -> Graph:
         def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
             return map_array(file, path, name, dtypes, shape)
 
+        vertex_data = map_vertex_data(file, path, found, n)
+        if isinstance(vertex_data["features"], SparseFeatures):
+            check_entries(found.get(names.FEATURE_ENTRIES), len(vertex_data["features"].indices), path)
         return Graph(
             indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
             indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
             original_id=mapped(names.ORIGINAL_ID, ("<i8",), (n,)),
-            **map_vertex_data(file, path, found, n),
+            **vertex_data,
             classes=required(found, "classes", int, path),
             attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
             uuid=required(found, names.GRAPH_UUID, str, path),
@@ -210,6 +218,12 @@ def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -
         "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
         "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
     }
+
+
+def check_entries(stored: object, found: int, path: Path) -> None:
+    """Raise DataError unless the attribute `stored` of `path` is the number of entries that were found."""
+    if stored != found:
+        raise DataError(f"{path}: attribute {names.FEATURE_ENTRIES} is {stored}, but there are {found}; make it again")
 
 
 def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:

@@ -13,7 +13,7 @@ import numpy as np
 from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import verify_columns
 from leapmpi.dataset.content import uuid_of
-from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.dataset.graph import Graph, check_entries, open_graph
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.sparse_features import arrays_of
 from leapmpi.dataset.storage import Digests, check_digest, reading, row_blocks
@@ -96,6 +96,7 @@ def verify(
                 lanes += found
     if parts is None:
         _verify_whole(dataset, original_of, cut)
+        _verify_entries(dataset)
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
         _same_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
@@ -179,6 +180,14 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     _same_uuid(
         path, names.UUID, dataset.uuid, dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
     )
+
+
+def _verify_entries(dataset: Dataset) -> None:
+    """Compare the number of entries of sparse features with that in dataset.h5."""
+    if not dataset.sparse:
+        return
+    found = sum(len(dataset.part(number).features.indices) for number in range(dataset.parts))
+    check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
 
 
 def _same_uuid(path: Path, name: str, stored: str | None, found: str) -> None:

@@ -13,7 +13,6 @@ from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import column_bounds, write_columns
 from leapmpi.dataset.dealing import Dealer, Renumbering, renumber
 from leapmpi.dataset.graph import Graph, content_uuid, counts
-from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.dataset.storage import (
     BLOCK_BYTES,
     Attributes,
@@ -94,7 +93,7 @@ def write_dataset(
     if columns:
         if graph.features is None:
             raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
-        if isinstance(graph.features, SparseFeatures):
+        if graph.sparse:
             raise DataError(
                 "sparse features are not written by columns: p3 reads its own from rows; leave out --layout"
             )

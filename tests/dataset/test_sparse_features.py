@@ -90,6 +90,9 @@ def test_training_does_not_read_beyond_the_columns(folder):
 
 
 def test_unknown_storage_and_columns_at_rest_are_refused(tmp_path, graph, graph_file):
+    rewrite_attributes(graph_file, "leapmpi-graph", {"feature_entries": 7})
+    with pytest.raises(DataError, match="attribute feature_entries is 7, but there are"):
+        open_graph(graph_file)
     rewrite_attributes(graph_file, "leapmpi-graph", {"feature_storage": "woven"})
     with pytest.raises(DataError, match="feature_storage is 'woven', neither dense nor sparse"):
         open_graph(graph_file)
