@@ -39,8 +39,8 @@ def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, fact
     topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
     method = dataset.attributes.get("method", "unknown")
     return [
-        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features{', sparse' * dataset.sparse} "
-        f"({size_text(sum(fact['features'] for fact in facts))}), {dataset.classes} classes, {dataset.parts} parts "
+        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features "
+        f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), {dataset.classes} classes, {dataset.parts} parts "
         f"({method}); topology {size_text(topology_bytes)}, {loaded.topology_held}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
