@@ -17,7 +17,7 @@ SPARSE_BELOW = 0.05
 _WIDTH_FROM = 64
 """Rows of fewer columns gain nothing."""
 
-_SAMPLED_ROWS = 1000
+_SAMPLED_ROWS, _SAMPLED_BYTES = 1000, 2**26
 _BLOCK_BYTES = 16 * 2**20
 _WIDEST = 2**31
 
@@ -41,7 +41,8 @@ def stored(
 
 def suits_sparse(rows: FeatureRows) -> bool:
     """Whether so few entries are not zero that sparse storage is smaller and faster; dense sources are sampled."""
-    return rows.shape[1] >= _WIDTH_FROM and rows.density(_SAMPLED_ROWS) < SPARSE_BELOW
+    sampled = max(1, min(_SAMPLED_ROWS, _SAMPLED_BYTES // rows.source_row_bytes))
+    return rows.shape[1] >= _WIDTH_FROM and rows.density(sampled) < SPARSE_BELOW
 
 
 def _compressed(rows: FeatureRows, workspace: Workspace, progress: Progress) -> SparseFeatures:

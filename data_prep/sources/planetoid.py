@@ -52,7 +52,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         notes.append(f"{len(without):,} vertices have no feature row in the source: each has a column of its own")
         features = _with_one_hot(features, without)
     elif len(without):
-        notes.append(f"{len(without):,} vertices have no feature row in the source: their features are zero")
+        notes.append(
+            f"{len(without):,} vertices have no feature row in the source: their features are zero "
+            "(--missing-features one-hot gives each a column of its own)"
+        )
     return RawGraph(
         vertices=vertices,
         edges=edges,

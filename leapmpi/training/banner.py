@@ -40,8 +40,9 @@ def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, fact
     method = dataset.attributes.get("method", "unknown")
     return [
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features "
-        f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), {dataset.classes} classes, {dataset.parts} parts "
-        f"({method}); topology {size_text(topology_bytes)}, {loaded.topology_held}",
+        f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
+        f"{dataset.classes} classes, {dataset.parts} parts ({method}); "
+        f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
