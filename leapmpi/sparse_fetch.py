@@ -161,6 +161,8 @@ def _unpacked(
 def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> np.ndarray:
     import torch
 
+    if not len(rows.data):  # torch takes no other view of an empty tensor
+        return np.empty((0, encoding.each), np.uint8)
     encoded = encoding.encode_tensor(torch.from_numpy(rows.data).unsqueeze(1), RowErrors()).numpy()
     exact, decoded = rows.data.astype(np.float64), _decoded(encoded, encoding).astype(np.float64)
     row, size = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), len(rows)
@@ -173,4 +175,6 @@ def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> 
 def _decoded(values: np.ndarray, encoding: RowEncoding) -> np.ndarray:
     import torch
 
+    if not len(values):
+        return np.empty(0, np.float32)
     return encoding.decode_tensor(torch.from_numpy(values)).numpy().reshape(-1)
