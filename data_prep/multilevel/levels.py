@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.multilevel.balance import Caps
+from data_prep.multilevel.balance import Caps, excess, loads
 from data_prep.multilevel.blocks import Workers
 from data_prep.multilevel.clustering import ClusterRule, cluster
 from data_prep.multilevel.contraction import contract
@@ -17,6 +17,9 @@ from data_prep.multilevel.refinement import cut_weight, refine
 from data_prep.multilevel.weighted_graph import WeightedGraph
 
 _ENOUGH_VERTICES = 1 << 13
+_FEW_VERTICES = 1 << 14
+"""Graphs that are cut without clustering too: clusters of them leave the first cut too few vertices to choose from."""
+
 _PASSES_BY_DEGREE = 8
 _LEAST_SHRINKING = 0.95
 _FEWEST_PER_PART = 32
@@ -77,6 +80,25 @@ def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within:
         assignment = cut_in_memory(small, search, number + 1, start)[label]
     polish(graph, assignment, search)
     return assignment
+
+
+def cut_without_clusters_if_better(graph, assignment: np.ndarray, search: Search) -> np.ndarray:
+    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or of few vertices one made without clusters, if better.
+
+    Such a graph is taken as contracted already; what is held is as bounded.
+    """
+    if graph.vertices > _FEW_VERTICES or graph.entries > 2 * search.most_pairs:
+        return assignment
+    connected = graph.degrees() > 0
+    label = np.where(connected, np.cumsum(connected) - 1, -1).astype(np.int32)
+    same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
+    found = initial_cut(same, search.caps, search.tolerance, search.seed, search.workers.count)
+    candidate = np.where(connected, found[label], -1).astype(np.int32)
+    return min(assignment, candidate, key=lambda cut: _cost(graph, cut, search.caps))
+
+
+def _cost(graph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
+    return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)
 
 
 def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:

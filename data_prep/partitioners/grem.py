@@ -18,7 +18,14 @@ from data_prep.multilevel.band import improve_band
 from data_prep.multilevel.blocks import workers
 from data_prep.multilevel.budget import MOST_HELD, budget_for
 from data_prep.multilevel.draining import drain, place_isolated
-from data_prep.multilevel.levels import Search, cluster_and_contract, cut_in_memory, fill_by_degree_if_better, polish
+from data_prep.multilevel.levels import (
+    Search,
+    cluster_and_contract,
+    cut_in_memory,
+    cut_without_clusters_if_better,
+    fill_by_degree_if_better,
+    polish,
+)
 from data_prep.multilevel.part_links import number_near
 from data_prep.multilevel.refinement import cut_weight, refine
 from data_prep.multilevel.undirected_stream import undirected_stream
@@ -73,9 +80,11 @@ def _cut_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarra
         coarse = cut_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
     boundary, cut = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
-    most = min(stream.entries // 4, held)
+    # A band as large as a contracted graph may be takes no more memory than that; a larger one, too much time.
+    most = min(max(stream.entries // 4, 2 * search.most_pairs), held)
     if boundary <= most:
         improve_band(stream, assignment, search.caps, most)
+    assignment = cut_without_clusters_if_better(stream, assignment, search)
     return fill_by_degree_if_better(stream, assignment, cut, search)
 
 
@@ -90,6 +99,7 @@ def _cut_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
         label, small = coarser
         found = cut_in_memory(small, search)[label]
         polish(graph, found, search)
+    found = cut_without_clusters_if_better(graph, found, search)
     found = fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
     assignment[has_neighbours] = found
     return assignment
