@@ -51,6 +51,16 @@ def test_hubs_that_hold_all_edges_share_a_part():
     assert found.edges_cut.sum() < cut(graph, 4, "metis", seed=0).edges_cut.sum()
 
 
+def test_a_dense_graph_without_communities_is_cut_as_by_metis(monkeypatch):
+    """Its streamed clusters mean nothing, so a cut of clusters alone is bad."""
+    monkeypatch.setattr(grem, "HELD", 0)
+    rng = np.random.default_rng(0)
+    ends = (3000 * rng.random((2, 60_000)) ** 3).astype(int)
+    graph = from_edges(3000, ends.T.tolist())
+    metis, found = (cut(graph, 8, method, seed=0, tolerance=1.03) for method in ("metis", "grem"))
+    assert found.edges_cut.sum() <= 1.02 * metis.edges_cut.sum()
+
+
 def test_too_little_memory_is_said():
     with pytest.raises(ResourceError, match=r"method grem needs 0\.\d+ GiB for 4,000 vertices, --max-mem allows 0.10"):
         cut(GRAPH, 4, "grem", seed=0, memory=100 << 20)
