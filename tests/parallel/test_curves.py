@@ -8,6 +8,7 @@ import leapmpi
 from leapmpi.config import Config
 from leapmpi.training.job import evaluate
 from tests.parallel import datasets
+from tests.parallel.equality import here
 
 BATCH = 24
 FIRST = 20  # iterations over which float32 must agree
@@ -40,7 +41,7 @@ PARTITION = {
 }
 
 
-@pytest.fixture(scope="module", params=CURVES)
+@pytest.fixture(scope="module", params=here(list(CURVES)))
 def runs(request, world, folder):
     """The float64 and float32 runs of one curve on all ranks, and the float64 run alone."""
     name = request.param

@@ -5,10 +5,11 @@ from itertools import combinations
 import pytest
 
 from tests.parallel import datasets
-from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
+from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, here, references
 from tests.parallel.pairs import full_product, pair, pairwise
 
-CASES = [Case(**values) for values in pairwise(OPTIONS, EXCLUDED)]
+EVERY_PAIR = [Case(**values) for values in pairwise(OPTIONS, EXCLUDED)]
+CASES = here(EVERY_PAIR)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def alone(world, base):
 
 def test_every_pair_of_options_is_covered():
     for a, b in combinations(OPTIONS, 2):
-        met = {pair(a, getattr(case, a), b, getattr(case, b)) for case in CASES}
+        met = {pair(a, getattr(case, a), b, getattr(case, b)) for case in EVERY_PAIR}
         assert met == {pair(a, x, b, y) for x in OPTIONS[a] for y in OPTIONS[b]} - EXCLUDED
 
 
