@@ -1,8 +1,9 @@
 """What to do when the launcher would outlive its job.
 
 mpirun ends when all its ranks have, unless it waits for its daemon on a host that is cut off the network: a quarter of
-an hour with Open MPI 5, until the kernel gives the connection up. A rank that ends because nothing moves any more
-therefore leaves a process behind, which asks the launcher of its host to end, and ends with it.
+an hour with Open MPI 5, until the kernel gives the connection up. Open MPI 5.0.11 over several hosts may also hang for
+ever after ranks have ended with an error. A rank that ends so, or because nothing moves any more, therefore leaves a
+process behind, which asks the launcher of its host to end, and ends with it.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ _ASKED = 2.0
 """Seconds between requests; Open MPI takes three within five seconds for an order."""
 
 
-def outlived_by_none(process: int) -> None:
-    """See to it that the launcher `process` ends soon after this rank, where it is one."""
+def outlived_by_none(process: int, by_itself: float = _BY_ITSELF) -> None:
+    """See to it that the launcher `process`, where it is one, is ended if it has not `by_itself` seconds from now."""
     with suppress(OSError):
         if Path(f"/proc/{process}/comm").read_text().strip() in _NAMES:
             handle = os.pidfd_open(process)
             os.set_inheritable(handle, True)
             quiet = subprocess.DEVNULL
             subprocess.Popen(
-                [sys.executable, "-m", "leapmpi.outliving", str(handle), str(process)],
+                [sys.executable, "-m", "leapmpi.outliving", str(handle), str(process), str(by_itself)],
                 stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[handle], start_new_session=True,
             )  # fmt: skip
 
@@ -70,4 +71,4 @@ def _children(process: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    end(int(sys.argv[1]), int(sys.argv[2]))
+    end(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -58,6 +58,9 @@ _LAST_WORDS = 10.0
 _ABORT = 30.0
 """Seconds within which a failure elsewhere should have ended this process."""
 
+_LAUNCHER_ENDS = 60.0
+"""Seconds after a failure in which a launcher ends that does not hang; the last words of all ranks come earlier."""
+
 _SUSPENDED = 5.0
 """A tick this late means that the process itself was stopped: what it did not see does not count."""
 
@@ -130,6 +133,11 @@ class Watchdog:
         """This rank is about to tell of its failure and abort the job; its process ends even if that hangs."""
         self._note(FAILED)
         self._deadline = time.monotonic() + _ABORT
+
+    def launcher_ends(self) -> None:
+        """The ranks end with an error: see to it that the launcher soon does too."""
+        if self._parent and self._first_here():
+            outlived_by_none(self._parent, _LAUNCHER_ENDS)
 
     def ends_the_process(self) -> NoReturn:
         """Wait until the watchdog, which has `told` of a lost rank, ends this process."""
@@ -263,6 +271,7 @@ class Watchdog:
 
     def _tell_of_the_dead(self, lost: list[Stamp]) -> None:
         self.told = True
+        self.launcher_ends()
         self._tell(about_the_dead(lost, self.world.size, kills_for_memory() > self._killed_for_memory), lost[0])
         time.sleep(_LINGER)
 

@@ -59,3 +59,9 @@ def test_only_launchers_are_ended(tmp_path, monkeypatch):
     outliving.outlived_by_none(os.getpid())
     ((handle,),) = begun
     os.close(handle)
+
+
+def test_the_process_that_is_left_behind_ends_a_launcher_that_hangs(tmp_path):
+    process = started(tmp_path, "mpirun", COUNTING)
+    outliving.outlived_by_none(process.pid, by_itself=0.1)
+    assert process.wait(timeout=60) == 9
