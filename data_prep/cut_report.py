@@ -7,12 +7,13 @@ and expect too many rows where small batches meet dense neighbourhoods.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from data_prep.balance import training_vertices
-from data_prep.edge_chunks import edge_chunks
+from data_prep.edge_chunks import Chunk, edge_chunks
 from data_prep.near_numbers import add_cut_weights, no_cut_weights
 from leapmpi.caching.vip import included
 from leapmpi.compiled import compiled
@@ -58,32 +59,43 @@ def _set_bits(words):
     return count
 
 
-def replication(graph: Graph, assignment: np.ndarray, parts: int) -> float:
+def replication(graph: Graph, assignment: np.ndarray, parts: int, also: Callable[[Chunk], None] | None = None) -> float:
     """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
 
-    Holds at most 9 bytes a vertex, 2 up to 8 parts.
+    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `also` is called once with
+    every chunk of them.
     """
     total, bits = 0, min(64, 1 << max(3, (parts - 1).bit_length()))
     for first_part in range(0, parts, bits):
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
         for chunk in edge_chunks(graph, 1.0):
             _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
+            if also and first_part == 0:
+                also(chunk)
         total += _set_bits(needed)
     return total / graph.vertices
 
 
-def cut_on_ranks(graph: Graph, assignment: np.ndarray, parts: int) -> dict[int, float]:
-    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts.
+class CutOnRanks:
+    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts."""
 
-    Empty for one part, and for more parts than pairs of them can be counted.
-    """
-    weights = no_cut_weights(parts)
-    if parts == 1 or not weights.size:
-        return {}
-    for chunk in edge_chunks(graph, 1.0):
-        add_cut_weights(chunk.indptr, chunk.indices, assignment[chunk.first :], assignment, weights)
-    sizes = [2**power for power in range(1, parts.bit_length()) if 2**power < parts]
-    return {ranks: _between(weights, ranks) / max(1, graph.edges) for ranks in (*sizes, parts)}
+    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int) -> None:
+        self._graph, self._assignment, self._parts = graph, assignment, parts
+        self._weights = no_cut_weights(parts if parts > 1 else 0)
+
+    def add(self, chunk: Chunk) -> None:
+        """Count the edges of `chunk`."""
+        if self._weights.size:
+            homes = self._assignment[chunk.first :]
+            add_cut_weights(chunk.indptr, chunk.indices, homes, self._assignment, self._weights)
+
+    def shares(self) -> dict[int, float]:
+        """The share by number of ranks; empty for one part, and for more than pairs of them can be counted."""
+        if not self._weights.size:
+            return {}
+        sizes = [2**power for power in range(1, self._parts.bit_length()) if 2**power < self._parts]
+        edges = max(1, self._graph.edges)
+        return {ranks: _between(self._weights, ranks) / edges for ranks in (*sizes, self._parts)}
 
 
 def _between(weights: np.ndarray, ranks: int) -> float:
@@ -157,7 +169,9 @@ def report_on(
 ) -> CutReport:
     """The report of a cut, with that of sampled training for `training` = (fan-outs, batch size) if wanted."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
-    return CutReport(replication(graph, assignment, parts), cut_on_ranks(graph, assignment, parts), sampled)
+    on_ranks = CutOnRanks(graph, assignment, parts)
+    copies = replication(graph, assignment, parts, also=on_ranks.add)
+    return CutReport(copies, on_ranks.shares(), sampled)
 
 
 class _Training:

@@ -18,10 +18,14 @@ from data_prep.edge_text import read_edges
 from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
 from data_prep.tables import read_table
 from data_prep.text_tables import open_text
+from data_prep.whole_sources import require_whole
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv"
 OPTIONS = frozenset({"label_column"})
+
+_TIMES = 10
+"""Bytes held per byte of the files; measured on facebook."""
 
 # Twitch numbers its vertices in new_id; its id is the site's.
 _IDS = ("new_id", "id")
@@ -42,10 +46,11 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edge_file, feature_file = _named(path, "edges.csv"), _named(path, "features.json")
     if edge_file is None or feature_file is None:
         raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv)")
+    target = _named(path, "target.csv")
+    require_whole(path, [edge_file, feature_file, *([target] if target else [])], _TIMES, options.workspace)
     edges, notes = read_edges(edge_file)
     notes = [note for note in notes if "header" not in note]
     vertex, feature = _features(feature_file)
-    target = _named(path, "target.csv")
     table = read_table(target) if target else None
     ids = _vertex_ids(table) if table else np.empty(0, np.int64)
     vertices = 1 + int(max(edges.max(), vertex.max(initial=-1), ids.max(initial=-1)))

@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.cut import cut
-from data_prep.cut_report import cut_on_ranks, replication, report_on, sampled_report
+from data_prep.cut_report import replication, report_on, sampled_report
 from leapmpi.dataset.graph import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from tests.dataset.graphs import communities, from_edges, random_graph
@@ -33,13 +33,13 @@ def test_replication_beyond_one_word_of_parts():
 def test_cut_on_fewer_ranks_is_that_of_contiguous_groups():
     graph = communities()
     assignment = cut(graph, 7, "metis", 0).assignment
-    found = cut_on_ranks(graph, assignment, 7)
+    found = report_on(graph, assignment, 7, None).on_ranks
     heads = np.repeat(np.arange(400), np.diff(graph.indptr))
     for ranks in (2, 4, 7):
         rank_of = assignment * ranks // 7
         assert found[ranks] == pytest.approx((rank_of[heads] != rank_of[graph.indices]).mean())
     assert list(found) == [2, 4, 7]
-    assert cut_on_ranks(graph, np.zeros(400, np.int32), 1) == {}
+    assert report_on(graph, np.zeros(400, np.int32), 1, None).on_ranks == {}
 
 
 def test_locality_and_rows_of_a_graph_without_choice():

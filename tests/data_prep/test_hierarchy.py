@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.cut import cut
-from data_prep.cut_report import cut_on_ranks
+from data_prep.cut_report import report_on
 from data_prep.hierarchy import cut_in_levels, parse_hierarchy
 from leapmpi.dataset.graph import write_graph
 from leapmpi.dataset.partitioned import open_dataset
@@ -32,7 +32,7 @@ def test_groups_are_cut_by_themselves(method, levels):
 def test_nodes_get_the_cut_that_was_made_for_them():
     graph = communities(800, groups=16)
     found = cut_in_levels(graph, (4, 4), "metis", 0)
-    shares = cut_on_ranks(graph, found.assignment, 16)
+    shares = report_on(graph, found.assignment, 16, None).on_ranks
     assert shares[4] <= 1.1 * cut(graph, 4, "metis", 0).figures()["edge_cut_share"]
     assert list(shares) == [2, 4, 8, 16]
     assert sorted(shares.values()) == list(shares.values())

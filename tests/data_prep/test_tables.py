@@ -1,6 +1,7 @@
 """Import of tables and of MUSAE folders: ids of any kind, columns by name, splits, classes."""
 
 import json
+import os
 
 import pytest
 
@@ -246,3 +247,13 @@ def test_musae_refused(refused, folder):
     assert "choose by --label-column from id, a, b" in said(target_csv="id,a,b\n0,x,y\n")
     assert "--label-column colour: no such column" in said("--label-column", "colour")
     assert "'z' is not a vertex id" in said(edges_csv="id_1,id_2\n0,z\n")
+
+
+def test_a_folder_that_memory_cannot_hold_whole_is_not_begun(prep, folder, tmp_path):
+    source = folder(**{"edges": None, "vertices": None} | MUSAE)
+    os.truncate(source / "features.json", 30 * 2**20)
+    outcome = prep("import", source, tmp_path / "out.h5", "--max-mem", "512M")
+    assert outcome.code == 6
+    assert "tables: reading 31,45" in outcome.error
+    assert "bytes of a format that is held whole needs 0.5 GiB of memory" in outcome.error
+    assert not (tmp_path / "out.h5").exists()
