@@ -43,11 +43,20 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove what killed processes left behind while they were making `path`: .NAME.partial-* and .NAME.work-*."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+")
+    """Remove what killed processes left behind while they were making `path`: .NAME.partial-* and .NAME.work-*.
+
+    A folder that was killed while it stepped aside for its successor (.NAME.partial-*-old) gets its name back.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(partial|work)-\d+(-old)?")
     with suppress(OSError):
-        for entry in list(path.absolute().parent.iterdir()):
-            if pattern.fullmatch(entry.name) and _is_abandoned(entry):
+        found = [entry for entry in path.absolute().parent.iterdir() if pattern.fullmatch(entry.name)]
+        for entry in sorted(found, key=lambda entry: not entry.name.endswith("-old")):
+            successor = entry.with_name(entry.name.removesuffix("-old"))
+            if successor.exists() and not _is_abandoned(successor):
+                continue
+            if entry != successor and not path.exists():
+                os.replace(entry, path)
+            else:
                 remove(entry)
 
 

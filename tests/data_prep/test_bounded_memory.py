@@ -14,7 +14,7 @@ from data_prep.workspace import Workspace, memory_budget, workspace_beside
 from leapmpi.dataset.graph import content_uuid, open_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.files import hold
+from leapmpi.files import hold, remove_abandoned
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,23 @@ def test_what_cannot_fit_is_said_before(prep, tmp_path, words, said):
     assert "0.5 GiB (--max-mem)" in outcome.error
     assert outcome.error.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_stepped_aside_comes_back_unless_its_successor_stands(tmp_path):
+    def folder(name):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+
+    folder(".data.partial-1")
+    folder(".data.partial-1-old")
+    with hold(tmp_path / ".data.partial-1"):
+        remove_abandoned(tmp_path / "data")
+        assert len(list(tmp_path.iterdir())) == 2
+    remove_abandoned(tmp_path / "data")
+    folder(".data.partial-2-old")
+    remove_abandoned(tmp_path / "data")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
+    assert (tmp_path / "data" / "which").read_text() == ".data.partial-1-old"
 
 
 def test_abandoned_files_go_and_others_stay(tmp_path):
