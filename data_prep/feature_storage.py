@@ -7,8 +7,8 @@ import numpy as np
 from data_prep.feature_rows import FeatureRows
 from data_prep.steps import SILENT, Progress
 from data_prep.workspace import Workspace
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures
-from leapmpi.dataset.storage import row_ranges
 from leapmpi.errors import ConfigError
 
 SPARSE_BELOW = 0.05

@@ -12,7 +12,7 @@ from data_prep.edge_stream import in_chunks
 from data_prep.raw_graph import RawGraph
 from data_prep.steps import Progress, Steps
 from leapmpi.dataset.format import index_dtype
-from leapmpi.dataset.storage import row_blocks
+from leapmpi.dataset.rows import row_blocks
 from leapmpi.files import hold, written_aside
 
 

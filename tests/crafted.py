@@ -5,8 +5,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from leapmpi.dataset import digests, storage
 from leapmpi.dataset import format as names
-from leapmpi.dataset import storage
 
 
 def change_array(path: Path, name: str, place, value) -> None:
@@ -15,7 +15,7 @@ def change_array(path: Path, name: str, place, value) -> None:
         array = file[name][...]
         array[place] = value
         file[name][...] = array
-        file[name].attrs[names.DIGEST] = np.bytes_(storage.digest_of([array]))
+        file[name].attrs[names.DIGEST] = np.bytes_(digests.digest_of([array]))
 
 
 def change_attributes(path: Path, **changes) -> None:
@@ -25,7 +25,7 @@ def change_attributes(path: Path, **changes) -> None:
             file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
         found = storage.read_attributes(file)
         del found[names.DIGEST]
-        file.attrs[names.DIGEST] = np.bytes_(storage.attributes_digest(found))
+        file.attrs[names.DIGEST] = np.bytes_(digests.attributes_digest(found))
 
 
 def damage(path: Path, name: str, byte: int = 3) -> None:

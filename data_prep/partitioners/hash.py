@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.request import CutRequest
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.storage import row_ranges
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.sampling.keys import fold_all, mix
 
 

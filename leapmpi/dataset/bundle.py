@@ -9,16 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.storage import (
-    Attributes,
-    array_in,
-    check_digest,
-    map_array,
-    new_file,
-    opened,
-    write_array,
-    write_attributes,
-)
+from leapmpi.dataset.digests import Attributes
+from leapmpi.dataset.new_file import new_file, write_array, write_attributes
+from leapmpi.dataset.storage import array_in, map_array, opened
+from leapmpi.dataset.stored_digests import check_digest
 from leapmpi.errors import DataError
 
 _ABOUT = "about"

@@ -11,10 +11,11 @@ import numpy as np
 
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.dataset.shard import HostShard
 from leapmpi.dataset.sparse_features import joined
 from leapmpi.dataset.sparse_shard import SparseShard
-from leapmpi.dataset.storage import reading, row_ranges
+from leapmpi.dataset.storage import reading
 from leapmpi.memory import check_memory
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from leapmpi.dataset import format as names
-from leapmpi.dataset.storage import NewFile, row_ranges, write_array
+from leapmpi.dataset.new_file import NewFile, write_array
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.errors import DataError
 
 

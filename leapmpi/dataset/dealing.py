@@ -14,8 +14,9 @@ import numpy as np
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph, stored_dtype
+from leapmpi.dataset.new_file import ArrayWriter, NewFile
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of, row_bytes
-from leapmpi.dataset.storage import ArrayWriter, NewFile, row_ranges
 from leapmpi.dataset.sweep import row_groups
 
 

@@ -11,17 +11,11 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.content import content_uuid, uuid_of
+from leapmpi.dataset.digests import Attributes
+from leapmpi.dataset.new_file import new_file, write_attributes
+from leapmpi.dataset.rows import row_blocks
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
-from leapmpi.dataset.storage import (
-    Attributes,
-    array_in,
-    map_array,
-    new_file,
-    opened,
-    required,
-    row_blocks,
-    write_attributes,
-)
+from leapmpi.dataset.storage import array_in, map_array, opened, required
 from leapmpi.dataset.sweep import SWEPT, is_natural, sweep
 from leapmpi.dataset.validation import check_bounds, check_outline, validate
 from leapmpi.errors import DataError

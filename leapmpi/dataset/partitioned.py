@@ -14,9 +14,11 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import column_bounds
+from leapmpi.dataset.digests import Attributes
 from leapmpi.dataset.graph import map_vertex_data
 from leapmpi.dataset.sparse_features import Features, arrays_of
-from leapmpi.dataset.storage import Attributes, check_digest, map_array, opened, reading, required
+from leapmpi.dataset.storage import map_array, opened, reading, required
+from leapmpi.dataset.stored_digests import check_digest
 from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import DataError
 

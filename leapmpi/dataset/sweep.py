@@ -13,8 +13,8 @@ import numpy as np
 
 from leapmpi.dataset import format as names
 from leapmpi.dataset.content import content_lanes
+from leapmpi.dataset.rows import BLOCK_BYTES
 from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
-from leapmpi.dataset.storage import BLOCK_BYTES
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.threads import in_order
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
+from leapmpi.dataset.rows import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
-from leapmpi.dataset.storage import row_ranges
 from leapmpi.errors import DataError
 
 if TYPE_CHECKING:

@@ -15,8 +15,10 @@ from leapmpi.dataset.columns import verify_columns
 from leapmpi.dataset.content import uuid_of
 from leapmpi.dataset.graph import Graph, check_entries, open_graph
 from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.rows import row_blocks
 from leapmpi.dataset.sparse_features import arrays_of
-from leapmpi.dataset.storage import Digests, check_digest, reading, row_blocks
+from leapmpi.dataset.storage import reading
+from leapmpi.dataset.stored_digests import Digests, check_digest
 from leapmpi.dataset.sweep import SWEPT, Rows, is_natural, sweep
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.dataset.writing import dataset_uuid

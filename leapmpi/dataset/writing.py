@@ -12,16 +12,10 @@ import numpy as np
 from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import column_bounds, write_columns
 from leapmpi.dataset.dealing import Dealer, Renumbering, renumber
+from leapmpi.dataset.digests import Attributes
 from leapmpi.dataset.graph import Graph, content_uuid, counts
-from leapmpi.dataset.storage import (
-    BLOCK_BYTES,
-    Attributes,
-    new_file,
-    row_blocks,
-    row_ranges,
-    write_array,
-    write_attributes,
-)
+from leapmpi.dataset.new_file import new_file, write_array, write_attributes
+from leapmpi.dataset.rows import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.errors import DataError
 from leapmpi.files import hold, remove_abandoned, written_aside
 

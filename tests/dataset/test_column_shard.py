@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leapmpi import memory
-from leapmpi.dataset import column_shard, storage
+from leapmpi.dataset import column_shard, rows
 from leapmpi.dataset.column_shard import load_columns
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.verify import verify
@@ -15,13 +15,13 @@ from tests.dataset.graphs import random_graph
 @pytest.mark.parametrize(("first", "end"), [(0, 5), (1, 4), (3, 3)])
 @pytest.mark.parametrize("block", [1, 1 << 20])
 def test_columns_are_those_of_all_parts_in_order(folder, first, end, block, monkeypatch):
-    monkeypatch.setattr(storage, "BLOCK_BYTES", block)
+    monkeypatch.setattr(rows, "BLOCK_BYTES", block)
     dataset = open_dataset(folder)
     shard = load_columns(dataset, first, end, "here")
-    rows = np.concatenate([dataset.part(part).features for part in range(dataset.parts)])
+    features = np.concatenate([dataset.part(part).features for part in range(dataset.parts)])
     ids = np.random.default_rng(0).permutation(dataset.vertices)
     got = shard.rows(ids, np.empty((len(ids), end - first), np.float32))
-    np.testing.assert_array_equal(got, rows[ids, first:end])
+    np.testing.assert_array_equal(got, features[ids, first:end])
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def by_columns(tmp_path):
 @pytest.mark.parametrize(("first", "end"), [(0, 5), (0, 1), (1, 4), (2, 5), (3, 3)])
 @pytest.mark.parametrize("block", [1, 1 << 20])
 def test_stored_columns_are_those_of_the_rows(by_columns, first, end, block, monkeypatch):
-    monkeypatch.setattr(storage, "BLOCK_BYTES", block)
-    rows = np.concatenate([by_columns.part(part).features for part in range(3)])
+    monkeypatch.setattr(rows, "BLOCK_BYTES", block)
+    features = np.concatenate([by_columns.part(part).features for part in range(3)])
     shard = load_columns(by_columns, first, end, "here")
     np.testing.assert_array_equal(
-        shard.rows(np.arange(60), np.empty((60, end - first), np.float32)), rows[:, first:end]
+        shard.rows(np.arange(60), np.empty((60, end - first), np.float32)), features[:, first:end]
     )
     verify(by_columns)
 

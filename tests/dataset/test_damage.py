@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset import storage
+from leapmpi.dataset import digests, storage
 from leapmpi.dataset.graph import open_graph
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
@@ -34,7 +34,7 @@ def rewrite_attributes(path, kind, changes):
         del found["digest"]
         for name, value in changes.items():
             file.attrs[name] = value
-        file.attrs["digest"] = np.bytes_(storage.attributes_digest(found))
+        file.attrs["digest"] = np.bytes_(digests.attributes_digest(found))
 
 
 def test_missing_and_foreign(tmp_path, folder, graph_file):
@@ -119,7 +119,7 @@ def test_damage_behind_valid_digests_is_found(folder):
     split[row] = 2
     flip_in_array(path, "split", row, 2)
     with h5py.File(path, "r+") as file:
-        file["split"].attrs["digest"] = np.bytes_(storage.digest_of([split]))
+        file["split"].attrs["digest"] = np.bytes_(digests.digest_of([split]))
     with pytest.raises(DataError, match=f"split, row {row} is 2, but .* lists the vertex in splits/train"):
         verify(open_dataset(folder))
 

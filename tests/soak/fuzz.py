@@ -26,7 +26,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset import storage
+from leapmpi.dataset import digests, storage
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
@@ -190,7 +190,7 @@ def damage_root(file, chance):
     name = chance.choice(numbers)
     found[name] = chance.choice([number for number in NUMBERS if number < 2**63])
     file.attrs[name] = found[name]
-    file.attrs["digest"] = np.bytes_(storage.attributes_digest(found))
+    file.attrs["digest"] = np.bytes_(digests.attributes_digest(found))
 
 
 def replace(file, name, kind, path):
