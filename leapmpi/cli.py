@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from leapmpi.arguments import dispatch
-from leapmpi.errors import LeapmpiError, one_line
+from leapmpi.errors import Interrupted, LeapmpiError, one_line
 
 PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
+    from leapmpi.launcher import launcher_size, local_rank
+    from leapmpi.outliving import outlived_after_a_failure
     from leapmpi.world import job_rank, meet_before_the_end
 
     first = job_rank() == 0
@@ -49,6 +51,8 @@ def _report(error: LeapmpiError) -> None:
     if first or not error.agreed:
         sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
         sys.stderr.flush()
+    if launcher_size() and local_rank() == 0:
+        outlived_after_a_failure(os.getppid(), isinstance(error, Interrupted))
     if error.agreed:
         meet_before_the_end()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Iterator
@@ -49,7 +48,6 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path], watchdog: Wat
         if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
                 record(why, folder, _facts(world, phases), status)
-            _end_the_launcher(watchdog, status)
             raise
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
@@ -69,15 +67,9 @@ def _end_all(
     if watchdog.told:
         watchdog.ends_the_process()
     watchdog.failing()
-    _end_the_launcher(watchdog, status)
+    watchdog.launcher_ends(status == INTERRUPTED)
     tell(why, folder, _facts(world, phases), status)
     abort(world, code)
-
-
-def _end_the_launcher(watchdog: Watchdog, status: str) -> None:
-    """Have it ended if it hangs. Where a job goes back into Slurm's queue, the batch script sees to that."""
-    if status != INTERRUPTED or "SLURM_JOB_ID" not in os.environ:
-        watchdog.launcher_ends()
 
 
 def _facts(world: World, phases: Phases) -> dict[str, Any]:

@@ -23,6 +23,9 @@ _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.
 _BY_ITSELF = 20.0
 """Seconds that the launcher has to end by itself."""
 
+_AFTER_A_FAILURE = 60.0
+"""The same after an error: the last words of all ranks come earlier."""
+
 _ASKED = 2.0
 """Seconds between requests; Open MPI takes three within five seconds for an order."""
 
@@ -38,6 +41,15 @@ def outlived_by_none(process: int, by_itself: float = _BY_ITSELF) -> None:
                 [sys.executable, "-m", "leapmpi.outliving", str(handle), str(process), str(by_itself)],
                 stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[handle], start_new_session=True,
             )  # fmt: skip
+
+
+def outlived_after_a_failure(process: int, interrupted: bool) -> None:
+    """The same for a launcher whose ranks end with an error, `interrupted` or not.
+
+    Where a job that was interrupted goes back into Slurm's queue, its batch script sees to that.
+    """
+    if not (interrupted and "SLURM_JOB_ID" in os.environ):
+        outlived_by_none(process, _AFTER_A_FAILURE)
 
 
 def end(handle: int, process: int, by_itself: float = _BY_ITSELF, asked: float = _ASKED) -> None:

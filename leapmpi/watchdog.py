@@ -25,7 +25,7 @@ from leapmpi.gathering import gather_values
 from leapmpi.launcher import launcher_size
 from leapmpi.memory import kills_for_memory
 from leapmpi.node_memory import map_shared
-from leapmpi.outliving import outlived_by_none
+from leapmpi.outliving import outlived_after_a_failure, outlived_by_none
 from leapmpi.phases import Phases
 from leapmpi.stamps import (
     ENDED,
@@ -57,9 +57,6 @@ _LAST_WORDS = 10.0
 
 _ABORT = 30.0
 """Seconds within which a failure elsewhere should have ended this process."""
-
-_LAUNCHER_ENDS = 60.0
-"""Seconds after a failure in which a launcher ends that does not hang; the last words of all ranks come earlier."""
 
 _SUSPENDED = 5.0
 """A tick this late means that the process itself was stopped: what it did not see does not count."""
@@ -134,10 +131,10 @@ class Watchdog:
         self._note(FAILED)
         self._deadline = time.monotonic() + _ABORT
 
-    def launcher_ends(self) -> None:
-        """The ranks end with an error: see to it that the launcher soon does too."""
+    def launcher_ends(self, interrupted: bool = False) -> None:
+        """This process is about to end with an error: see to it that the launcher does not outlive it for long."""
         if self._parent and self._first_here():
-            outlived_by_none(self._parent, _LAUNCHER_ENDS)
+            outlived_after_a_failure(self._parent, interrupted)
 
     def ends_the_process(self) -> NoReturn:
         """Wait until the watchdog, which has `told` of a lost rank, ends this process."""

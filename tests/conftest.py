@@ -1,6 +1,7 @@
 """Fixtures that all tests share, and the settings of hypothesis."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from leapmpi.run import Run
 from tests.dataset.graphs import random_graph
 
 PROJECT = Path(__file__).parents[1]
+
+# A shell's background commands start with SIGINT ignored, and so would all programs that tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run and machine; no time limit per example, since machines differ.
 settings.register_profile("leapmpi", derandomize=True, deadline=None, database=None)

@@ -194,11 +194,11 @@ def test_a_rank_that_the_system_kills_for_lack_of_memory_is_named_and_the_run_go
 
 
 def left_in_shared_memory():
-    """What lies in /dev/shm, but for the folders of jobs that still run."""
+    """What lies in /dev/shm, but for folders of jobs that still run and segments of jobs not started by `local`."""
     left = set()
     for entry in Path("/dev/shm").iterdir():
         owner = re.fullmatch(r"leapmpi-local\.\d+\.(\d+)\..*", entry.name)
-        if not (owner and Path("/proc", owner[1]).exists()):
+        if not (owner and Path("/proc", owner[1]).exists()) and not entry.name.startswith("sm_segment."):
             left.add(entry.name)
     return left
 

@@ -65,3 +65,16 @@ def test_the_process_that_is_left_behind_ends_a_launcher_that_hangs(tmp_path):
     process = started(tmp_path, "mpirun", COUNTING)
     outliving.outlived_by_none(process.pid, by_itself=0.1)
     assert process.wait(timeout=60) == 9
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "job", "left_to_slurm"), [(True, "7", True), (False, "7", False), (True, "", False)]
+)
+def test_the_launcher_of_an_interrupted_job_is_left_to_slurm(interrupted, job, left_to_slurm, monkeypatch):
+    begun = []
+    monkeypatch.setattr(outliving, "outlived_by_none", lambda process, by_itself: begun.append((process, by_itself)))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    if job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+    outliving.outlived_after_a_failure(3, interrupted)
+    assert begun == ([] if left_to_slurm else [(3, 60.0)])

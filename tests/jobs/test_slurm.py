@@ -88,7 +88,7 @@ def cancelled(launcher, cluster, submit, small_data, tmp_path):
     (job,) = submit("--nodes", 2, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
     started(tmp_path / "run")
     # Ranks of other nodes may find another script of the name in PATH, but all are run by Python.
-    wait_for(lambda: sum("/python" in each for each in cluster.programs(" train ")) >= 2, 30, "the ranks")
+    wait_for(lambda: sum("/python" in each for each in cluster.programs(" train ")) >= 2, 90, "the ranks")
     cluster.said("scancel", job)
     assert ended(cluster, job, 60) == "CANCELLED 0"
     wait_for(lambda: not cluster.programs("leapmpi"), 60, "the last process")
