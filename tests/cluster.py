@@ -133,7 +133,7 @@ class Cluster:
         """Command lines, on all hosts, of living processes that have `name` in theirs."""
         found = []
         for host in range(self.size):
-            lines = self.run(["ps", "-eo", "stat=,args="], host, check=True).stdout.splitlines()
+            lines = self.run(["ps", "-wweo", "stat=,args="], host, check=True).stdout.splitlines()
             found += [f"node{host}: {line}" for line in lines if name in line and line[0] != "Z"]
         return found
 
