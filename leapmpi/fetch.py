@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -45,11 +46,6 @@ class Request:
         self.cached_slots = slots[self.cached_positions] if slots is not None else self.cached_positions
         counts[rank] = 0
         self.remote_counts = counts[:ranks]
-
-
-def fill_piece() -> int:
-    """Bytes of rows that a rank asks for at once when it fills its cache."""
-    return _PIECE
 
 
 class RowFetcher:
@@ -164,18 +160,22 @@ class RowFetcher:
 
     def fill(self, cache: RowCache) -> None:
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""
-        step = max(1, _PIECE // self.shard.row_bytes)
-        pieces = self.wire.gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         self.cache = None
         cache.make_room(self.shard)
-        for number in range(pieces):
-            place = slice(number * step, (number + 1) * step)
-            request = Request(cache.ids[place], self.rank_offsets, self.wire.rank)
+        for place, request in self._pieces(cache):
             if isinstance(self.shard, DeviceShard):
                 cache.rows[place] = self._arrived_on_device(request, None)
             else:
                 cache.rows[place] = self._arrived_on_host(request, None)
         self.cache = cache
+
+    def _pieces(self, cache: RowCache) -> Iterator[tuple[slice, Request]]:
+        """Bounded requests for all rows of `cache`, as many on every rank, and their places in it. Collective."""
+        step = max(1, _PIECE // self.shard.row_bytes)
+        pieces = self.wire.gather_rows(np.array([-(-len(cache.ids) // step)])).max()
+        for number in range(pieces):
+            place = slice(number * step, (number + 1) * step)
+            yield place, Request(cache.ids[place], self.rank_offsets, self.wire.rank)
 
     def warm_up(self) -> None:
         """Compile what `fetch` will run, by moving one own row about. Local."""

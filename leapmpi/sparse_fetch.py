@@ -13,7 +13,7 @@ import numpy as np
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.dataset.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.errors import ConfigError
-from leapmpi.fetch import Request, RowFetcher, fill_piece
+from leapmpi.fetch import Request, RowFetcher
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
 
@@ -68,13 +68,9 @@ class SparseRowFetcher(RowFetcher):
 
     def fill(self, cache: RowCache) -> None:
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""
-        step = max(1, fill_piece() // self.shard.row_bytes)
-        pieces = self.wire.gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         self.cache = None
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
-        for number in range(pieces):
-            ids = cache.ids[number * step : (number + 1) * step]
-            blocks.append(self._arrived(Request(ids, self.rank_offsets, self.wire.rank), None))
+        blocks += [self._arrived(request, None) for _, request in self._pieces(cache)]
         cache.rows = joined(blocks)
         self.cache = cache
 
