@@ -40,7 +40,7 @@ def read_features(path: Path, workspace: Workspace | None = None) -> np.ndarray 
     Raises DataError when its kind is unknown or it is damaged.
     """
     if path.suffix == ".npz":
-        return read_sparse(path)
+        return read_sparse(path, workspace)
     return _read(path, np.float32, ".npy, .npz (scipy.sparse.save_npz), .csv, .tsv or .txt", workspace)
 
 
@@ -70,9 +70,10 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
     raise DataError(f"{path}: unknown kind of file; expected {kinds}")
 
 
-def read_sparse(path: Path) -> SparseRows:
-    """The csr, csc or coo matrix that scipy.sparse.save_npz wrote to `path`. Raises DataError if it is none."""
-    file = NpzFile(existing(path))
+def read_sparse(path: Path, workspace: Workspace | None = None) -> SparseRows:
+    """The csr, csc or coo matrix that scipy.sparse.save_npz wrote to `path`. Raises DataError if it is none,
+    ResourceError when `workspace` may not hold it."""
+    file = NpzFile(existing(path), workspace)
     if "format" not in file.names:
         raise DataError(f"{path} is no matrix saved by scipy.sparse.save_npz (it has no array 'format')")
     kind = file.read("format").item()

@@ -15,6 +15,7 @@ import numpy as np
 from data_prep.balance import training_vertices
 from data_prep.edge_chunks import Chunk, edge_chunks
 from data_prep.near_numbers import add_cut_weights, no_cut_weights
+from data_prep.steps import SILENT, Progress
 from leapmpi.caching.vip import included
 from leapmpi.compiled import compiled
 from leapmpi.dataset.graph import Graph
@@ -59,7 +60,13 @@ def _set_bits(words):
     return count
 
 
-def replication(graph: Graph, assignment: np.ndarray, parts: int, also: Callable[[Chunk], None] | None = None) -> float:
+def replication(
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    also: Callable[[Chunk], None] | None = None,
+    progress: Progress = SILENT,
+) -> float:
     """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
 
     Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `also` is called once with
@@ -68,7 +75,7 @@ def replication(graph: Graph, assignment: np.ndarray, parts: int, also: Callable
     total, bits = 0, min(64, 1 << max(3, (parts - 1).bit_length()))
     for first_part in range(0, parts, bits):
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
-        for chunk in edge_chunks(graph, 1.0):
+        for chunk in edge_chunks(graph, 1.0, progress):
             _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
             if also and first_part == 0:
                 also(chunk)
@@ -165,12 +172,16 @@ class CutReport:
 
 
 def report_on(
-    graph: Graph, assignment: np.ndarray, parts: int, training: tuple[tuple[int, ...], int] | None
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    training: tuple[tuple[int, ...], int] | None,
+    progress: Progress = SILENT,
 ) -> CutReport:
     """The report of a cut, with that of sampled training for `training` = (fan-outs, batch size) if wanted."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
     on_ranks = CutOnRanks(graph, assignment, parts)
-    copies = replication(graph, assignment, parts, also=on_ranks.add)
+    copies = replication(graph, assignment, parts, also=on_ranks.add, progress=progress)
     return CutReport(copies, on_ranks.shares(), sampled)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.mapped_arrays import read_into
+from data_prep.steps import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 
 _LARGEST_CHUNK = 1 << 22
@@ -22,12 +23,13 @@ class Chunk(NamedTuple):
     indices: np.ndarray
 
 
-def edge_chunks(graph: Graph, share: float) -> Iterator[Chunk]:
+def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[Chunk]:
     """All rows of `graph` in their order, in chunks of whole rows of about `share` of the edges.
 
     A row that is longer than that makes a chunk of its own. Arrays of a mapped file are read, not touched through
-    the map, whose pages would stay with this process.
+    the map, whose pages would stay with this process. `progress` is told.
     """
+    progress.start_pass(graph.edges)
     most = max(1, min(_LARGEST_CHUNK, int(share * graph.edges)))
     first = 0
     while first < graph.vertices:
@@ -39,4 +41,5 @@ def edge_chunks(graph: Graph, share: float) -> Iterator[Chunk]:
         indices = np.empty(end - begin, graph.indices.dtype)
         read_into(graph.indices, begin, indices)
         yield Chunk(first, indptr, indices)
+        progress.reach(end)
         first = last

@@ -20,7 +20,7 @@ def finished(graph: Graph, assignment: np.ndarray, training: np.ndarray, request
     rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
     weights = no_cut_weights(request.parts)
     if weights.size:
-        for chunk in edge_chunks(graph, request.chunk):
+        for chunk in edge_chunks(graph, request.chunk, request.progress):
             add_cut_weights(chunk.indptr, chunk.indices, assignment[chunk.first :], assignment, weights)
         weights += weights.T.copy()
     return near_numbers(weights).astype(np.int32)[assignment]

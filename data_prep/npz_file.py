@@ -11,16 +11,21 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.pickles import load_pickle, sparse_from_parts
 from data_prep.raw_graph import SparseRows
+from data_prep.whole_sources import require_bytes
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
 
 MAPPED_FROM = 64 * 2**20
 """Bytes from which on an array is mapped rather than read."""
+
+_TIMES_SPARSE = 3
+"""Memory that a sparse matrix takes while it is read, as a multiple of its entries as saved; measured: 2.3."""
 
 _READ_BYTES = 4 * 2**20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -51,6 +56,21 @@ def npz_names(path: Path) -> frozenset[str]:
             return frozenset(name.removesuffix(".npy") for name in archive.namelist())
     except (OSError, *_DAMAGE):
         return frozenset()
+
+
+def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> tuple[Path, int]:
+    """The file that holds the bytes of `member`, and where they begin: the archive `path` itself, or a temporary file
+    of `workspace` for what is compressed. Either way its checksum has been checked."""
+    about = archive.getinfo(member)
+    with archive.open(member) as file:
+        if about.compress_type == zipfile.ZIP_STORED:
+            while file.read(_READ_BYTES):
+                pass  # to the end, where zipfile compares checksums
+            return path, _first_byte(path, about)
+        aside = workspace.path("unpacked")
+        with aside.open("wb") as out:
+            shutil.copyfileobj(file, out, _READ_BYTES)
+        return aside, 0
 
 
 def _first_byte(path: Path, about: zipfile.ZipInfo) -> int:
@@ -87,9 +107,14 @@ class NpzFile:
             raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
         with opened_zip(self.path, f"{self.label(name)} is truncated or damaged") as archive:
             member = f"{name}.npy"
-            if self._workspace and archive.getinfo(member).file_size >= MAPPED_FROM:
+            size = archive.getinfo(member).file_size
+            if _is_pickled(archive, member):
+                require_bytes(self.label(name), size, _TIMES_SPARSE, self._workspace)
+                return _unpickled(archive, member, self.label(name))
+            if self._workspace and size >= MAPPED_FROM:
                 return self._mapped(archive, member, self._workspace)
-            return self._read_member(archive, member, self.label(name))
+            with archive.open(member) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
 
     def array(self, name: str) -> np.ndarray:
         """Like `read`, for arrays that must be dense numbers."""
@@ -112,40 +137,39 @@ class NpzFile:
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
         """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
+        size = sum(self.array(prefix + key).nbytes for key in keys[1:3])
+        require_bytes(f"{self.path}: {prefix}*", size, _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, {key: self.array(prefix + key) for key in keys}, f"{self.path}: {prefix}*")
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
         """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""
-        about = archive.getinfo(member)
-        with archive.open(member) as file:
-            if about.compress_type == zipfile.ZIP_STORED:
-                path, start = self.path, _first_byte(self.path, about)
-                while file.read(_READ_BYTES):
-                    pass  # to the end, so that its checksum is checked
-            else:
-                path, start = workspace.path("unpacked"), 0
-                with path.open("wb") as out:
-                    shutil.copyfileobj(file, out, _READ_BYTES)
+        path, start = unpacked(self.path, archive, member, workspace)
         with path.open("rb") as file:
             file.seek(start)
             read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
             shape, by_columns, dtype = read_header(file)
             at = file.tell()
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which are read from small arrays only")
-        if at - start + math.prod(shape) * dtype.itemsize > about.file_size:
+        if at - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
             raise ValueError("it is shorter than its header says")
         return np.memmap(path, dtype, "r", at, shape, "F" if by_columns else "C")
 
-    @staticmethod
-    def _read_member(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
-        with archive.open(member) as file:
-            version = np.lib.format.read_magic(file)
-            header = _HEADERS.get(version)
-            if header and header(file)[2].hasobject:
-                found = load_pickle(file, name)
-                if not isinstance(found, np.ndarray | SparseRows):
-                    raise DataError(f"{name} holds a {type(found).__name__}, not an array or a sparse matrix")
-                return found
-        with archive.open(member) as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
+
+def _dtype(file: BinaryIO) -> np.dtype | None:
+    """The type of an .npy file's numbers, by its header; its data come next. None: of an unknown version."""
+    header = _HEADERS.get(np.lib.format.read_magic(file))
+    return header(file)[2] if header else None
+
+
+def _is_pickled(archive: zipfile.ZipFile, member: str) -> bool:
+    with archive.open(member) as file:
+        dtype = _dtype(file)
+    return dtype is not None and dtype.hasobject
+
+
+def _unpickled(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
+    with archive.open(member) as file:
+        _dtype(file)
+        found = load_pickle(file, name)
+    if not isinstance(found, np.ndarray | SparseRows):
+        raise DataError(f"{name} holds a {type(found).__name__}, not an array or a sparse matrix")
+    return found

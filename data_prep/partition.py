@@ -77,12 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
         graph = verify_graph(arguments.graph, progress.reach)
-    with steps.step("cut"):
+    with steps.step("cut") as progress:
         wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
-        wishes |= {"threads": processor_count(), "chunk": arguments.chunk}
+        wishes |= {"threads": processor_count(), "chunk": arguments.chunk, "progress": progress}
         result = cut_in_levels(graph, levels, arguments.method, arguments.seed, **wishes)
-    with steps.step("report"):
-        report = report_on(graph, result.assignment, len(result.vertices), training)
+    with steps.step("report") as progress:
+        report = report_on(graph, result.assignment, len(result.vertices), training, progress)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
         _write(arguments, graph, result, report, memory, progress)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from data_prep.steps import SILENT, Progress
+
 
 @dataclass(frozen=True)
 class CutRequest:
@@ -19,3 +21,5 @@ class CutRequest:
     """Share of the graph's edges that a streaming method holds at once."""
     threads: int = 1
     """Threads for methods that have them; the result does not depend on their number."""
+    progress: Progress = SILENT
+    """Told of passes over the edges."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +16,29 @@ _SAMPLE = 0.1
 
 
 class Progress:
-    """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each 30 seconds."""
+    """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each 30 seconds.
+
+    A step that does not tell how far it is says, twice as rarely, how long it has been at work.
+    """
 
     def __init__(self, name: str, out: TextIO | None = None) -> None:
         self._name, self._out = name, out
         self._terminal = out is not None and out.isatty()
         self._every = _ON_TERMINAL if self._terminal else _IN_LOG
         self._total, self._unit, self._done = 0, "", 0
-        self._begin = self._shown = time.monotonic()
+        self._begun = self._begin = self._shown = time.monotonic()
+        self._passes = 0
         self._visible = False
 
     def start(self, total: int | None, unit: str) -> None:
         """Begin a piece of work of `total` units (None: not known); earlier pieces are forgotten."""
         self._total, self._unit, self._done = total or 0, unit, 0
         self._begin = time.monotonic()
+
+    def start_pass(self, edges: int) -> None:
+        """Begin one more pass over so many edges."""
+        self._passes += 1
+        self.start(edges, f"edges of pass {self._passes}")
 
     def advance(self, count: int) -> None:
         """`count` more units are done."""
@@ -42,6 +51,13 @@ class Progress:
         if self._out is not None and now - self._shown >= self._every:
             self._shown = now
             self._show(self._line(now))
+
+    def beat(self) -> None:
+        """Called now and then from another thread: shows that the step is alive, if nothing else does."""
+        now = time.monotonic()
+        if self._out is not None and now - self._shown >= 2 * self._every:
+            self._shown = now
+            self._show(f"{self._name}: at work for {duration(now - self._begun)}")
 
     def _line(self, now: float) -> str:
         rate = self._done / max(now - self._begin, 1e-9)
@@ -100,11 +116,11 @@ class Steps:
         progress = Progress(name, self._out)
         _forget_peak()
         begin = time.monotonic()
-        with _OwnPeak() as own:
-            try:
+        try:
+            with _OwnPeak(progress.beat) as own:
                 yield progress
-            finally:
-                progress.close()
+        finally:
+            progress.close()
         self.done.append(Step(name, time.monotonic() - begin, _status()["VmHWM"], own.bytes))
 
     def table(self) -> list[str]:
@@ -122,7 +138,13 @@ class Steps:
 
 
 class _OwnPeak:
-    """The most memory of this process's own, sampled while the body runs: Linux keeps no peak of it."""
+    """The most memory of this process's own, sampled while the body runs: Linux keeps no peak of it.
+
+    `also` is called with each sample.
+    """
+
+    def __init__(self, also: Callable[[], None]) -> None:
+        self._also = also
 
     def __enter__(self) -> _OwnPeak:
         self.bytes = _status()["RssAnon"]
@@ -134,6 +156,7 @@ class _OwnPeak:
     def _sample(self) -> None:
         while not self._end.wait(_SAMPLE):
             self.bytes = max(self.bytes, _status()["RssAnon"])
+            self._also()
 
     def __exit__(self, *_) -> None:
         self.bytes = max(self.bytes, _status()["RssAnon"])

@@ -87,7 +87,7 @@ class Stream:
 
     def chunks(self):
         """The graph's rows in the chunks that the request asks for."""
-        return edge_chunks(self.graph, self.request.chunk)
+        return edge_chunks(self.graph, self.request.chunk, self.request.progress)
 
     def sweep(self, alpha: float = -1.0, lonely: bool = True) -> int:
         """Place what is waiting, of Fennel's `alpha` or by LDG; how many vertices changed their part.

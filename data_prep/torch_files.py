@@ -15,9 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep import npz_file
 from data_prep.npz_file import opened_zip
 from data_prep.pickles import CarefulUnpickler, RefusedPickle
-from leapmpi.errors import DataError
+from data_prep.whole_sources import require_bytes
+from data_prep.workspace import Workspace
+from leapmpi.errors import DataError, ResourceError
 
 _STORAGES = {
     "FloatStorage": "f4",
@@ -31,6 +34,9 @@ _STORAGES = {
     "ByteStorage": "u1",
     "BoolStorage": "?",
 }
+
+_TIMES_WIDENED = 5
+"""Memory that numbers take while they become twice as wide, as a multiple of their bytes in the file."""
 
 
 class _Kept:
@@ -84,8 +90,8 @@ class _Unpickler(CarefulUnpickler):
 class _Archive:
     """The zip archive at `path`: its pickle, and the storages of tensors."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path, self.zip = path, archive
+    def __init__(self, path: Path, archive: zipfile.ZipFile, workspace: Workspace | None) -> None:
+        self.path, self.zip, self._workspace = path, archive, workspace
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise DataError(f"{path} is no file of torch.save: it holds no single data.pkl")
@@ -97,7 +103,7 @@ class _Archive:
         """The object that was saved."""
         try:
             return _Unpickler(self.zip.read(f"{self.folder}data.pkl"), self).load()
-        except (DataError, MemoryError):
+        except (DataError, ResourceError, MemoryError, OSError):
             raise
         except Exception as error:  # a damaged pickle can raise anything at all
             raise DataError(f"{self.path}: its data.pkl is damaged or truncated ({error})") from error
@@ -109,15 +115,22 @@ class _Archive:
             raise ValueError("a storage of an unknown type")
         member = f"{self.folder}data/{key}"
         dtype = _STORAGES[kind]
-        data = self.zip.read(member)
-        order = ">" if self.big else "<"
-        if dtype == "bfloat16":  # the upper half of a float32
-            values = (np.frombuffer(data, f"{order}u2").astype(np.uint32) << 16).view(np.float32)
-        else:
-            values = np.frombuffer(data, np.dtype(dtype).newbyteorder(order))
+        half = dtype == "bfloat16"
+        values = self._numbers(member, np.dtype("u2" if half else dtype).newbyteorder(">" if self.big else "<"))
         if len(values) != count:
             raise DataError(f"{self.path}: {member} holds {len(values):,} numbers, but {count:,} are announced")
+        if half:  # the upper half of a float32
+            require_bytes(f"{self.path}: {member}", values.nbytes, _TIMES_WIDENED, self._workspace)
+            return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def _numbers(self, member: str, dtype: np.dtype) -> np.ndarray:
+        """The bytes of `member` as numbers, many of them mapped."""
+        size = self.zip.getinfo(member).file_size
+        if self._workspace is None or size < npz_file.MAPPED_FROM:
+            return np.frombuffer(self.zip.read(member), dtype)
+        path, start = npz_file.unpacked(self.path, self.zip, member, self._workspace)
+        return np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
 
     def tensor(self, storage: np.ndarray, offset: int, size: tuple, stride: tuple, *_: object) -> np.ndarray:
         """A view of `storage`, as torch's tensor of these sizes; sizes that reach beyond it are refused."""
@@ -135,17 +148,18 @@ class _Archive:
         if not count:
             return np.empty([min(length, len(storage)) for length in size], storage.dtype)
         steps = [step * storage.itemsize for step in stride]
-        return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)
+        return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, subok=True, writeable=False)
 
 
-def load_torch(path: Path) -> object:
+def load_torch(path: Path, workspace: Workspace | None = None) -> object:
     """The object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
 
-    Raises RefusedPickle (a DataError) when it needs any other constructor, DataError when it is damaged.
+    With a `workspace`, large tensors are mapped. Raises RefusedPickle (a DataError) when it needs any other
+    constructor, DataError when it is damaged, ResourceError when tensors that must be held do not fit.
     """
     hint = "; a file of torch before 1.6 must be saved again"
     with opened_zip(path, f"{path} is truncated or no zip archive of torch.save", hint) as archive:
-        return _plain(_Archive(path, archive).load(), path)
+        return _plain(_Archive(path, archive, workspace).load(), path)
 
 
 def _plain(found: object, path: Path) -> object:

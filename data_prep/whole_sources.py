@@ -13,9 +13,12 @@ def require_whole(source: Path, files: Iterable[Path], times: int, workspace: Wo
 
     `times` is measured on real graphs, see data_prep/README.md.
     """
+    require_bytes(str(source), sum(file.stat().st_size for file in files if file.is_file()), times, workspace)
+
+
+def require_bytes(name: str, size: int, times: int, workspace: Workspace | None) -> None:
+    """The same for `size` bytes of what messages call `name`."""
     if workspace is not None:
-        size = sum(file.stat().st_size for file in files if file.is_file())
-        advice = "allow more, or save its arrays as a generic .npz, which is read in pieces"
-        require(
-            workspace.memory, times * size, f"{source}: reading {size:,} bytes of a format that is held whole", advice
-        )
+        advice = "allow more, or save edges and dense features as arrays of a generic .npz, which is read in pieces"
+        step = f"{name}: reading {size:,} bytes of a format that is held whole"
+        require(workspace.memory, times * size, step, advice)

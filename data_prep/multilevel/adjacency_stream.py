@@ -8,6 +8,7 @@ import numpy as np
 
 from data_prep.mapped_arrays import read_into
 from data_prep.multilevel.weighted_graph import Chunk, VertexWeights
+from data_prep.steps import SILENT, Progress
 
 _ROWS = 1 << 20
 """At most so many rows in a chunk, whatever their edges."""
@@ -22,17 +23,23 @@ class AdjacencyStream:
     """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
 
     indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
-    a chunk is a chunk of its own.
+    a chunk is a chunk of its own. `progress` is told of each pass.
     """
 
     def __init__(
-        self, indptr: np.ndarray, neighbours: np.ndarray, chunk_entries: int, vertex_weights: VertexWeights
+        self,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        chunk_entries: int,
+        vertex_weights: VertexWeights,
+        progress: Progress = SILENT,
     ) -> None:
         self._indptr, self._neighbours = indptr, neighbours
         self.vertices, self.entries = len(indptr) - 1, len(neighbours)
         self.vertex_weights = vertex_weights
         self.dtype = neighbours.dtype
         self._wanted = max(1, chunk_entries)
+        self._progress = progress
         self._buffer = np.empty(0, neighbours.dtype)
 
     def degrees(self) -> np.ndarray:
@@ -46,6 +53,7 @@ class AdjacencyStream:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks of the graph in the order of vertices."""
+        self._progress.start_pass(self.entries)
         first = 0
         while first < self.vertices:
             indptr = self._rows(first)
@@ -56,6 +64,7 @@ class AdjacencyStream:
             read_into(self._neighbours, start, into)
             yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
             first += len(indptr) - 1
+            self._progress.reach(stop)
 
     def _rows(self, first: int) -> np.ndarray:
         """indptr of the rows that make the chunk from row `first` on."""

@@ -9,17 +9,20 @@ import numpy as np
 
 from data_prep.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.multilevel.weighted_graph import VertexWeights
+from data_prep.steps import SILENT, Progress
 from leapmpi.compiled import compiled
 from leapmpi.dataset.graph import Graph
 
 _BUCKET_BYTES = 64 << 20
 
 
-def undirected_stream(graph: Graph, chunk: int, vertex_weights: VertexWeights) -> AdjacencyStream:
-    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries."""
+def undirected_stream(
+    graph: Graph, chunk: int, vertex_weights: VertexWeights, progress: Progress = SILENT
+) -> AdjacencyStream:
+    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries; tells `progress`."""
 
     def stream(indptr: np.ndarray, neighbours: np.ndarray) -> AdjacencyStream:
-        return AdjacencyStream(indptr, neighbours, chunk, vertex_weights)
+        return AdjacencyStream(indptr, neighbours, chunk, vertex_weights, progress)
 
     own = stream(graph.indptr, graph.indices)
     if graph.attributes.get("directed") is False or _is_symmetric(own):

@@ -29,7 +29,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     training = training_vertices(graph)
     block_of = _blocks(graph, request)
     links = np.zeros((block_of.max() + 1,) * 2)
-    for chunk in edge_chunks(graph, request.chunk):
+    for chunk in edge_chunks(graph, request.chunk, request.progress):
         add_links(chunk.first, chunk.indptr, chunk.indices, block_of, links)
     assignment = _place(block_of, links, training, room_of_a_part(training, request), request.parts)
     return finished(graph, assignment, training, request)

@@ -51,7 +51,8 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     if not training.any():
         training = training[:0]
     budget = budget_for(n, graph.edges, graph.indices.itemsize, request)
-    stream = undirected_stream(graph, budget.chunk, VertexWeights(np.empty(0, np.int32), training))
+    weights = VertexWeights(np.empty(0, np.int32), training)
+    stream = undirected_stream(graph, budget.chunk, weights, request.progress)
     caps = caps_for(n, int(training.sum()), parts, request.tolerance)
     with workers(request.threads) as team:
         search = Search(caps, request.tolerance, request.seed, team, budget.pairs)

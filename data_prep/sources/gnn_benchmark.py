@@ -26,7 +26,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises DataError when an array is missing, damaged or of the wrong shape.
     """
-    file = NpzFile(path)
+    file = NpzFile(path, options.workspace)
     prefix = next((prefix for prefix in _ADJACENCY if f"{prefix}indptr" in file.names), None)
     if prefix is None:
         raise DataError(f"{path} is not in gnn-benchmark's layout: it has no array 'adj_indptr'")

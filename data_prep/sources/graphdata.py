@@ -22,7 +22,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises DataError when an array is missing or damaged, or a pickle holds anything but arrays and matrices.
     """
-    file = NpzFile(path)
+    file = NpzFile(path, options.workspace)
     matrix = file.read("adj_matrix")
     if not isinstance(matrix, SparseRows) or matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"{file.label('adj_matrix')} must be a square sparse matrix")

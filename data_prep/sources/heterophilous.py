@@ -24,7 +24,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises ConfigError when there is no such split, DataError when an array is missing, damaged or of the wrong shape.
     """
-    file = NpzFile(path)
+    file = NpzFile(path, options.workspace)
     edges = whole_numbers(file.array("edges"), file.label("edges"))
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{file.label('edges')} must have shape [edges, 2], but it is {edges.shape}")
@@ -35,7 +35,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         notes = [f"split 0 of {count} was taken; --split-index takes another"]
     return RawGraph(
         vertices=len(features),
-        edges=np.ascontiguousarray(edges.T),
+        edges=edges.T,
         features=features,
         labels=file.array("node_labels") if "node_labels" in file.names else None,
         splits=splits,

@@ -37,7 +37,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError when there are no edges in it, or an array is damaged or has the wrong shape.
     """
     file = NpzFile(path, options.workspace)
-    edges, name, rows = _edges(file)
+    edges, name, rows = _edges(file, options)
     features = read_features(options.features, options.workspace) if options.features else _features(file)
     label_name = file.first(*_LABELS)
     labels = file.array(label_name) if label_name else None
@@ -71,10 +71,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
 
 
-def _edges(file: NpzFile) -> tuple[Edges, str, int | None]:
+def _edges(file: NpzFile, options: ReadOptions) -> tuple[Edges, str, int | None]:
     """Edges [2, E], what messages call them, and the number of rows of a compressed adjacency."""
     if "format" in file.names:
-        return _edges_of_matrix(file)
+        return _edges_of_matrix(file, options)
     if {"indptr", "indices"} <= file.names:
         indptr = file.array("indptr")
         edges = edges_of_rows(indptr, file.array("indices"), str(file.path), rows_are="destination")
@@ -90,9 +90,9 @@ def _edges(file: NpzFile) -> tuple[Edges, str, int | None]:
     return (found if expected == 0 else found.T), file.label(name), None
 
 
-def _edges_of_matrix(file: NpzFile) -> tuple[Edges, str, int]:
+def _edges_of_matrix(file: NpzFile, options: ReadOptions) -> tuple[Edges, str, int]:
     """As `_edges`, of an adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j."""
-    matrix = read_sparse(file.path)
+    matrix = read_sparse(file.path, options.workspace)
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"{file.path} holds a matrix of shape {matrix.shape}; an adjacency matrix must be square")
     edges = edges_of_rows(matrix.indptr, matrix.indices, str(file.path), rows_are="source")

@@ -25,7 +25,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError when the file is damaged, holds something else, or its tensors do not fit; ConfigError when there
     is no such split.
     """
-    data = _single(load_torch(path), path)
+    data = _single(load_torch(path, options.workspace), path)
     edges = _tensor(data, "edge_index", path)
     if edges is None:
         names = ", ".join(str(name) for name in data) or "nothing"

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep import edge_sort, npz_file
 from data_prep.workspace import Workspace, memory_budget, workspace_beside
@@ -59,6 +60,44 @@ def test_a_thousandth_of_a_billion_edges(prep, tmp_path, source, squeezed, monke
             outcome = prep(name, *words, *code, "--max-mem", "512M")
             assert outcome.code == 0, outcome.error
         assert open_dataset(tmp_path / "data").graph_uuid == graph.uuid
+
+
+def heterophilous(path, arrays):
+    masks = {"train_masks": np.isin(np.arange(100_000), arrays["train"])[None]}
+    named = {"node_features": arrays["features"], "node_labels": arrays["labels"]}
+    np.savez_compressed(path.with_suffix(".npz"), edges=arrays["edges"], **named, **masks)
+    return path.with_suffix(".npz"), ["edges", "node_features", "node_labels", "train_masks"]
+
+
+def gnn_benchmark(path, arrays):
+    source, destination = arrays["edges"][np.argsort(arrays["edges"][:, 0], kind="stable")].T
+    indptr = np.searchsorted(source, np.arange(100_001))
+    np.savez(path.with_suffix(".npz"), adj_indptr=indptr, adj_indices=destination, labels=arrays["labels"])
+    return path.with_suffix(".npz"), ["adj_indptr", "adj_indices", "labels"]
+
+
+def pyg(path, arrays):
+    tensors = {"edge_index": arrays["edges"].astype(np.int64).T, "x": arrays["features"], "y": arrays["labels"]}
+    torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, path.with_suffix(".pt"))
+    return path.with_suffix(".pt"), ["data/0", "data/1", "data/2"]
+
+
+@pytest.mark.parametrize("write", [heterophilous, gnn_benchmark, pyg])
+def test_large_arrays_of_other_formats_are_mapped(prep, tmp_path, source, squeezed, monkeypatch, write):
+    path, names = write(tmp_path / "source", dict(np.load(source)))
+    mapped = []
+
+    def unpacked(path, archive, member, workspace, real=npz_file.unpacked):
+        mapped.append(member.removesuffix(".npy"))
+        return real(path, archive, member, workspace)
+
+    monkeypatch.setattr(npz_file, "unpacked", unpacked)
+    outcome = prep("import", path, tmp_path / "g.h5", "--max-mem", "512M")
+    assert outcome.code == 0, outcome.error
+    assert all(any(found.endswith(name) for found in mapped) for name in names)
+    monkeypatch.undo()
+    assert prep("import", path, tmp_path / "plain.h5").code == 0
+    assert open_graph(tmp_path / "plain.h5").uuid == open_graph(tmp_path / "g.h5").uuid
 
 
 def test_steps_are_listed(prep, tmp_path, source):
@@ -169,3 +208,24 @@ def test_full_disk_at_any_step_is_one_sentence(prep, tmp_path, source, limit):
     assert "g.h5: the disk is full or a quota is reached" in outcome.error
     assert outcome.error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_matrices_that_memory_cannot_hold_are_not_read(prep, tmp_path):
+    entries = 12_000_000
+    arrays = {"data": np.zeros(entries, np.float64), "indices": np.zeros(entries, np.int32)}
+    arrays |= {"indptr": np.array([0, entries]), "shape": np.array([1, 1])}
+    np.savez(
+        tmp_path / "parts.npz",
+        adj_indptr=[0, 0],
+        adj_indices=np.empty(0, np.int64),
+        **{f"attr_{k}": v for k, v in arrays.items()},
+    )
+    pickled = np.empty(1, object)
+    pickled[0] = arrays["data"]
+    np.savez(tmp_path / "pickled.npz", adj_matrix=pickled, allow_pickle=True)
+    for name, said in (("parts", "parts.npz: attr_*"), ("pickled", "pickled.npz: array 'adj_matrix'")):
+        outcome = prep("import", tmp_path / f"{name}.npz", tmp_path / "g.h5", "--max-mem", "512M")
+        assert outcome.code == 6
+        assert f"{said}: reading " in outcome.error
+        assert "GiB of memory, but may use 0.5 GiB (--max-mem); allow more, or save" in outcome.error
+        assert not (tmp_path / "g.h5").exists()

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from data_prep import steps
 from data_prep.cli import main
 from leapmpi.dataset.graph import content_uuid, write_graph
 from leapmpi.dataset.partitioned import open_dataset
@@ -39,6 +40,16 @@ def test_partition_then_check(capsys, tmp_path, graph_file, method, parts):
     assert (code, err) == (0, "")
     assert "sound" in out
     assert dataset.graph_uuid in out
+
+
+@pytest.mark.parametrize("method", ["grem", "ldg", "fennel", "reldg", "bgl"])
+def test_passes_over_the_edges_are_told(capsys, tmp_path, graph_file, monkeypatch, method):
+    monkeypatch.setattr(steps, "_IN_LOG", 0.0)
+    code, _, err = run(capsys, "partition", graph_file, tmp_path / "data", "--parts", 4, "--method", method)
+    assert code == 0
+    edges = f"{open_dataset(tmp_path / 'data').edges:,}"
+    for step in ("cut", "report"):
+        assert f"{step}: {edges} of {edges} edges of pass 1, " in err
 
 
 def test_info(capsys, tmp_path, graph_file):

@@ -1,6 +1,7 @@
 """What long steps tell: lines with rate and remaining time, and the table of seconds and memory."""
 
 import io
+import time
 
 import numpy as np
 import pytest
@@ -54,6 +55,41 @@ def test_a_terminal_has_one_line_that_goes_away(clock):
 
 def test_short_steps_say_nothing(clock):
     assert told(io.StringIO(), clock, 20) == ""
+
+
+def test_passes_are_counted(clock):
+    progress = Progress("cut", io.StringIO())
+    for _ in range(3):
+        progress.start_pass(1000)
+        clock[0] += 31
+        progress.reach(310)
+    lines = progress._out.getvalue().splitlines()
+    assert lines == [f"cut: 310 of 1,000 edges of pass {n}, 10 per second, 1 min 09 s left" for n in (1, 2, 3)]
+
+
+def test_a_step_that_does_not_tell_how_far_it_is_shows_that_it_is_alive(clock):
+    progress = Progress("cut", io.StringIO())
+    for _ in range(130):
+        clock[0] += 1
+        progress.beat()
+    assert progress._out.getvalue().splitlines() == ["cut: at work for 1 min 00 s", "cut: at work for 2 min 00 s"]
+
+
+def test_a_step_that_tells_is_not_interrupted(clock):
+    progress = Progress("cut", io.StringIO())
+    progress.start(1000, "edges")
+    for second in range(100):
+        clock[0] += 1
+        progress.reach(second)
+        progress.beat()
+    assert "at work" not in progress._out.getvalue()
+
+
+def test_a_silent_body_is_watched_by_a_thread(monkeypatch, capsys):
+    monkeypatch.setattr(steps, "_IN_LOG", 0.1)
+    with Steps().step("cut"):
+        time.sleep(0.6)
+    assert "cut: at work for 0 s" in capsys.readouterr().err
 
 
 def test_silence_and_closed_outputs_do_no_harm(clock):
