@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from data_prep.balance import training_vertices
 from data_prep.cut import Cut, cut, measure, settled
+from data_prep.mapped_arrays import mapped, temporary_file
 from data_prep.rebalance import rebalance
 from leapmpi.compiled import compiled
 from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError
+
+_BYTES_PER_VERTEX = 20
+"""Held while the groups of a level are cut: group, part, number within the group, and the group's own arrays."""
+
+_ENTRIES = 1 << 20
+"""Entries of rows that are taken into a group at a time."""
 
 
 def parse_hierarchy(text: str) -> tuple[int, ...]:
@@ -31,8 +39,8 @@ def parse_hierarchy(text: str) -> tuple[int, ...]:
 def cut_in_levels(graph: Graph, levels: tuple[int, ...], method: str, seed: int, **wishes) -> Cut:
     """Cut a graph into levels[0] groups, each of them into levels[1], and so on; wishes as for `cut`.
 
-    Within a group only the edges inside it count. A group is held in memory while it is cut. Caps hold for the final
-    parts, whatever the method. Raises as `cut` does.
+    Within a group only the edges inside it count; they lie in a temporary file while it is cut. Caps hold for the
+    final parts, whatever the method. Raises as `cut` does.
     """
     if len(levels) == 1:
         return cut(graph, levels[0], method, seed, **wishes)
@@ -52,6 +60,8 @@ def _cut(graph: Graph, levels: tuple[int, ...], method: str, seed: int, wishes: 
     if inner == 1:
         return group_of
     assignment = group_of * np.int32(inner)
+    if wishes.get("memory") is not None:
+        wishes = {**wishes, "memory": wishes["memory"] - graph.vertices * _BYTES_PER_VERTEX}
     for group in range(levels[0]):
         members = np.flatnonzero(group_of == group)
         if len(members) < inner:
@@ -66,23 +76,38 @@ def _induced(graph: Graph, members: np.ndarray) -> Graph:
     number = np.full(graph.vertices, -1, names.index_dtype(graph.vertices))
     number[members] = np.arange(len(members))
     indptr = np.zeros(len(members) + 1, np.int64)
-    rows = (np.asarray(graph.indptr), np.asarray(graph.indices), members, number)
-    _inner_rows(*rows, indptr, np.empty(0, number.dtype), False)
-    indices = np.empty(indptr[-1], number.dtype)
-    _inner_rows(*rows, indptr, indices, True)
+    outer_indptr, outer = np.asarray(graph.indptr), np.asarray(graph.indices)
+    file = temporary_file()
+    for low, high in _row_ranges(outer_indptr, members):
+        entries = int((outer_indptr[members[low:high] + 1] - outer_indptr[members[low:high]]).sum())
+        inner = np.empty(entries, number.dtype)
+        kept = _inner_rows(outer_indptr, outer, members[low:high], number, indptr[low : high + 1], inner)
+        inner[:kept].tofile(file)
     split = None if graph.split is None else np.asarray(graph.split)[members]
-    return Graph(indptr, indices, split=split, original_id=np.asarray(graph.original_id)[members])
+    rows = mapped(file, number.dtype, int(indptr[-1]))
+    return Graph(indptr, rows, split=split, original_id=np.asarray(graph.original_id)[members])
+
+
+def _row_ranges(indptr: np.ndarray, members: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of `members` with about _ENTRIES entries each, one row at least."""
+    low = 0
+    while low < len(members):
+        ahead = members[low : low + _ENTRIES]
+        ends = np.cumsum(indptr[ahead + 1] - indptr[ahead])
+        high = low + max(1, int(np.searchsorted(ends, _ENTRIES, side="right")))
+        yield low, high
+        low = high
 
 
 @compiled
-def _inner_rows(indptr, indices, members, number, inner_indptr, inner, write):
-    """The rows of `members` within themselves: sizes to `inner_indptr`, or with `write` the rows to `inner`."""
+def _inner_rows(indptr, indices, members, number, inner_indptr, inner):
+    """The rows of `members` within themselves, to `inner`, and their ends to `inner_indptr`; returns their size."""
     total = 0
     for i in range(len(members)):
         for e in range(indptr[members[i]], indptr[members[i] + 1]):
             u = number[indices[e]]
             if u >= 0:
-                if write:
-                    inner[total] = u
+                inner[total] = u
                 total += 1
-        inner_indptr[i + 1] = total
+        inner_indptr[i + 1] = inner_indptr[0] + total
+    return total

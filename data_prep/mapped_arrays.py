@@ -1,9 +1,12 @@
-"""Reading a piece of a memory-mapped array past its map: no page of the file stays with the process."""
+"""Arrays in files: temporary ones that are mapped, and reading a piece of a mapped one past its map, so that no page of
+the file stays with the process."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import tempfile
+from typing import BinaryIO
 
 import numpy as np
 
@@ -28,6 +31,17 @@ def read_into(array: np.ndarray, start: int, into: np.ndarray) -> None:
             if count == 0:
                 raise DataError(f"{array.filename} became shorter while it was read; copy or make it again")
             view, place = view[count:], place + count
+
+
+def temporary_file() -> BinaryIO:
+    """A file without a name where temporary files go (TMPDIR); it is gone when nobody has it open or mapped."""
+    return tempfile.TemporaryFile(prefix="leapmpi-", dir=tempfile.gettempdir())
+
+
+def mapped(file: BinaryIO, dtype: np.dtype | type, length: int) -> np.ndarray:
+    """What was written to `file` as an array of `length` numbers, mapped."""
+    file.flush()
+    return np.memmap(file, dtype, "r", 0, (length,)) if length else np.empty(0, dtype)
 
 
 def _place_in_file(array: np.memmap) -> int:

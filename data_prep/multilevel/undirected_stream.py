@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
+from data_prep.mapped_arrays import mapped, temporary_file
 from data_prep.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.multilevel.weighted_graph import VertexWeights
 from data_prep.steps import SILENT, Progress
@@ -91,12 +89,12 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
     for chunk in stream.chunks():
         _count_buckets(chunk.first, chunk.indptr, chunk.neighbours, bounds, counts)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    with _temporary() as edges:
+    with temporary_file() as edges:
         width = np.dtype(dtype).itemsize
         written = starts[:-1].copy()
         for chunk in stream.chunks():
             _write_buckets(edges, chunk, bounds, written, dtype)
-        indptr_file, rows_file = _temporary(), _temporary()
+        indptr_file, rows_file = temporary_file(), temporary_file()
         total = 0
         np.zeros(1, np.int64).tofile(indptr_file)
         for bucket in range(buckets):
@@ -109,7 +107,7 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
             (total + np.cumsum(degrees)).astype(np.int64).tofile(indptr_file)
             (keys % n).astype(dtype).tofile(rows_file)
             total += len(keys)
-    return _mapped(indptr_file, np.int64, n + 1), _mapped(rows_file, dtype, total)
+    return mapped(indptr_file, np.int64, n + 1), mapped(rows_file, dtype, total)
 
 
 def _write_buckets(file, chunk, bounds: np.ndarray, written: np.ndarray, dtype) -> None:
@@ -122,12 +120,3 @@ def _write_buckets(file, chunk, bounds: np.ndarray, written: np.ndarray, dtype) 
         file.seek(pairs.itemsize * 2 * int(written[bucket]))
         pairs[starts[bucket] : starts[bucket + 1]].tofile(file)
         written[bucket] += counts[bucket]
-
-
-def _temporary():
-    return tempfile.TemporaryFile(prefix="leapmpi-undirected-", dir=Path(tempfile.gettempdir()))
-
-
-def _mapped(file, dtype, length: int) -> np.ndarray:
-    file.flush()
-    return np.memmap(file, dtype, "r", 0, (length,)) if length else np.empty(0, dtype)

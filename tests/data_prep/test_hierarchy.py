@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 
+from data_prep import hierarchy
 from data_prep.cli import main
 from data_prep.cut import cut
 from data_prep.cut_report import report_on
 from data_prep.hierarchy import cut_in_levels, parse_hierarchy
+from data_prep.partitioners import metis
+from data_prep.workspace import INTERPRETER_BYTES
 from leapmpi.dataset.graph import write_graph
 from leapmpi.dataset.partitioned import open_dataset
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, ResourceError
 from tests.dataset.graphs import communities, from_edges, random_graph
 
 
@@ -36,6 +39,21 @@ def test_nodes_get_the_cut_that_was_made_for_them():
     assert shares[4] <= 1.1 * cut(graph, 4, "metis", 0).figures()["edge_cut_share"]
     assert list(shares) == [2, 4, 8, 16]
     assert sorted(shares.values()) == list(shares.values())
+
+
+def test_groups_do_not_depend_on_how_many_rows_are_taken_at_a_time(monkeypatch):
+    graph = communities(800, groups=16)
+    found = cut_in_levels(graph, (2, 2, 3), "ldg", 0).assignment
+    monkeypatch.setattr(hierarchy, "_ENTRIES", 5)
+    np.testing.assert_array_equal(cut_in_levels(graph, (2, 2, 3), "ldg", 0).assignment, found)
+
+
+def test_memory_is_what_the_outer_levels_leave():
+    graph = communities(800, groups=16)
+    needed = metis.memory_needed(graph) + INTERPRETER_BYTES
+    with pytest.raises(ResourceError, match="method metis needs"):
+        cut_in_levels(graph, (2, 2), "metis", 0, memory=needed - 1)
+    assert cut_in_levels(graph, (2, 2), "metis", 0, memory=needed).vertices.min() > 0
 
 
 def test_as_many_parts_as_vertices():
