@@ -25,6 +25,14 @@ settings.register_profile("leapmpi", derandomize=True, deadline=None, database=N
 settings.load_profile("leapmpi")
 
 
+LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.py", "test_accuracy.py", "test_jobs.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, so that none of them is begun last and runs alone."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of real graphs: $LEAPMPI_TEST_DATA, or shared/data beside the project; skips without it."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.kills import PHASES, soak
 
-TRIALS = 20
+TRIALS = 12
 
 
 @pytest.mark.timeout(1800)

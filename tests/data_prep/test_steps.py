@@ -1,13 +1,15 @@
 """What long steps tell: lines with rate and remaining time, and the table of seconds and memory."""
 
 import io
+import subprocess
+import sys
 import time
 
-import numpy as np
 import pytest
 
 from data_prep import steps
 from data_prep.steps import Progress, Steps, duration
+from tests.launch import PROJECT
 
 
 class Terminal(io.StringIO):
@@ -108,14 +110,22 @@ def test_durations():
     assert [duration(s) for s in (0.4, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
 
 
+TWO_STEPS = """
+import numpy as np
+from data_prep.steps import Steps
+measured = Steps(silent=True)
+with measured.step("much"):
+    large = np.ones(30_000_000)
+    del large
+with measured.step("little"):
+    pass
+print(*(step.resident for step in measured.done), *(line.split()[0] for line in measured.table()))
+"""
+
+
 def test_memory_is_that_of_the_step():
-    """A peak belongs to the step that had it, and not to the next."""
-    measured = Steps(silent=True)
-    with measured.step("much"):
-        large = np.ones(30_000_000)
-        del large
-    with measured.step("little"):
-        pass
-    much, little = measured.done
-    assert much.resident - little.resident > 150 * 2**20
-    assert [line.split()[0] for line in measured.table()] == ["step", "much", "little", "all"]
+    """A peak belongs to the step that had it, and not to the next. A process of its own has no old memory to use."""
+    done = subprocess.run([sys.executable, "-c", TWO_STEPS], capture_output=True, text=True, check=True, cwd=PROJECT)
+    much, little, *table = done.stdout.split()
+    assert int(much) - int(little) > 150 * 2**20
+    assert table == ["step", "much", "little", "all"]
