@@ -29,8 +29,9 @@ LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.p
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first, so that none of them is begun last and runs alone."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    """Files that start many ranks come last, the longest of them first: what ran before has compiled most kernels, which
+    ranks that start at the same time would all compile, and none of them is left to run alone."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else -1)
 
 
 @pytest.fixture(scope="session")
