@@ -29,8 +29,8 @@ LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.p
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start many ranks come last, the longest of them first: what ran before has compiled most kernels, which
-    ranks that start at the same time would all compile, and none of them is left to run alone."""
+    """Files that start many ranks come last, the longest of them first. What ran before compiled most kernels, which
+    ranks that start together would all compile; and none of these files is left to run alone."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else -1)
 
 
