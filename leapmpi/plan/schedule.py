@@ -26,7 +26,7 @@ class Schedule:
     ranks: int
     time_steps: int
     roots: np.ndarray
-    """int64[batch_size]: renumbered ids, by rank, then step, then position in the batch."""
+    """int64[batch_size]: renumbered ids, by rank, then step, then id."""
     cell_indptr: np.ndarray
     """int64[ranks * time_steps + 1]: where each cell starts in `roots`."""
     model: np.ndarray
