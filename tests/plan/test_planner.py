@@ -1,5 +1,7 @@
 """Planner and Schedule at 1 to 64 ranks."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,7 +75,7 @@ def test_pull_deals_consecutive_slices_that_differ_by_one_at_most(ranks, size):
     schedule = plan_pull(batch, ranks, epoch=1, iteration=2)
     bounds = schedule.cell_indptr
     assert [schedule.cell(rank, 0).tolist() for rank in range(ranks)] == [
-        sorted(batch[low:high].tolist()) for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+        sorted(batch[low:high].tolist()) for low, high in pairwise(bounds)
     ]
     loads = schedule.loads()
     assert loads.shape == (ranks, 1)
