@@ -40,6 +40,8 @@ class AdjacencyStream:
         self.dtype = neighbours.dtype
         self._wanted = max(1, chunk_entries)
         self._progress = progress
+        self._rows_ahead = 1 + 2 * self._wanted * self.vertices // max(1, self.entries)
+        """Rows of twice as many entries as a chunk, on average: read to find where it ends."""
         self._buffer = np.empty(0, neighbours.dtype)
 
     def degrees(self) -> np.ndarray:
@@ -68,8 +70,12 @@ class AdjacencyStream:
 
     def _rows(self, first: int) -> np.ndarray:
         """indptr of the rows that make the chunk from row `first` on."""
-        last = min(self.vertices, first + _ROWS)
-        indptr = np.empty(last - first + 1, np.int64)
-        read_into(self._indptr, first, indptr)
+        most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
+        while True:
+            indptr = np.empty(min(ahead, most) + 1, np.int64)
+            read_into(self._indptr, first, indptr)
+            if ahead >= most or indptr[-1] - indptr[0] > self._wanted:
+                break
+            ahead *= 4
         rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
-        return indptr[: max(1, min(rows, last - first)) + 1]
+        return indptr[: max(1, rows) + 1]
