@@ -7,7 +7,7 @@ import numpy as np
 from data_prep.feature_rows import FeatureRows
 from data_prep.steps import SILENT, Progress
 from data_prep.workspace import Workspace
-from leapmpi.dataset.rows import row_ranges
+from leapmpi.dataset.rows import BLOCK_BYTES, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError
 
@@ -18,7 +18,6 @@ _WIDTH_FROM = 64
 """Rows of fewer columns gain nothing."""
 
 _SAMPLED_ROWS, _SAMPLED_BYTES = 1000, 2**26
-_BLOCK_BYTES = 16 * 2**20
 _WIDEST = 2**31
 
 
@@ -52,7 +51,7 @@ def _compressed(rows: FeatureRows, workspace: Workspace, progress: Progress) -> 
     columns, values = workspace.path("feature-columns"), workspace.path("feature-values")
     count = 0
     with columns.open("wb") as column_file, values.open("wb") as value_file:
-        for start, stop in row_ranges(len(rows), rows.source_row_bytes, _BLOCK_BYTES):
+        for start, stop in row_ranges(len(rows), rows.source_row_bytes, BLOCK_BYTES):
             block = rows.entries(slice(start, stop))
             indptr[start + 1 : stop + 1] = count + block.indptr[1:]
             count = int(indptr[stop])
