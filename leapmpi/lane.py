@@ -14,12 +14,17 @@ from contextlib import contextmanager
 FOREGROUND, AHEAD = LANES = (0, 1)
 """The lane of training itself, which every thread is in unless told otherwise, and the one of work done ahead."""
 
-_of_thread = threading.local()
+
+class _OfThread(threading.local):
+    lane = FOREGROUND
+
+
+_of_thread = _OfThread()
 
 
 def current() -> int:
     """The lane of the calling thread, one of LANES."""
-    return getattr(_of_thread, "lane", FOREGROUND)
+    return _of_thread.lane
 
 
 @contextmanager

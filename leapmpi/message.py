@@ -6,6 +6,7 @@ Everything that crosses ranks is therefore turned into plain bytes here, after c
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,12 @@ def on_device(array: Any) -> bool:
 
 def dtype_name(array: Any) -> str:
     """The name of the element type, 'float32' for numpy and torch alike."""
-    return str(array.dtype).removeprefix("torch.")
+    return _name_of(array.dtype)
+
+
+@cache  # numpy makes such a name anew each time, which takes longer than all else that is done to a small message
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def type_code(array: Any) -> int:

@@ -27,11 +27,19 @@ settings.load_profile("leapmpi")
 
 LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.py", "test_accuracy.py", "test_jobs.py")
 
+COMPILING = ("nn", "sampling", "training", "strategies", "plan", "caching")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start many ranks come last, the longest of them first. What ran before compiled most kernels, which
-    ranks that start together would all compile; and none of these files is left to run alone."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else -1)
+    """Files that take minutes come early, so that none is left to run alone, but after those that compile most
+    kernels, which ranks that start together would all compile."""
+
+    def place(item: pytest.Item) -> int:
+        if item.path.name in LONGEST:
+            return LONGEST.index(item.path.name)
+        return -1 if item.path.parent.name in COMPILING else len(LONGEST)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
