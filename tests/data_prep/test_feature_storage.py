@@ -35,7 +35,7 @@ def source(share, seed=0, rows=40):
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("kept", [None, np.array([3, 4, 30, 39])])
 def test_sparse_rows_are_the_dense_ones(workspace, dtype, normalise, kept, monkeypatch):
-    monkeypatch.setattr("data_prep.feature_storage._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("data_prep.feature_storage.BLOCK_BYTES", 4096)
     for raw in source(0.03):
         rows = FeatureRows(raw, dtype, normalise, "here", kept)
         found = stored(rows, "sparse", workspace)
