@@ -137,9 +137,9 @@ class NpzFile:
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
         """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
-        size = sum(self.array(prefix + key).nbytes for key in keys[1:3])
-        require_bytes(f"{self.path}: {prefix}*", size, _TIMES_SPARSE, self._workspace)
-        return sparse_from_parts(kind, {key: self.array(prefix + key) for key in keys}, f"{self.path}: {prefix}*")
+        name, parts = f"{self.path}: {prefix}*", {key: self.array(prefix + key) for key in keys}
+        require_bytes(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
+        return sparse_from_parts(kind, parts, name)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
         """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""

@@ -48,12 +48,15 @@ def test_groups_do_not_depend_on_how_many_rows_are_taken_at_a_time(monkeypatch):
     np.testing.assert_array_equal(cut_in_levels(graph, (2, 2, 3), "ldg", 0).assignment, found)
 
 
-def test_memory_is_what_the_outer_levels_leave():
+def test_memory_is_what_the_outer_levels_leave(monkeypatch):
     graph = communities(800, groups=16)
     needed = metis.memory_needed(graph) + INTERPRETER_BYTES
     with pytest.raises(ResourceError, match="method metis needs"):
         cut_in_levels(graph, (2, 2), "metis", 0, memory=needed - 1)
     assert cut_in_levels(graph, (2, 2), "metis", 0, memory=needed).vertices.min() > 0
+    monkeypatch.setattr(hierarchy, "_BYTES_PER_VERTEX", needed // graph.vertices)
+    with pytest.raises(ResourceError, match="method metis needs"):
+        cut_in_levels(graph, (2, 2), "metis", 0, memory=needed)
 
 
 def test_as_many_parts_as_vertices():
