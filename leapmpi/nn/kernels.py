@@ -275,17 +275,41 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
     return out
 
 
-def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
-    """g^T x for float[rows, out] and float[rows, in], each element summed in the order of rows: float[out, in]."""
+def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    """g^T x for float[n, out] and float[n, in], each element summed in the order of rows: float[out, in].
+
+    With `rows`, int64[n] that lie in x, the products are of x[rows].
+    """
     if x.dtype != torch.float32 or x.shape[1] < tile.ROWS:
         out = g.new_zeros(g.shape[1], x.shape[1])
-        _sum_of_outer(_array(g), _array(x), out.numpy())
+        _sum_of_outer(_array(g), _array(x if rows is None else x.index_select(0, rows)), out.numpy())
         return out
     columns = g.shape[1]
-    whole = F.pad(g, (0, -columns % tile.COLUMNS))
-    out = x.new_zeros(x.shape[1], whole.shape[1])
-    tile.sum_of_outer(_array(whole), _array(x), out.numpy(), numba.get_num_threads())
+    if columns % tile.COLUMNS:
+        g = F.pad(g, (0, -columns % tile.COLUMNS))
+    out = x.new_zeros(x.shape[1], g.shape[1])
+    tile.sum_of_outer(_array(g), _array(x), _numbers(rows, len(g)), out.numpy(), numba.get_num_threads())
     return out.t()[:columns].contiguous()
+
+
+def product(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
+    """x weight^T for float[n, in] and float[out, in], each element summed in the order of columns: float[n, out].
+
+    With `rows`, int64[n] that lie in x, the products are of x[rows].
+    """
+    count, (columns, width) = len(x) if rows is None else len(rows), weight.shape
+    if x.dtype != torch.float32 or count == 0:
+        return (x if rows is None else x.index_select(0, rows)) @ weight.t()
+    if columns % tile.COLUMNS:
+        weight = F.pad(weight, (0, 0, 0, -columns % tile.COLUMNS))
+    slices = weight.detach().view(-1, tile.COLUMNS, width).transpose(1, 2).contiguous()
+    out = x.new_empty(count + -count % tile.ROWS, len(weight))
+    tile.products(_array(x), _numbers(rows, count), slices.numpy(), out.numpy(), numba.get_num_threads())
+    return out[:count, :columns].contiguous()
+
+
+def _numbers(rows: Tensor | None, count: int) -> np.ndarray:
+    return np.arange(count) if rows is None else _array(rows)
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Dense products whose sums have a fixed order, and the projection layer built on them.
 
 A weight gradient sums over all rows of a block. A BLAS library cuts that sum by the thread count, so the same run
-would differ in its last bits on other thread counts; here it is summed row after row.
+would differ in its last bits on other thread counts; here it is summed row after row. Nor does one read rows where they
+lie, which spares a copy of the features.
 """
 
 from __future__ import annotations
@@ -14,64 +15,47 @@ from torch.autograd.function import once_differentiable
 from leapmpi.nn import kernels
 from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
 
-_SIZES = (4096, 512, 64)
-"""Rows multiplied at once: oneDNN compiles a program for every new number of rows, and blocks differ in theirs."""
 
-_WORTH_ONEDNN = 1_500_000  # multiplications; below, calling it costs more than it saves
-
-
-def _has_onednn(x: Tensor) -> bool:
-    """Whether torch's oneDNN can multiply `x`.
-
-    On AMD processors torch's BLAS leaves half of the vector unit unused; oneDNN does not, and its results do not
-    depend on the thread count.
-    """
-    on_host = x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
-    return on_host and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+def times_transposed(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
+    """x weight^T for float[n, in] and float[out, in]: float[n, out]; of x[rows] with `rows`. Not differentiable."""
+    if x.device.type == "cpu":
+        return kernels.product(x, weight, rows)
+    return (x if rows is None else x.index_select(0, rows)) @ weight.t()
 
 
-def _onednn(x: Tensor, weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-
-
-def times_transposed(x: Tensor, weight: Tensor) -> Tensor:
-    """x weight^T for float[rows, in] and float[out, in]: float[rows, out]. Not differentiable."""
-    if x.numel() * len(weight) < _WORTH_ONEDNN or not _has_onednn(x):
-        return x @ weight.t().contiguous()
-    weight, pieces, first = weight.contiguous(), [], 0
-    for rows in _SIZES:
-        while len(x) - first >= rows:
-            pieces.append(_onednn(x[first : first + rows], weight))
-            first += rows
-    pieces.append(x[first:] @ weight.t())
-    return torch.cat(pieces)
-
-
-def sum_of_outer(g: Tensor, x: Tensor) -> Tensor:
-    """g^T x for float[rows, out] and float[rows, in], the rows added in a fixed order: float[out, in]."""
-    return g.t() @ x if x.device.type != "cpu" else kernels.sum_of_outer(g, x)
+def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    """g^T x for float[n, out] and float[n, in], rows added in a fixed order: float[out, in]; of x[rows] with `rows`."""
+    if x.device.type == "cpu":
+        return kernels.sum_of_outer(g, x, rows)
+    return g.t() @ (x if rows is None else x.index_select(0, rows))
 
 
 class _Product(Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
-        return times_transposed(x, weight)
+    def forward(ctx, x: Tensor, weight: Tensor, rows: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, rows)
+        ctx.shape = x.shape
+        return times_transposed(x, weight, rows)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight, rows = ctx.saved_tensors
         grad_x = times_transposed(grad, weight.t()) if ctx.needs_input_grad[0] else None
-        grad_weight = sum_of_outer(grad.contiguous(), x) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_weight
+        if grad_x is not None and rows is not None:
+            grad_x = grad_x.new_zeros(ctx.shape).index_add_(0, rows, grad_x)
+        grad_weight = sum_of_outer(grad.contiguous(), x, rows) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight, None
 
 
-def product(x: Rows, weight: Tensor) -> Tensor:
-    """x weight^T for float[rows, in] and float[out, in]: float[rows, out], differentiable."""
+def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
+    """x weight^T for float[n, in] and float[out, in]: float[n, out], differentiable.
+
+    With `rows`, int64[n] that lie in x, the product is that of x[rows], of which no copy is made on the CPU.
+    """
     if isinstance(x, SparseMatrix):
-        return x.times(weight)
-    return _Product.apply(x, weight)
+        return (x if rows is None else x.index_select(0, rows)).times(weight)
+    return _Product.apply(x, weight, rows)
 
 
 class Projection(nn.Module):
@@ -86,6 +70,6 @@ class Projection(nn.Module):
         self.weight = nn.Parameter(torch.empty(out_dim, in_dim))
         self.fans = {"weight": fans or (in_dim, out_dim)}
 
-    def forward(self, x: Rows) -> Tensor:
-        """float[rows, in] -> float[rows, out]."""
-        return product(x, self.weight)
+    def forward(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        """float[n, in] -> float[n, out]; with `rows`, int64[n] that lie in x, of x[rows]."""
+        return product(x, self.weight, rows)

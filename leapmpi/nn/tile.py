@@ -1,11 +1,14 @@
-"""A product's innermost loop, held in vector registers: a tile of 6 x 16 sums of single-precision products.
+"""Products of tall matrices, by tiles of 6 x 16 single-precision sums that are held in vector registers.
 
-numba writes loops over arrays, and keeps no array in registers; this tile is therefore written in LLVM's terms. It fits
-the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication", TOMS 34(3), 2008),
-and LLVM fits it to other processors.
+numba writes loops over arrays, and keeps no array in registers; the tiles are therefore written in LLVM's terms. They
+fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication", TOMS 34(3),
+2008), and LLVM fits them to other processors. Rows are read where they lie, given their addresses, and are asked for
+before they are wanted: rows of features are read once, from memory, which otherwise takes longer than their products.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
@@ -16,82 +19,179 @@ from numba.extending import intrinsic
 from leapmpi.compiled import compiled, compiled_parallel, prange
 
 ROWS, COLUMNS = 6, 16
-_BLOCK = 256
-"""Rows of both factors that are gone through at once: they stay in the first levels of cache."""
+_CACHED = 28_800
+"""Elements of the rows that a sum over rows goes through at once, so that they and the next ones stay in cache."""
 
-_FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
+_FLOAT, _INDEX, _NUMBER = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, COLUMNS)
+_BYTE = ir.IntType(8)
 _FUSED = ("contract",)
-
-
-@intrinsic
-def _add_tile(typing_context, x, column_step, row_step, g, g_step, out, out_step, rows):
-    """out[i, :] += sum over r < rows of x[r, i] * g[r, :], for 6 columns i of x and 16 columns of g and out.
-
-    Arrays are given by the addresses of their first elements and by steps in bytes, all int64.
-    """
-
-    def generate(context, build, signature, arguments):
-        x, column_step, row_step, g, g_step, out, out_step, rows = arguments
-        sums = []
-        for i in range(ROWS):
-            where = _pointer(build, out, out_step, _INDEX(i), _VECTOR)
-            sums.append((where, cgutils.alloca_once_value(build, build.load(where, align=4))))
-        with cgutils.for_range(build, rows) as loop:
-            row = build.load(_pointer(build, g, g_step, loop.index, _VECTOR), align=4)
-            first = build.add(x, build.mul(row_step, loop.index))
-            for i, (_, total) in enumerate(sums):
-                factor = build.load(_pointer(build, first, column_step, _INDEX(i), _FLOAT), align=4)
-                product = build.fmul(_repeated(build, factor), row, flags=_FUSED)
-                build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
-        for where, total in sums:
-            build.store(build.load(total), where, align=4)
-        return context.get_dummy_value()
-
-    return types.void(*(types.int64,) * 8), generate
+_LINE = 16
+"""Elements of a line of cache."""
 
 
 def _pointer(build, base, step, number, kind):
     return build.inttoptr(build.add(base, build.mul(step, number)), kind.as_pointer())
 
 
+def _load(build, base, step, number, kind):
+    return build.load(_pointer(build, base, step, number, kind), align=8 if kind is _INDEX else 4)
+
+
 def _repeated(build, value):
     """A vector with `value` in all places."""
     undefined = ir.Constant(_VECTOR, ir.Undefined)
-    first = build.insert_element(undefined, value, ir.IntType(32)(0))
-    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), COLUMNS), [0] * COLUMNS))
+    first = build.insert_element(undefined, value, _NUMBER(0))
+    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
+
+
+def _ask_for(build, address):
+    """Bring the line of cache at `address` nearer."""
+    pointer = _BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, _NUMBER, _NUMBER, _NUMBER])
+    prefetch = build.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    # To read, into the second level of cache, as data.
+    build.call(prefetch, [build.inttoptr(address, pointer), _NUMBER(0), _NUMBER(2), _NUMBER(1)])
+
+
+def _add_products(build, sums, factors: Callable, row) -> None:
+    """sums[i] += factors(i) * row."""
+    for i, total in enumerate(sums):
+        product = build.fmul(_repeated(build, factors(i)), row, flags=_FUSED)
+        build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
+
+
+@intrinsic
+def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows):
+    """out[i, :] += sum over r < rows of x[r][i] * g[r, :], for 6 elements i of x's rows and 16 columns of g and out.
+
+    x and ahead: addresses of int64[rows], the addresses of rows, those of the next block in `ahead`; `offset` is added
+    to them. g and out are given by the addresses of their first elements and by steps in bytes. All are int64.
+    """
+
+    def generate(context, build, signature, arguments):
+        x, ahead, offset, g, g_step, out, out_step, rows = arguments
+        places = [_pointer(build, out, out_step, _INDEX(i), _VECTOR) for i in range(ROWS)]
+        sums = [cgutils.alloca_once_value(build, build.load(place, align=4)) for place in places]
+        with cgutils.for_range(build, rows) as loop:
+            row = _load(build, g, g_step, loop.index, _VECTOR)
+            first = build.add(offset, _load(build, x, _INDEX(8), loop.index, _INDEX))
+            _ask_for(build, build.add(offset, _load(build, ahead, _INDEX(8), loop.index, _INDEX)))
+            _add_products(build, sums, lambda i: _load(build, first, _INDEX(4), _INDEX(i), _FLOAT), row)
+        for place, total in zip(places, sums, strict=True):
+            build.store(build.load(total), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 8), generate
+
+
+@intrinsic
+def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
+    """out[i, :] = sum over k < width of x[i][k] * weight[k, :], for 6 rows of x and 16 columns of weight and out.
+
+    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight and out are
+    given by the addresses of their first elements, out by a step in bytes too. All are int64.
+    """
+
+    def generate(context, build, signature, arguments):
+        x, ahead, weight, out, out_step, width = arguments
+        rows, later = ([_load(build, each, _INDEX(8), _INDEX(i), _INDEX) for i in range(ROWS)] for each in (x, ahead))
+        sums = [cgutils.alloca_once_value(build, ir.Constant(_VECTOR, [0.0] * COLUMNS)) for _ in range(ROWS)]
+
+        def add(k):
+            row = _load(build, weight, _INDEX(4 * COLUMNS), k, _VECTOR)
+            _add_products(build, sums, lambda i: _load(build, rows[i], _INDEX(4), k, _FLOAT), row)
+
+        lines = build.udiv(width, _INDEX(_LINE))
+        with cgutils.for_range(build, lines) as line:
+            first = build.mul(line.index, _INDEX(_LINE))
+            for each in later:
+                _ask_for(build, build.add(each, build.mul(first, _INDEX(4))))
+            with cgutils.for_range(build, _INDEX(_LINE)) as loop:
+                add(build.add(first, loop.index))
+        done = build.mul(lines, _INDEX(_LINE))
+        with cgutils.for_range(build, build.sub(width, done)) as loop:
+            add(build.add(done, loop.index))
+        for i, total in enumerate(sums):
+            build.store(build.load(total), _pointer(build, out, out_step, _INDEX(i), _VECTOR), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 6), generate
 
 
 @compiled
-def _add_columns(x, g, out, first, end, begin, count):
-    """Columns first to end (exclusive, a multiple of 6 apart) of x, rows begin to begin + count."""
-    width, height = x.shape[1], g.shape[1]
-    x_at, g_at, out_at = np.int64(x.ctypes.data), np.int64(g.ctypes.data), np.int64(out.ctypes.data)
-    for f in range(first, end, ROWS):
+def _addresses(x, rows, count):
+    """int64[count]: those of the given rows of x, the last one repeated."""
+    found = np.empty(count, np.int64)
+    base, step = np.int64(x.ctypes.data), 4 * x.shape[1]
+    for k in range(count):
+        found[k] = base + step * rows[min(k, len(rows) - 1)]
+    return found
+
+
+@compiled
+def _add_columns(addresses, begin, ahead, count, g, out, offset):
+    """The outer products of `count` rows from `begin` on, of as many columns of x from `offset` (bytes) as out has."""
+    height = g.shape[1]
+    x_at, g_at, out_at = np.int64(addresses.ctypes.data), np.int64(g.ctypes.data), np.int64(out.ctypes.data)
+    for f in range(0, len(out), ROWS):
         for h in range(0, height, COLUMNS):
-            _add_tile(
-                x_at + 4 * (begin * width + f), 4, 4 * width,
+            _add_outer(
+                x_at + 8 * begin, x_at + 8 * ahead, offset + 4 * f,
                 g_at + 4 * (begin * height + h), 4 * height,
-                out_at + 4 * ((f - first) * height + h), 4 * height, count,
+                out_at + 4 * (f * height + h), 4 * height, count,
             )  # fmt: skip
 
 
 @compiled_parallel
-def sum_of_outer(g, x, out, shares):
-    """out += x^T g for float32 x [rows, in], g [rows, 16 k] and out [in, 16 k], all C-contiguous, `in` at least 6.
+def sum_of_outer(g, x, rows, out, shares):
+    """out += x[rows]^T g for float32 x [any, in], int64 rows [n], g [n, 16 k] and out [in, 16 k], `in` at least 6.
 
-    The columns of x are cut into `shares` for as many threads. Each element is summed in the order of rows.
+    All are C-contiguous; `rows` must lie in x. The columns of x are cut into `shares` for as many threads. Each element
+    is summed in the order of rows.
     """
-    rows, width = x.shape
+    count, width = len(rows), x.shape[1]
+    addresses = _addresses(x, rows, count)
+    block = max(COLUMNS, _CACHED // width)
     tiles = width // ROWS
     rest = width - tiles * ROWS
     # The last columns are those of a tile that overlaps the one before.
     last = np.zeros((ROWS, g.shape[1]), np.float32)
     for share in prange(shares):
         first, end = ROWS * (tiles * share // shares), ROWS * (tiles * (share + 1) // shares)
-        for begin in range(0, rows, _BLOCK):
-            count = min(_BLOCK, rows - begin)
-            _add_columns(x, g, out[first:end], first, end, begin, count)
+        for begin in range(0, count, block):
+            here = min(block, count - begin)
+            ahead = begin + block if begin + 2 * block <= count else begin
+            _add_columns(addresses, begin, ahead, here, g, out[first:end], 4 * first)
             if rest and share == shares - 1:
-                _add_columns(x, g, last, width - ROWS, width, begin, count)
+                _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
     out[width - rest :] += last[ROWS - rest :]
+
+
+@compiled
+def _set_products(addresses, first, end, weight, out):
+    """Tiles `first` to `end` (exclusive) of `products`, of rows at these addresses."""
+    height, width = out.shape[1], weight.shape[1]
+    x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
+    out_at = np.int64(out.ctypes.data)
+    for tile in range(first, end):
+        ahead = min(tile + 1, len(out) // ROWS - 1)
+        for h in range(0, height, COLUMNS):
+            _set_inner(
+                x_at + 8 * ROWS * tile, x_at + 8 * ROWS * ahead, weight_at + 4 * h * width,
+                out_at + 4 * (tile * ROWS * height + h), 4 * height, width,
+            )  # fmt: skip
+
+
+@compiled_parallel
+def products(x, rows, weight, out, shares):
+    """out[i] = x[rows[i]] weight for float32 x [any, in], int64 rows [n], weight [k, in, 16] and out [m, 16 k].
+
+    All are C-contiguous; `rows` must lie in x, and m is n, not 0, made a multiple of 6. Slice k of weight gives 16
+    columns of out. The rows are cut into `shares` for as many threads. Each element is summed in the order of columns.
+    """
+    tiles = len(out) // ROWS
+    # The arrays are passed on whole: numba frees one whose address alone is still used.
+    addresses = _addresses(x, rows, len(out))
+    for share in prange(shares):
+        _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)

@@ -13,6 +13,7 @@ import numpy as np
 from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import LeapmpiError
+from leapmpi.heap import set_aside_lasting_objects
 from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
 from leapmpi.registry import Registry
@@ -110,6 +111,7 @@ class Trainer:
             self.economy.fill()
             self.rehearse(first)
             self.at.features.errors.take()
+            set_aside_lasting_objects()
         self.prefetch = choose_depth(self.config.strategy, self.strategy.remote_name, self.world.size)
 
     def epoch(self, epoch: int) -> dict[str, Any]:

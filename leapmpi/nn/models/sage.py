@@ -62,7 +62,7 @@ class SAGELayer(Layer):
         else:
             sums = self.project(weighted_sum(piece.edges, rows, weight))
         destinations, own_rows = piece.at_home
-        return sums.index_add(0, destinations, self.own(rows.index_select(0, own_rows)))
+        return sums.index_add(0, destinations, self.own(rows, own_rows))
 
 
 class MaximumSAGELayer(SAGELayer):
