@@ -8,12 +8,11 @@ other. MPI needs to offer THREAD_SERIALIZED: calls come from several threads, bu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from leapmpi import lane
-from leapmpi.flow import Flow, Pace, advance_all
+from leapmpi.flow import Flow, Pace
 from leapmpi.waiting import mpi_calls, waits
 
 
@@ -21,23 +20,36 @@ class CourierStopped(RuntimeError):
     """Messages were handed over after the courier had stopped, or were under way when it did."""
 
 
-class _Order:
-    """Messages on their way, and where their end is told."""
+class Order:
+    """Messages on their way, and what came of them."""
 
-    def __init__(self, flows: Sequence[Flow]) -> None:
-        self.flows, self.lane = flows, lane.current()
-        self.done: Future[None] = Future()
+    def __init__(self, flow: Flow) -> None:
+        self._flow, self.lane = flow, lane.current()
+        self.ended, self._error = False, None
+        self._end = threading.Lock()
+        self._end.acquire()
 
     def advance(self) -> bool:
-        """Take the messages a step further; returns whether anything happened."""
-        happened = True
+        """Take the messages a step further; returns whether anything happened, their end included."""
+        happened = False
         try:
-            happened = advance_all(self.flows)
-            if all(flow.finished for flow in self.flows):
-                self.done.set_result(None)
+            happened = self._flow.advance()
+            if self._flow.finished:
+                self.end()
         except Exception as error:
-            self.done.set_exception(error)
-        return happened
+            self.end(error)
+        return happened or self.ended
+
+    def end(self, error: Exception | None = None) -> None:
+        """The messages have arrived, or will not because of `error`."""
+        self.ended, self._error = True, error
+        self._end.release()
+
+    def wait(self) -> None:
+        """Wait for the end; raises what went wrong. Called once."""
+        self._end.acquire()
+        if self._error is not None:
+            raise self._error
 
 
 class Courier:
@@ -48,7 +60,7 @@ class Courier:
 
     def __init__(self, on_start: Callable[[], None] | None = None) -> None:
         self._on_start = on_start
-        self._inbox: SimpleQueue[_Order | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Order | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -67,32 +79,32 @@ class Courier:
             thread.join()
             mpi_calls.belong_to(None)
 
-    def carry(self, flows: Sequence[Flow]) -> Future[None]:
-        """Start the messages of `flows`, in the lane of the calling thread, and see them through.
-
-        What is returned is done when all have arrived, or has the exception of what went wrong with them.
-        """
-        order = _Order(flows)
+    def carry(self, flow: Flow) -> Order:
+        """Start the messages of `flow`, in the lane of the calling thread, and see them through."""
+        order = Order(flow)
         with self._lock:
             if not self._thread:
                 raise CourierStopped("messages were handed over after the last")
             self._inbox.put(order)
-        return order.done
+        return order
 
     def _work(self) -> None:
         if self._on_start:
             self._on_start()
-        under_way: list[_Order] = []
+        under_way: list[Order] = []
         pace = Pace()
         while self._take_in(under_way, pace):
-            happened = sum(order.advance() for order in under_way) > 0
+            happened = False
+            for order in under_way:
+                happened |= order.advance()
             pace.note(happened)
-            waits.moves += happened
-            under_way = [order for order in under_way if not order.done.done()]
+            if happened:
+                waits.moves += 1
+                under_way = [order for order in under_way if not order.ended]
         for order in under_way:
-            order.done.set_exception(CourierStopped("messages were under way when the courier stopped"))
+            order.end(CourierStopped("messages were under way when the courier stopped"))
 
-    def _take_in(self, under_way: list[_Order], pace: Pace) -> bool:
+    def _take_in(self, under_way: list[Order], pace: Pace) -> bool:
         """Take in a new order, waiting for one as long as nothing else is to be done. Returns False at the end."""
         try:
             order = self._inbox.get(timeout=pace.nap()) if under_way else self._inbox.get()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from leapmpi.waiting import mpi_calls, waits
@@ -20,73 +19,102 @@ FRAGMENT = 256 << 10
 WINDOW = 512 << 10
 """Bytes that a rank keeps under way in each direction."""
 
-_EAGER_TESTS = 20
+_EAGER_TESTS = 5
 _SHORTEST_NAP = 20e-6
 _LONGEST_NAP = 200e-6
 
 
-@dataclass(frozen=True)
 class Message:
-    """One MPI message that is yet to be started. `start` returns its mpi4py request; `done` gets its status."""
+    """One MPI message, or one collective call, that is yet to be started."""
 
-    size: int
-    start: Callable[[], Any]
-    done: Callable[[Any], None] | None = None
+    __slots__ = ("size", "window")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def start(self) -> Any:
+        """Start it; returns its mpi4py request."""
+        raise NotImplementedError
+
+    def done(self, status: Any) -> None:
+        """It has arrived, with this mpi4py status."""
+
+
+class Call(Message):
+    """A collective that `begin` starts."""
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        super().__init__(0)
+        self._begin = begin
+
+    def start(self) -> Any:
+        """Start it; returns its mpi4py request."""
+        return self._begin()
+
+
+class _Window:
+    """The messages of one direction that are yet to be started, and how many bytes may be under way."""
+
+    __slots__ = ("messages", "room", "size")
+
+    def __init__(self, messages: Iterable[Message], size: int) -> None:
+        self.size = self.room = size
+        self.messages = deque(messages)
+
+    def next(self) -> Message | None:
+        """The next message, if there is room for it now. One larger than the window travels alone."""
+        if not self.messages or (self.messages[0].size > self.room and self.room < self.size):
+            return None
+        message = self.messages.popleft()
+        message.window = self
+        self.room -= message.size
+        return message
 
 
 class Flow:
-    """The messages of one direction, in order. MPI matches the n-th message of a peer with its n-th receive.
+    """Messages in one direction or more, each in order. MPI matches the n-th message of a peer with its n-th receive.
 
-    `mpi` is mpi4py's MPI module.
+    `mpi` is mpi4py's MPI module; `window` the bytes that each direction keeps under way.
     """
 
-    def __init__(self, mpi: Any, messages: Iterable[Message], window: int = WINDOW) -> None:
-        self._mpi = mpi
-        self._waiting = deque(messages)
+    def __init__(self, mpi: Any, *directions: Sequence[Message], window: int = WINDOW) -> None:
+        self._test = mpi.Request.Testsome
+        self._waiting = [_Window(messages, window) for messages in directions if messages]
         self._active: list[Message] = []
         self._requests: list[Any] = []
-        self._room = window
-        self._window = window
 
     @property
     def finished(self) -> bool:
         """Whether all messages have arrived."""
-        return not self._waiting and not self._active
+        return not self._active and not self._waiting
 
     def advance(self) -> bool:
-        """Start what fits into the window and note what has arrived; returns whether anything happened."""
-        started = self._start()
+        """Start what fits into the windows and note what has arrived; returns whether anything happened."""
+        started = bool(self._waiting) and self._start()
         if not self._active:
             return started
-        statuses = [self._mpi.Status() for _ in self._requests]
-        arrived = self._mpi.Request.Testsome(self._requests, statuses)
+        statuses: list[Any] = []  # mpi4py adds as many as it needs
+        arrived = self._test(self._requests, statuses)
         if not arrived:
             return started
-        finished = [self._active[place] for place in arrived]
-        for message, status in zip(finished, statuses, strict=False):
-            self._room += message.size
-            if message.done:
-                message.done(status)
-        self._active = [each for place, each in enumerate(self._active) if place not in arrived]
-        self._requests = [each for place, each in enumerate(self._requests) if place not in arrived]
+        for place, status in zip(arrived, statuses, strict=True):
+            message = self._active[place]
+            message.window.room += message.size
+            message.done(status)
+        for place in sorted(arrived, reverse=True):
+            del self._active[place], self._requests[place]
         return True
 
     def _start(self) -> bool:
-        started = False
-        # A message larger than the window travels alone.
-        while self._waiting and (self._waiting[0].size <= self._room or self._room == self._window):
-            message = self._waiting.popleft()
-            self._room -= message.size
-            self._active.append(message)
-            self._requests.append(message.start())
-            started = True
-        return started
-
-
-def advance_all(flows: Iterable[Flow]) -> bool:
-    """Take each of `flows` a step further; returns whether anything happened."""
-    happened = [flow.advance() for flow in flows]
-    return any(happened)
+        before = len(self._active)
+        for window in self._waiting:
+            while message := window.next():
+                self._active.append(message)
+                self._requests.append(message.start())
+        self._waiting = [window for window in self._waiting if window.messages]
+        return len(self._active) > before
 
 
 class Pace:
@@ -109,13 +137,13 @@ class Pace:
         return nap
 
 
-def complete(*flows: Flow) -> None:
-    """Wait until all `flows` are finished, asleep while nothing happens."""
+def complete(flow: Flow) -> None:
+    """Wait until `flow` is finished, asleep while nothing happens."""
     mpi_calls.check()
     pace = Pace()
     with waits:
-        while not all(flow.finished for flow in flows):
-            happened = advance_all(flows)
+        while not flow.finished:
+            happened = flow.advance()
             pace.note(happened)
             if happened:
                 waits.moves += 1

@@ -51,14 +51,21 @@ def _name_of(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@cache
+def _code_of(dtype: Any) -> int | None:
+    name = _name_of(dtype)
+    return DTYPES.index(name) if name in DTYPES else None
+
+
 def type_code(array: Any) -> int:
-    """The number of the element type, sent along with it so that both sides can compare."""
-    return DTYPES.index(dtype_name(array))
+    """The number of the element type, sent along with it so that both sides can compare; of arrays that `check` lets
+    pass."""
+    return _code_of(array.dtype)
 
 
 def check(array: Any, what: str) -> None:
     """Raise ValueError unless `array` may cross ranks: a known type and C-contiguous."""
-    if dtype_name(array) not in DTYPES:
+    if _code_of(array.dtype) is None:
         raise ValueError(f"{what}: type {dtype_name(array)} may not cross ranks; one of {', '.join(DTYPES)}")
     contiguous = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
     if not contiguous:
@@ -96,3 +103,9 @@ def pieces(size: int, largest: int | None = None) -> list[slice]:
     """Slices of at most `largest` bytes, and never more than PIECE, that cover `size` bytes."""
     step = min(largest or PIECE, PIECE)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def cut(memory: Any, largest: int) -> list[Any]:
+    """`memory`, bytes as `as_bytes` gives them, in parts of at most `largest` bytes, and never more than PIECE."""
+    size = len(memory)
+    return [memory[part] for part in pieces(size, largest)] if size > largest else [memory] * (size > 0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from leapmpi import lane
 
@@ -70,13 +70,9 @@ class Phases:
     def iteration(self, iteration: int | None) -> None:
         self._mine.iteration = iteration
 
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
+    def __call__(self, phase: str) -> AbstractContextManager[None]:
         """Count the body's time as `phase`, one of PHASES. On an exception the phase stays current, to be named."""
-        outer = self.current
-        self._switch(phase)
-        yield
-        self._switch(outer)
+        return _Stretch(self._switch, phase)
 
     def take(self) -> dict[str, float]:
         """Seconds by phase of the calling thread's lane since the last take."""
@@ -102,8 +98,10 @@ class Phases:
     def _mine(self) -> _Clock:
         return self._clocks[lane.current()]
 
-    def _switch(self, phase: str) -> None:
-        clock, training = self._mine, self._clocks[lane.FOREGROUND]
+    def _switch(self, phase: str) -> str:
+        """Enter `phase`; returns the one that was left."""
+        mine = lane.current()
+        clock, training, ahead = self._clocks[mine], self._clocks[lane.FOREGROUND], self._clocks[lane.AHEAD]
         with self._lock:
             now = time.perf_counter()
             begin, left = clock.since, clock.phase
@@ -112,11 +110,27 @@ class Phases:
                 self._hidden += busy - clock.training_busy
             clock.training_busy = busy
             clock.switch(phase, now)
-            ahead = self._clocks[lane.AHEAD]
             shown = ahead if training.phase == "wait" and ahead.phase in PHASES else training
             self.stamp(shown.phase, shown.epoch, shown.iteration)
         if self.span and left in PHASES:
-            self.span(lane.current(), left, clock.epoch, clock.iteration, begin, now)
+            self.span(mine, left, clock.epoch, clock.iteration, begin, now)
+        return left
+
+
+class _Stretch:
+    """A stretch of time in one phase. A class, since entering a generator takes several times as long."""
+
+    __slots__ = ("_outer", "_phase", "_switch")
+
+    def __init__(self, switch: Callable[[str], str], phase: str) -> None:
+        self._switch, self._phase = switch, phase
+
+    def __enter__(self) -> None:
+        self._outer = self._switch(self._phase)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._switch(self._outer)
 
 
 def place(phase: str, epoch: int | None, iteration: int | None) -> str:

@@ -5,15 +5,13 @@ Where a courier is at work it makes all MPI calls; otherwise the calling thread 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from leapmpi import lane, message
-from leapmpi.courier import Courier
-from leapmpi.flow import FRAGMENT, Flow, Message, advance_all, complete
+from leapmpi.courier import Courier, Order
+from leapmpi.flow import FRAGMENT, Call, Flow, Message, complete
 from leapmpi.gathering import Start
 from leapmpi.waiting import waits
 
@@ -43,45 +41,25 @@ class Transport:
         return self._comms[lane.current()]
 
     def _receives(self, into: Any, origin: int, code: int) -> list[Message]:
-        """The receives that fill `into` from rank `origin`, each checked for type `code` and size."""
+        """The receives that fill the bytes `into` from rank `origin`, each checked for type `code` and size."""
         # Looked up here: another thread starts them.
         comm = self.comm
-
-        def message_of(part: slice) -> Message:
-            # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
-            where, tag = [into[part], self._mpi.BYTE], self._mpi.ANY_TAG
-            size = part.stop - part.start
-            return Message(
-                size,
-                lambda: comm.Irecv(where, source=origin, tag=tag),
-                lambda status: self._check_arrival(status, size, code),
-            )
-
-        return [message_of(part) for part in message.pieces(len(into), FRAGMENT)]
+        return [_Receive(self._mpi, comm, piece, origin, code) for piece in message.cut(into, FRAGMENT)]
 
     def _sends(self, out: Any, to: int, code: int) -> list[Message]:
         comm = self.comm
-
-        def message_of(part: slice) -> Message:
-            what = [out[part], self._mpi.BYTE]
-            return Message(part.stop - part.start, lambda: comm.Isend(what, dest=to, tag=code))
-
-        return [message_of(part) for part in message.pieces(len(out), FRAGMENT)]
+        return [_Send(self._mpi, comm, piece, to, code) for piece in message.cut(out, FRAGMENT)]
 
     def _call(self, start: Start) -> None:
         """Bring one MPI call to its end."""
-        self._carry(Flow(self._mpi, [Message(0, start)]))
+        self._begin(Flow(self._mpi, [Call(start)]))()
 
-    def _carry(self, *flows: Flow) -> None:
-        """Wait until all messages have arrived."""
-        self._begin(*flows)()
-
-    def _begin(self, *flows: Flow) -> Callable[[], None]:
+    def _begin(self, flow: Flow) -> Callable[[], None]:
         """Start messages, or have the courier start them where there is one; what is returned waits for their end."""
         if self.courier is None:
-            advance_all(flows)
-            return partial(complete, *flows)
-        return partial(_wait_for, self.courier.carry(flows))
+            flow.advance()
+            return partial(complete, flow)
+        return partial(_wait_for, self.courier.carry(flow))
 
     def _finish(self, receives: list[Message], sends: list[Message]) -> None:
         """Bring all messages to an end."""
@@ -89,37 +67,62 @@ class Transport:
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
-        with self._surplus_told():
-            under_way = self._begin(Flow(self._mpi, receives), Flow(self._mpi, sends))
+        try:
+            under_way = self._begin(Flow(self._mpi, receives, sends))
+        except self._mpi.Exception as error:
+            self._tell_surplus(error)
 
         def finish() -> None:
-            with self._surplus_told():
+            try:
                 under_way()
+            except self._mpi.Exception as error:
+                self._tell_surplus(error)
 
         return finish
 
-    @contextmanager
-    def _surplus_told(self) -> Iterator[None]:
-        """Messages move in the body; raise WireError when one is longer than it should be, as early as that is seen."""
-        try:
-            yield
-        except self._mpi.Exception as error:
-            if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
-                raise
-            raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
+    def _tell_surplus(self, error: Exception) -> NoReturn:
+        """Raise WireError where `error` of MPI says that a message is longer than it should be, else `error`."""
+        if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
+            raise error
+        raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
 
-    def _check_arrival(self, status: Any, size: int, code: int) -> None:
-        origin, got = status.Get_source(), status.Get_count(self._mpi.BYTE)
-        if status.Get_tag() != code:
+
+class _Piece(Message):
+    """Bytes that travel between this rank and another, tagged with the code of their type."""
+
+    __slots__ = ("_code", "_comm", "_memory", "_mpi", "_peer")
+
+    def __init__(self, mpi: Any, comm: Any, memory: Any, peer: int, code: int) -> None:
+        super().__init__(len(memory))
+        self._mpi, self._comm, self._memory, self._peer, self._code = mpi, comm, memory, peer, code
+
+
+class _Send(_Piece):
+    __slots__ = ()
+
+    def start(self) -> Any:
+        return self._comm.Isend([self._memory, self._mpi.BYTE], self._peer, self._code)
+
+
+class _Receive(_Piece):
+    __slots__ = ()
+
+    def start(self) -> Any:
+        # Messages of one peer are matched in order, whatever their tag; the tag tells the type they were sent as.
+        return self._comm.Irecv([self._memory, self._mpi.BYTE], self._peer, self._mpi.ANY_TAG)
+
+    def done(self, status: Any) -> None:
+        """Raises WireError when what came has another type or size than expected."""
+        got, tag, rank = status.Get_count(), status.Get_tag(), self._comm.rank
+        if tag != self._code:
             raise WireError(
-                f"rank {self.rank} expected {message.DTYPES[code]} from rank {origin}, "
-                f"got {message.DTYPES[status.Get_tag()]}"
+                f"rank {rank} expected {message.DTYPES[self._code]} from rank {self._peer}, got {message.DTYPES[tag]}"
             )
-        if got != size:
-            raise WireError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {got}")
+        if got != self.size:
+            raise WireError(f"rank {rank} expected {self.size} bytes from rank {self._peer}, got {got}")
 
 
-def _wait_for(messages: Future[None]) -> None:
+def _wait_for(order: Order) -> None:
     """Wait for what the courier carries; raises what went wrong with it."""
     with waits:
-        messages.result()
+        order.wait()

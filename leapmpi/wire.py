@@ -10,15 +10,17 @@ messages go through it, so that one thread alone makes MPI calls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from leapmpi import lane, message
 from leapmpi.buffers import Buffers
-from leapmpi.flow import Flow, Message
+from leapmpi.flow import Call, Flow
 from leapmpi.gathering import gather_rows, gather_values, to_text
 from leapmpi.id_ranges import IdRanges
 from leapmpi.ledger import Ledger
@@ -74,7 +76,7 @@ class Wire(Transport):
         own, largest = np.array([value], np.int64), np.empty(1, np.int64)
         number = self._mpi.INT64_T
         start = partial(self.comm.Iallreduce, [own, number], [largest, number], op=self._mpi.MAX)
-        finish = self._begin(Flow(self._mpi, [Message(0, start)]))
+        finish = self._begin(Flow(self._mpi, [Call(start)]))
         self.ledger.add_bytes("control", (self.size - 1) * own.nbytes)
 
         def result() -> int:
@@ -239,7 +241,7 @@ class Wire(Transport):
     def _check_exchange(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray) -> None:
         message.check(send, "sent rows")
         message.check(receive, "received rows")
-        if message.dtype_name(send) != message.dtype_name(receive) or send.shape[1:] != receive.shape[1:]:
+        if message.type_code(send) != message.type_code(receive) or send.shape[1:] != receive.shape[1:]:
             raise WireError("sent and received rows differ in type or width")
         if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
             raise WireError("counts do not add up to the rows given")
@@ -249,18 +251,21 @@ class Wire(Transport):
     ) -> Callable[[], None]:
         """Begin a pairwise exchange in ring order, nothing sent to oneself; what is returned waits for its end."""
         out, into = message.as_bytes(send, "sent rows"), message.as_bytes(receive, "received rows")
-        width = int(np.prod(send.shape[1:], dtype=np.int64)) * send.itemsize
-        starts = np.concatenate(([0], np.cumsum(send_counts))) * width
-        ends = np.concatenate(([0], np.cumsum(receive_counts))) * width
-        code, ring = message.type_code(send), range(1, self.size)
-        receives, sends = [], []
-        for origin in ((self.rank - step) % self.size for step in ring):
-            receives += self._receives(into[ends[origin] : ends[origin + 1]], origin, code)
-        for to in ((self.rank + step) % self.size for step in ring):
-            part = out[starts[to] : starts[to + 1]]
-            sends += self._sends(part, to, code)
-            self.ledger.add_bytes(kind, len(part))
-        first, own = int(send_counts[: self.rank].sum()), int(send_counts[self.rank])
-        place = int(receive_counts[: self.rank].sum())
-        receive[place : place + own] = send[first : first + own]
+        width = math.prod(send.shape[1:]) * send.itemsize
+        starts, ends = _starts(send_counts), _starts(receive_counts)
+        code, rank, size = message.type_code(send), self.rank, self.size
+        receives, sends, payload = [], [], 0
+        for step in range(1, size):
+            origin, to = (rank - step) % size, (rank + step) % size
+            receives += self._receives(into[ends[origin] * width : ends[origin + 1] * width], origin, code)
+            sends += self._sends(out[starts[to] * width : starts[to + 1] * width], to, code)
+            payload += (starts[to + 1] - starts[to]) * width
+        self.ledger.add_bytes(kind, payload)
+        if starts[rank + 1] > starts[rank]:
+            receive[ends[rank] : ends[rank + 1]] = send[starts[rank] : starts[rank + 1]]
         return self._start(receives, sends)
+
+
+def _starts(counts: np.ndarray) -> list[int]:
+    """Where each rank's rows start, and the end of the last ones'."""
+    return list(accumulate(counts.tolist(), initial=0))
