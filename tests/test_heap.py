@@ -1,9 +1,13 @@
-"""Freed memory that stays with the process."""
+"""Freed memory that stays with the process, and objects that garbage collection leaves alone."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
+
+from leapmpi.heap import set_aside_lasting_objects
 
 SCRIPT = """
 import resource, sys
@@ -31,3 +35,23 @@ def test_large_arrays_are_made_again_without_page_faults():
         pytest.skip("the C library is not glibc")
     given_back, kept = map(int, done.stdout.split())
     assert kept < 100 < given_back
+
+
+class Node:
+    """Something that refers to itself, which nothing but the collector can free."""
+
+    def __init__(self):
+        self.own = self
+
+
+def test_garbage_made_later_is_still_collected():
+    lasting = Node()
+    set_aside_lasting_objects()
+    try:
+        assert gc.get_freeze_count() > 1000
+        gone = weakref.ref(Node())
+        gc.collect()
+        assert gone() is None
+        assert lasting.own is lasting
+    finally:
+        gc.unfreeze()

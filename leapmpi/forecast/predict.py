@@ -181,7 +181,9 @@ def _counts(strategy: Strategy, schedule: Schedule, works: Sequence[Iteration], 
     within = sum(traffic.sent[kind] for kind in ("activations", "gradients", "parameters"))
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
-    exchanges = 0 if strategy.remote_name == "raw" else 2 * schedule.time_steps
+    exchanges = 1 if strategy.remote_name == "raw" else 2 * schedule.time_steps
+    # The schedule, what is asked for, with how much of it there is, two halves of the reduction; the same for labels.
+    others = 5 if strategy.labels_at_home(works[0]) else 8
     return Counts(
         rows=np.array([[cell.blocks[-1].n_src for cell in work.cells] for work in works]),
         edges=np.array([[sum(block.edges for block in cell.blocks) for cell in work.cells] for work in works]),
@@ -190,8 +192,8 @@ def _counts(strategy: Strategy, schedule: Schedule, works: Sequence[Iteration], 
         hops=hops,
         # Its bytes are among those within.
         hop_bytes=0.0,
-        collectives=6 + exchanges,
-        together=hops > 0 or exchanges > 0,
+        collectives=others + exchanges,
+        together=hops > 0 or strategy.remote_name != "raw",
     )
 
 

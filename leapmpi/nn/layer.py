@@ -169,5 +169,14 @@ class Layer(nn.Module):
         if self.projects_first(block, rows):
             neighbours = self.aggregate(block, self.project(rows), key)
         else:
-            neighbours = self.project(self.aggregate(block, rows, key))
+            neighbours = self.project(self._sums(block, rows, key))
         return self.finish(own, neighbours, x[: block.n_dst])
+
+    def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
+        """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
+        if block.sums is None or self.number > 1 or not self.plain_prefix:
+            return self.aggregate(block, rows, key)
+        kind = type(self), rows.dtype
+        if kind not in block.sums:
+            block.sums[kind] = self.aggregate(block, rows, key)
+        return block.sums[kind]

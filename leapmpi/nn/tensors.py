@@ -54,6 +54,8 @@ class BlockTensors:
     """int64[n_src]: in-degrees in the whole graph."""
     weight: Tensor | None
     """float32[edges]: with it, the sum of weight x value estimates the sum over all in-neighbours."""
+    sums: dict[tuple[type, torch.dtype], Tensor] | None = None
+    """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
     @property
     def n_src(self) -> int:

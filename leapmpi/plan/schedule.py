@@ -48,6 +48,14 @@ class Schedule:
             self.cell_indptr[self._cell(rank, 0)] : self.cell_indptr[self._cell(rank, self.time_steps - 1) + 1]
         ]
 
+    def is_at_home(self, rank_offsets: np.ndarray) -> bool:
+        """Whether every root is trained where it is at home; `rank_offsets` is int64[ranks + 1]."""
+        trained = [self.rank_roots(rank) for rank in range(self.ranks)]
+        return all(
+            len(roots) == 0 or (first <= roots.min() and roots.max() < end)
+            for roots, first, end in zip(trained, rank_offsets[:-1], rank_offsets[1:], strict=True)
+        )
+
     def model_of(self, rank: int, step: int) -> int:
         """The model that `rank` trains at `step`."""
         return int(self.model[self._cell(rank, step)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class RemoteMode(ABC):
 
     def tensors(self, cell: Cell) -> list[BlockTensors]:
         """The blocks of `cell` on the device. Local."""
-        return [to_tensors(block, self.at.device) for block in cell.blocks]
+        return cell.tensors or [to_tensors(block, self.at.device) for block in cell.blocks]
 
     def loss(self, work: Iteration, number: int, logits: Any, labels: Any) -> Any:
         """The share of cell `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
@@ -97,17 +97,22 @@ class RemoteMode(ABC):
 class Asked:
     """One cell's exchange. The first layer is fed by a matrix of `total` rows, put together from own and asked ones.
 
-    own_positions: where own rows are added; asked_positions: where the rows of others are, in order of their ranks;
-    asked_counts, answer_counts: int64[ranks], rows asked of and answered to each rank; source: what answers and own
-    rows are computed from, own rows first.
+    own_positions: where own rows are added, None for one to each row, in order; asked_positions: where the rows of
+    others are, in order of their ranks; asked_counts, answer_counts: int64[ranks], rows asked of and answered to each
+    rank; source: what answers and own rows are computed from, own rows first.
     """
 
     total: int
-    own_positions: np.ndarray
+    own_positions: np.ndarray | None
     asked_positions: np.ndarray
     asked_counts: np.ndarray
     answer_counts: np.ndarray
     source: Any
+
+    @property
+    def own(self) -> int:
+        """How many own rows there are."""
+        return self.total if self.own_positions is None else len(self.own_positions)
 
 
 class ExchangedMode(RemoteMode):
@@ -141,7 +146,7 @@ class ExchangedMode(RemoteMode):
 
     def computed(self, work: Iteration, asked: Asked) -> Computed:
         """Answers and own rows, in the order in which they are wanted. Local."""
-        return Together(self.compute(work, asked), len(asked.own_positions))
+        return Together(self.compute(work, asked), asked.own)
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward, exchange, forward, backward, exchange of gradients, backward. Collective.
@@ -161,7 +166,8 @@ class ExchangedMode(RemoteMode):
         with phases("exchange"):
             finish = at.wire.start_exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
         with phases("compute"):
-            computed.learn_own(gradient.index_select(0, self._index(asked.own_positions)))
+            own = asked.own_positions
+            computed.learn_own(gradient if own is None else gradient.index_select(0, self._index(own)))
         with phases("exchange"):
             finish()
         with phases("compute"):
@@ -188,8 +194,11 @@ class ExchangedMode(RemoteMode):
             )
         with phases("compute"):
             own = computed.own().detach()
-            rows = own.new_zeros((asked.total, own.shape[1]))
-            rows.index_add_(0, self._index(asked.own_positions), own)
+            if asked.own_positions is None:
+                rows = own.clone()
+            else:
+                rows = own.new_zeros((asked.total, own.shape[1]))
+                rows.index_add_(0, self._index(asked.own_positions), own)
         with phases("exchange"):
             finish()
         with phases("compute"):
@@ -203,6 +212,12 @@ class ExchangedMode(RemoteMode):
 
     def _index(self, positions: np.ndarray) -> Any:
         return torch.from_numpy(positions).to(self.at.device)
+
+
+def share_among_models(cell: Cell, device: torch.device) -> None:
+    """Have models that are about to read the same features share the blocks of `cell`, and what they sum up. Local."""
+    *upper, first = (to_tensors(block, device) for block in cell.blocks)
+    cell.tensors = [*upper, replace(first, sums={})]
 
 
 def no_residual(model: Any) -> str | None:

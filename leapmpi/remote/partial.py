@@ -103,7 +103,7 @@ class Partial(ExchangedMode):
         at.wire.ledger.add_rows("remote", len(destinations))
         return Asked(
             total=block.n_dst,
-            own_positions=np.arange(block.n_dst),
+            own_positions=None,
             asked_positions=destinations,
             asked_counts=counts,
             answer_counts=foreign_counts,
@@ -120,8 +120,8 @@ class Partial(ExchangedMode):
         source: Contribution = asked.source
         layer, rows = self.at.model.layers[0], source.rows(self.at.features)
         if not layer.plain_prefix or layer.projects_first(source.piece, rows):
-            return Together(layer.partial(source.piece, rows, work.dropout), len(asked.own_positions))
-        own, others = source.piece.split(len(asked.own_positions))
+            return Together(layer.partial(source.piece, rows, work.dropout), asked.own)
+        own, others = source.piece.split(asked.own)
         return Apart(layer.partial(others, rows, work.dropout), lambda: layer.partial(own, rows, work.dropout))
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:

@@ -30,6 +30,7 @@ from leapmpi.wire import Wire
 
 if TYPE_CHECKING:
     from leapmpi.config import Config
+    from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.cost import Rates
     from leapmpi.training.loading import Loaded
     from leapmpi.world import World
@@ -62,9 +63,12 @@ class Surroundings:
         """`count` rows that the first layer can read, to compile and to measure with. Local."""
         return (self.columns or self.features).stand_in(count)
 
-    def root_labels(self, roots: np.ndarray) -> Any:
-        """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective."""
-        labels = self.labels.fetch(roots)
+    def root_labels(self, roots: np.ndarray, at_home: bool = False) -> Any:
+        """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
+
+        `at_home`, which all ranks give alike, says that every rank asks for its own alone: then nothing is exchanged.
+        """
+        labels = self.labels.own(roots) if at_home else self.labels.fetch(roots)
         return labels if labels.is_floating_point() else labels.reshape(-1)
 
 
@@ -78,6 +82,8 @@ class Cell:
     roots: np.ndarray
     blocks: list[Block]
     positions: np.ndarray | None
+    tensors: list[BlockTensors] | None = None
+    """The blocks on the device, where several models train on them."""
 
 
 @dataclass
@@ -250,9 +256,10 @@ class Strategy(ABC):
         """
         at, work = self.at, works[self.at.wire.rank]
         self.remote.predict(works, traffic)
-        roots = Request(np.concatenate(self.labelled(work)), at.rank_offsets, at.wire.rank)
-        row_bytes = at.labels.shard.row_bytes
-        traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
+        if not self.labels_at_home(work):
+            roots = Request(np.concatenate(self.labelled(work)), at.rank_offsets, at.wire.rank)
+            row_bytes = at.labels.shard.row_bytes
+            traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
         if at.wire.rank == 0:
             traffic.add_broadcast("schedule", work.schedule.to_buffer().nbytes)
         gradients = at.parameters.shared_gradients
@@ -274,11 +281,16 @@ class Strategy(ABC):
             roots = self.labelled(work)
             size = work.schedule.batch_size
             work.root_weights = [self.at.sampler.root_weights(work.key, each, size) for each in roots]
-            work.labels = self.at.root_labels(np.concatenate(roots)).split([len(each) for each in roots])
+            labels = self.at.root_labels(np.concatenate(roots), self.labels_at_home(work))
+            work.labels = labels.split([len(each) for each in roots])
 
     def labelled(self, work: Iteration) -> list[np.ndarray]:
         """The roots (int64) whose loss this rank computes, by cell. Local."""
         return [cell.roots for cell in work.cells]
+
+    def labels_at_home(self, work: Iteration) -> bool:
+        """Whether every rank holds the labels of the roots it has `labelled`; all ranks find the same. Local."""
+        return work.schedule.is_at_home(self.at.rank_offsets)
 
     def step(self, work: Iteration) -> float:
         """Add the gradients of all cells to the parameters' and sum them over ranks. Collective.

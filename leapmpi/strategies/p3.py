@@ -109,7 +109,7 @@ class Columns(ExchangedMode):
         total = self.answered(pushed)
         return Asked(
             total=total,
-            own_positions=np.arange(total),
+            own_positions=None,
             asked_positions=np.tile(np.arange(total), wire.size - 1),
             asked_counts=others * total,
             answer_counts=answers,

@@ -15,7 +15,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
-from leapmpi.remote._mode import RemoteMode
+from leapmpi.remote._mode import RemoteMode, share_among_models
 from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, remote_mode
 from leapmpi.remote.raw import Raw
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
@@ -106,6 +106,8 @@ class Evaluator:
         work = Iteration(None, key, [cell], drops=False)
         chosen = [mode or self._settled(work) for mode in modes]
         chosen[0].ask(work)
+        if len(chosen) > 1:
+            share_among_models(cell, self.at.device)
         labels = self.at.root_labels(roots).cpu().numpy().copy()
         return [(mode.logits(work, 0).cpu().numpy().copy(), labels) for mode in chosen]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from leapmpi.remote._mode import share_among_models
 from leapmpi.remote.raw import Raw
 from leapmpi.training.parameters import ParameterLayout
 
@@ -50,6 +51,8 @@ class Ring:
         Returns this rank's share of each model's loss.
         """
         losses = [0.0] * len(self.layouts)
+        for cell in work.cells:
+            share_among_models(cell, self.at.device)
         for number in self.at_home:
             self.layouts[number].gradients.zero_()
         for turn in range(self.wire.size):

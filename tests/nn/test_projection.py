@@ -16,6 +16,29 @@ def test_sum_of_outer_is_the_product(rows, width, out, dtype, tolerance):
     torch.testing.assert_close(sum_of_outer(g, x), g.T @ x, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 700])
+@pytest.mark.parametrize(("width", "out"), [(3, 5), (5, 3), (6, 16), (16, 17), (300, 16)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
+def test_products_of_chosen_rows_are_those_of_their_copies(rows, width, out, dtype, tolerance):
+    x = torch.randn(400, width, dtype=dtype).requires_grad_()
+    weight = torch.randn(out, width, dtype=dtype).requires_grad_()
+    chosen = torch.randint(len(x), (rows,))
+    found, wanted = product(x, weight, chosen), x[chosen] @ weight.t()
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    gradient = torch.randn_like(wanted)
+    gradients = (torch.autograd.grad(each, (x, weight), gradient) for each in (found, wanted))
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=10 * tolerance)
+
+
+def test_rows_of_a_strided_matrix_are_its_own():
+    x, weight = torch.randn(20, 64)[:, 3:40], torch.randn(4, 80)[:, :37]
+    chosen = torch.tensor([7, 7, 0, 19])
+    torch.testing.assert_close(product(x, weight, chosen), x[chosen] @ weight.t(), rtol=1e-4, atol=1e-4)
+    g = torch.randn(4, 9)[:, ::2]
+    torch.testing.assert_close(sum_of_outer(g, x, chosen), g.t() @ x[chosen], rtol=1e-4, atol=1e-4)
+
+
 def test_gradients_by_finite_differences():
     for rows in (0, 2, 10):
         x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
@@ -23,6 +46,8 @@ def test_gradients_by_finite_differences():
         assert gradcheck(product, (x, weight))
         assert gradcheck(product, (x.detach(), weight))
         assert gradcheck(product, (x, weight.detach()))
+        if rows:
+            assert gradcheck(product, (x, weight, torch.tensor([1, 0, 1])))
 
 
 @pytest.mark.parametrize(("rows", "width", "out"), [(5000, 300, 16), (3000, 130, 128), (700, 1433, 7)])

@@ -46,8 +46,9 @@ CASES = [
     Case(("model.name=gcn,sage,gat",), "leap", datasets.Wanted(SINGLE, "metis", 4)),
     Case(("model.dropout=0,0.5", "train.lr=0.05,0.01"), "pull", datasets.Wanted(SINGLE, "lopsided", 4)),
     Case(
-        ("model.seed=3,4", "model.hidden=4,12,7"), "leap", datasets.Wanted(MULTI, "uneven", 7),
-        (("model.norm", "layer"), ("train.clip_norm", 0.1), ("strategy.cache", 0.1), ("train.weight_decay", 0.01)),
+        ("model.seed=3,4", "model.hidden=4,60,70"), "leap", datasets.Wanted(MULTI, "uneven", 7),
+        (("model.input_dropout", 0), ("model.norm", "layer"), ("train.clip_norm", 0.1), ("strategy.cache", 0.1),
+         ("train.weight_decay", 0.01)),
     ),
     Case(
         ("model.hidden=8",), "leap", datasets.Wanted(SINGLE, "metis", 4),

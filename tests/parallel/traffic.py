@@ -38,8 +38,10 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
 
 
 def _labels(roots: set[int], loaded, home: np.ndarray) -> dict[str, int]:
-    """Labels of roots at home elsewhere: their ids are sent, and labels that others lack."""
-    width = label_bytes(loaded.dataset.part_path(0))
+    """Labels of roots at home elsewhere: their ids are sent, and labels that others lack; nothing where none lacks."""
+    width, wire = label_bytes(loaded.dataset.part_path(0)), loaded.at.wire
+    if not any(wire.comm.allgather(any(home[root] != wire.rank for root in roots))):
+        return {}
     asked, answered = _request(roots, loaded.at.wire, home)
     return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
 
