@@ -31,6 +31,7 @@ class Message:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.window: _Window | None = None
 
     def start(self) -> Any:
         """Start it; returns its mpi4py request."""

@@ -27,5 +27,11 @@ def keep_freed_memory() -> bool:
 
 def set_aside_lasting_objects() -> None:
     """Spare all objects that live now from garbage collection: call it when set-up is over and what lives will last."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def take_back_lasting_objects() -> None:
+    """Have garbage collection look at all objects again, once what was set aside may be done with."""
+    gc.unfreeze()

@@ -58,9 +58,8 @@ def _code_of(dtype: Any) -> int | None:
 
 
 def type_code(array: Any) -> int:
-    """The number of the element type, sent along with it so that both sides can compare; of arrays that `check` lets
-    pass."""
-    return _code_of(array.dtype)
+    """The number of the element type, sent along with it so that both sides can compare. Raises ValueError."""
+    return DTYPES.index(_name_of(array.dtype)) if (code := _code_of(array.dtype)) is None else code
 
 
 def check(array: Any, what: str) -> None:
@@ -107,5 +106,5 @@ def pieces(size: int, largest: int | None = None) -> list[slice]:
 
 def cut(memory: Any, largest: int) -> list[Any]:
     """`memory`, bytes as `as_bytes` gives them, in parts of at most `largest` bytes, and never more than PIECE."""
-    size = len(memory)
-    return [memory[part] for part in pieces(size, largest)] if size > largest else [memory] * (size > 0)
+    parts = pieces(len(memory), largest)
+    return [memory] if len(parts) == 1 else [memory[part] for part in parts]

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from leapmpi.heap import set_aside_lasting_objects
+from leapmpi.heap import set_aside_lasting_objects, take_back_lasting_objects
 
 SCRIPT = """
 import resource, sys
@@ -44,14 +44,28 @@ class Node:
         self.own = self
 
 
-def test_garbage_made_later_is_still_collected():
+@pytest.fixture
+def set_aside():
+    """Sets lasting objects aside, until the test is over."""
+    yield set_aside_lasting_objects
+    take_back_lasting_objects()
+    assert gc.get_freeze_count() == 0
+
+
+def test_garbage_made_later_is_still_collected(set_aside):
     lasting = Node()
-    set_aside_lasting_objects()
-    try:
-        assert gc.get_freeze_count() > 1000
-        gone = weakref.ref(Node())
-        gc.collect()
-        assert gone() is None
-        assert lasting.own is lasting
-    finally:
-        gc.unfreeze()
+    set_aside()
+    assert gc.get_freeze_count() > 1000
+    gone = weakref.ref(Node())
+    gc.collect()
+    assert gone() is None
+    assert lasting.own is lasting
+
+
+def test_what_has_ended_is_freed_when_the_next_begins(set_aside):
+    ended = Node()
+    gone = weakref.ref(ended)
+    set_aside()
+    del ended
+    set_aside()
+    assert gone() is None

@@ -278,8 +278,9 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """g^T x for float[n, out] and float[n, in], each element summed in the order of rows: float[out, in].
 
-    With `rows`, int64[n] that lie in x, the products are of x[rows].
+    With `rows`, int64[n] that lie in x (which is not checked), the products are of x[rows].
     """
+    _check(x, g, rows, len(g) == (len(x) if rows is None else len(rows)))
     if x.dtype != torch.float32 or x.shape[1] < tile.ROWS:
         out = g.new_zeros(g.shape[1], x.shape[1])
         _sum_of_outer(_array(g), _array(x if rows is None else x.index_select(0, rows)), out.numpy())
@@ -295,8 +296,9 @@ def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
 def product(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     """x weight^T for float[n, in] and float[out, in], each element summed in the order of columns: float[n, out].
 
-    With `rows`, int64[n] that lie in x, the products are of x[rows].
+    With `rows`, int64[n] that lie in x (which is not checked), the products are of x[rows].
     """
+    _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count, (columns, width) = len(x) if rows is None else len(rows), weight.shape
     if x.dtype != torch.float32 or count == 0:
         return (x if rows is None else x.index_select(0, rows)) @ weight.t()
@@ -305,7 +307,17 @@ def product(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     slices = weight.detach().view(-1, tile.COLUMNS, width).transpose(1, 2).contiguous()
     out = x.new_empty(count + -count % tile.ROWS, len(weight))
     tile.products(_array(x), _numbers(rows, count), slices.numpy(), out.numpy(), numba.get_num_threads())
-    return out[:count, :columns].contiguous()
+    if columns < out.shape[1]:
+        return out[:count, :columns].contiguous()
+    # The same memory without the last rows. A slice is a view, which autograd forbids to change in place.
+    return x.new_empty(0).set_(out.untyped_storage(), 0, (count, columns), (columns, 1))
+
+
+def _check(x: Tensor, factor: Tensor, rows: Tensor | None, fits: bool) -> None:
+    """Raise ValueError for operands that the compiled kernels would read past their ends or take for others."""
+    if not fits or x.dtype != factor.dtype or (rows is not None and rows.dtype != torch.int64):
+        shapes = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in (x, factor, rows) if each is not None)
+        raise ValueError(f"these do not multiply: {shapes}")
 
 
 def _numbers(rows: Tensor | None, count: int) -> np.ndarray:

@@ -48,6 +48,12 @@ class Layer(nn.Module):
     linear = True
     """Whether projecting before or after aggregating gives the same result."""
 
+    alike = False
+    """Whether what layers of exactly this class aggregate depends on the rows alone, on no weight or setting of theirs.
+
+    Models that train together may then share it. Not inherited.
+    """
+
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
         self.seed = config.seed
@@ -174,7 +180,8 @@ class Layer(nn.Module):
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
-        if block.sums is None or self.number > 1 or not self.plain_prefix:
+        alike = vars(type(self)).get("alike", False)
+        if block.sums is None or self.number > 1 or not (alike and self.plain_prefix):
             return self.aggregate(block, rows, key)
         kind = type(self), rows.dtype
         if kind not in block.sums:

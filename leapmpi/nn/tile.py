@@ -89,8 +89,9 @@ def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows)
 def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
     """out[i, :] = sum over k < width of x[i][k] * weight[k, :], for 6 rows of x and 16 columns of weight and out.
 
-    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight and out are
-    given by the addresses of their first elements, out by a step in bytes too. All are int64.
+    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight, whose rows
+    follow each other, and out are given by the addresses of their first elements, out by a step in bytes too. All are
+    int64.
     """
 
     def generate(context, build, signature, arguments):

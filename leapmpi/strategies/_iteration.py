@@ -290,7 +290,8 @@ class Strategy(ABC):
 
     def labels_at_home(self, work: Iteration) -> bool:
         """Whether every rank holds the labels of the roots it has `labelled`; all ranks find the same. Local."""
-        return work.schedule.is_at_home(self.at.rank_offsets)
+        trains_them = type(self).labelled is Strategy.labelled
+        return trains_them and work.schedule.is_at_home(self.at.rank_offsets)
 
     def step(self, work: Iteration) -> float:
         """Add the gradients of all cells to the parameters' and sum them over ranks. Collective.

@@ -203,10 +203,5 @@ class Naive(OwnMode):
         wire = self.at.wire
         return [work.schedule.cell((wire.rank - 1) % wire.size, 0)]
 
-    def labels_at_home(self, work: Iteration) -> bool:
-        """On a single rank alone: models end on another rank than that of their roots."""
-        del work
-        return self.at.wire.size == 1
-
 
 STRATEGY = Naive

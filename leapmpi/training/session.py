@@ -15,6 +15,7 @@ import torch
 
 from leapmpi.config import Config
 from leapmpi.failure import ends_the_job
+from leapmpi.heap import take_back_lasting_objects
 from leapmpi.launcher import launched_rank
 from leapmpi.phases import Phases
 from leapmpi.plan.homes import rank_offsets
@@ -79,6 +80,7 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     finally:
         watchdog.stop()
         finish(session.world)
+        take_back_lasting_objects()
 
 
 def check_settings(config: Config, world: World) -> None:

@@ -39,6 +39,29 @@ def test_rows_of_a_strided_matrix_are_its_own():
     torch.testing.assert_close(sum_of_outer(g, x, chosen), g.t() @ x[chosen], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("out", [16, 17])
+@pytest.mark.parametrize("rows", [6, 7])
+def test_a_product_can_be_changed_in_place(rows, out):
+    x, weight = torch.randn(rows, 9), torch.randn(out, 9, requires_grad=True)
+    changed = product(x, weight).add_(1)
+    torch.testing.assert_close(changed, x @ weight.t() + 1, rtol=1e-4, atol=1e-4)
+    changed.sum().backward()
+
+
+def test_operands_that_do_not_fit_are_refused():
+    x = torch.ones(3, 8)
+    refused = [
+        lambda: product(x, torch.ones(16, 24)),
+        lambda: product(x, torch.ones(16, 8, dtype=torch.float64)),
+        lambda: product(x, torch.ones(16, 8), torch.tensor([0], dtype=torch.int32)),
+        lambda: sum_of_outer(torch.ones(5, 2), x),
+        lambda: sum_of_outer(torch.ones(3, 2), x, torch.tensor([0])),
+    ]
+    for each in refused:
+        with pytest.raises(ValueError, match="do not multiply"):
+            each()
+
+
 def test_gradients_by_finite_differences():
     for rows in (0, 2, 10):
         x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)

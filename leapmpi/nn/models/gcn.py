@@ -30,6 +30,8 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 class GCNLayer(Layer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
+    alike = True
+
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)

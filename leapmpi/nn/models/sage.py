@@ -22,6 +22,8 @@ from leapmpi.nn.tensors import BlockTensors, Piece
 class SAGELayer(Layer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
+    alike = True
+
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.own = Projection(in_dim, out_dim)
