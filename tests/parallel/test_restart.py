@@ -75,7 +75,8 @@ def test_the_same_ranks_end_with_the_same_bits(name, world, folder, parts, monke
     base = Config.from_values({"data": str(parts[0]), **COMMON, **CASES[name]})
     place = folder / str(list(CASES).index(name))
     whole = train(base.replaced({"run.folder": f"{place}-whole"}), world.comm)
-    config = base.replaced({"run.folder": f"{place}-stopped"})
+    # What clocks have a say in is decided as in the first run.
+    config = base.replaced({"run.folder": f"{place}-stopped", "run.replay": str(whole.path)})
     stopped(config, world.comm, monkeypatch, world.size - 1)
     run = train(config, world.comm)
     for which in ("final", "best"):

@@ -15,8 +15,9 @@ genuine = Phases._switch
 
 def switch(phases, phase):
     """The genuine change of phase, and a rest in the new one."""
-    genuine(phases, phase)
+    left = genuine(phases, phase)
     time.sleep(REST)
+    return left
 
 
 Phases._switch = switch
