@@ -51,20 +51,14 @@ def _name_of(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-@cache
-def _code_of(dtype: Any) -> int | None:
-    name = _name_of(dtype)
-    return DTYPES.index(name) if name in DTYPES else None
-
-
 def type_code(array: Any) -> int:
-    """The number of the element type, sent along with it so that both sides can compare. Raises ValueError."""
-    return DTYPES.index(_name_of(array.dtype)) if (code := _code_of(array.dtype)) is None else code
+    """The number of the element type, sent along with it so that both sides can compare."""
+    return DTYPES.index(dtype_name(array))
 
 
 def check(array: Any, what: str) -> None:
     """Raise ValueError unless `array` may cross ranks: a known type and C-contiguous."""
-    if _code_of(array.dtype) is None:
+    if dtype_name(array) not in DTYPES:
         raise ValueError(f"{what}: type {dtype_name(array)} may not cross ranks; one of {', '.join(DTYPES)}")
     contiguous = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
     if not contiguous:

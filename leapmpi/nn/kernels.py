@@ -10,6 +10,8 @@ float[edges, heads]; head h of a row of `z` is its h-th slice of width z.shape[1
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 import torch
@@ -275,6 +277,11 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
     return out
 
 
+def chosen(x: Any, rows: Tensor | None) -> Any:
+    """x[rows] of a dense or sparse matrix, or x itself where `rows` is None."""
+    return x if rows is None else x.index_select(0, rows)
+
+
 def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """g^T x for float[n, out] and float[n, in], each element summed in the order of rows: float[out, in].
 
@@ -283,7 +290,7 @@ def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
     _check(x, g, rows, len(g) == (len(x) if rows is None else len(rows)))
     if x.dtype != torch.float32 or x.shape[1] < tile.ROWS:
         out = g.new_zeros(g.shape[1], x.shape[1])
-        _sum_of_outer(_array(g), _array(x if rows is None else x.index_select(0, rows)), out.numpy())
+        _sum_of_outer(_array(g), _array(chosen(x, rows)), out.numpy())
         return out
     columns = g.shape[1]
     if columns % tile.COLUMNS:
@@ -301,7 +308,7 @@ def product(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count, (columns, width) = len(x) if rows is None else len(rows), weight.shape
     if x.dtype != torch.float32 or count == 0:
-        return (x if rows is None else x.index_select(0, rows)) @ weight.t()
+        return chosen(x, rows) @ weight.t()
     if columns % tile.COLUMNS:
         weight = F.pad(weight, (0, 0, 0, -columns % tile.COLUMNS))
     slices = weight.detach().view(-1, tile.COLUMNS, width).transpose(1, 2).contiguous()

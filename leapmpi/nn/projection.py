@@ -20,14 +20,14 @@ def times_transposed(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> T
     """x weight^T for float[n, in] and float[out, in]: float[n, out]; of x[rows] with `rows`. Not differentiable."""
     if x.device.type == "cpu":
         return kernels.product(x, weight, rows)
-    return (x if rows is None else x.index_select(0, rows)) @ weight.t()
+    return kernels.chosen(x, rows) @ weight.t()
 
 
 def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """g^T x for float[n, out] and float[n, in], rows added in a fixed order: float[out, in]; of x[rows] with `rows`."""
     if x.device.type == "cpu":
         return kernels.sum_of_outer(g, x, rows)
-    return g.t() @ (x if rows is None else x.index_select(0, rows))
+    return g.t() @ kernels.chosen(x, rows)
 
 
 class _Product(Function):
@@ -54,7 +54,7 @@ def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     With `rows`, int64[n] that lie in x, the product is that of x[rows], of which no copy is made on the CPU.
     """
     if isinstance(x, SparseMatrix):
-        return (x if rows is None else x.index_select(0, rows)).times(weight)
+        return kernels.chosen(x, rows).times(weight)
     return _Product.apply(x, weight, rows)
 
 
