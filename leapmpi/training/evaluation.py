@@ -101,14 +101,14 @@ class Evaluator:
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[RemoteMode | None]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Logits and labels of `roots`, for the model of each mode."""
+        """Logits and labels of `roots`, all at home here, for the model of each mode."""
         cell = Cell(roots, self.at.sampler.sample(key, roots), None)
         work = Iteration(None, key, [cell], drops=False)
         chosen = [mode or self._settled(work) for mode in modes]
         chosen[0].ask(work)
         if len(chosen) > 1:
             share_among_models(cell, self.at.device)
-        labels = self.at.root_labels(roots).cpu().numpy().copy()
+        labels = self.at.root_labels(roots, at_home=True).cpu().numpy().copy()
         return [(mode.logits(work, 0).cpu().numpy().copy(), labels) for mode in chosen]
 
     def _settled(self, work: Iteration) -> RemoteMode:
