@@ -70,6 +70,11 @@ class Phases:
     def iteration(self, iteration: int | None) -> None:
         self._mine.iteration = iteration
 
+    @property
+    def since(self) -> float:
+        """When the lane's running stretch of time began, on the clock time.perf_counter: after `take`, when it took."""
+        return self._mine.since
+
     def __call__(self, phase: str) -> AbstractContextManager[None]:
         """Count the body's time as `phase`, one of PHASES. On an exception the phase stays current, to be named."""
         return _Stretch(self._switch, phase)

@@ -85,8 +85,9 @@ class Trainer:
     def account(self) -> None:
         """Add what was spent and counted since the last call to the running epoch's progress. Local."""
         if self._since is not None:
-            now = time.perf_counter()
-            self.progress.add(now - self._since, self.at.phases.take(), *self.at.wire.ledger.take())
+            spent = self.at.phases.take()
+            now = self.at.phases.since
+            self.progress.add(now - self._since, spent, *self.at.wire.ledger.take())
             self._since = now
 
     def run_seconds(self) -> float:
@@ -130,16 +131,16 @@ class Trainer:
             self.progress = Progress.at(epoch, self.per_epoch)
         with phases("wait"):
             self.at.wire.barrier()
-        phases.take()
-        phases.take_ahead()
-        self.at.wire.ledger.take()
-        self._since, processor = time.perf_counter(), time.process_time()
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
+            phases.take()
+            phases.take_ahead()
+            self.at.wire.ledger.take()
+            self._since, processor = phases.since, time.process_time()
             self._iterations(epoch)
-        with phases("wait"):
-            self.at.wire.barrier()
-        self.account()
+            with phases("wait"):
+                self.at.wire.barrier()
+            self.account()
         self._since = None
         processors = self.at.wire.gather_rows(np.array([time.process_time() - processor]))
         losses, counts, spent = self.progress.summed(self.at.wire)
