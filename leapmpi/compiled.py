@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-_SHARED_KERNELS = ("instructions.py", "sampling/keys.py", "sampling/source_numbers.py")
+_SHARED_KERNELS = ("instructions.py", "nn/vectors.py", "sampling/keys.py", "sampling/source_numbers.py")
 """Modules whose kernels others inline."""
 
 

@@ -81,7 +81,7 @@ class StrategyConfig:
     )
     prefetch: str = setting(
         "auto",
-        "iterations planned, sampled and fetched while another is trained; auto: 1 where raw rows cross ranks",
+        "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks",
         choices=("auto", "0", "1", "2"),
     )
     replicas: str = setting(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from leapmpi.phases import Phases
 from leapmpi.plan.homes import home_of
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
-from leapmpi.scratch import Pool, Scratch
+from leapmpi.scratch import Pool
+from leapmpi.shipment import Shipment
 from leapmpi.wire import Wire
 
 _PIECE = 32 << 20
@@ -37,7 +38,7 @@ class Request:
         begin = int(counts[:rank].sum())
         end = begin + int(counts[rank])
         cached = len(ids) - int(counts[ranks])
-        self.total = len(ids)
+        self.ids = ids
         self.own_positions = order[begin:end]
         self.own_ids = ids[self.own_positions]
         self.remote_positions = np.concatenate((order[:begin], order[end:cached]))
@@ -85,19 +86,38 @@ class RowFetcher:
         self.encoding, self.errors = encoding, RowErrors()
         self.cache: RowCache | None = None
         self.ranges = IdRanges.at_home(rank_offsets)
-        self._scratch, self._rows = Scratch(), Pool()
+        self._sent, self._arriving, self._rows = Pool(), Pool(), Pool()
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Any:
         """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
 
         `exact`, which all ranks give alike, has them cross ranks as they are at rest whatever the encoding.
         """
+        return self.prepare(ids, exact).complete()
+
+    def prepare(self, ids: np.ndarray, exact: bool = False, in_place: bool = False) -> Shipment:
+        """All of `fetch` but to move the rows: they are asked for, and those that others want packed. Collective.
+
+        `in_place` has them given as ScatteredRows where they can be read where they lie.
+        """
         request = self.request(ids)
         self._count_rows(request)
         encoding = None if exact else self.encoding
-        if isinstance(self.shard, DeviceShard):
-            return self._rows_on_device(request, self._arrived_on_device(request, encoding), encoding)
-        return self._rows_on_host(request, self._arrived_on_host(request, encoding), encoding)
+        together = self._where_they_lie if in_place and self.scatters else self._together
+        return self._packed(request, encoding, partial(together, request, encoding))
+
+    def _packed(self, request: Request, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> Shipment:
+        """The rows that others want of this one's, and room for the remote ones of `request`, which arrive encoded, or
+        as they are at rest, in order of its remote ids. Collective."""
+        wanted, counts = self._wanted(request)
+        on_device = isinstance(self.shard, DeviceShard)
+        sent, arriving = (self._room_on_device if on_device else self._room_on_host)(wanted, request, encoding)
+        return Shipment(self.wire, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
+
+    def _together(self, request: Request, encoding: RowEncoding | None, arrived: Any) -> Any:
+        """The rows of `request` from those that have `arrived` and those that are here. Local."""
+        place = self._rows_on_device if isinstance(self.shard, DeviceShard) else self._rows_on_host
+        return place(request, arrived, encoding)
 
     def _count_rows(self, request: Request) -> None:
         if self.kind == "features":
@@ -105,8 +125,15 @@ class RowFetcher:
             self.wire.ledger.add_rows("remote", len(request.remote_ids))
             self.wire.ledger.add_rows("cached", len(request.cached_slots))
 
-    def own(self, ids: np.ndarray) -> Any:
-        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local."""
+    def own(self, ids: np.ndarray, in_place: bool = False) -> Any:
+        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
+
+        `in_place` has them given as ScatteredRows where they can be read where they lie.
+        """
+        if in_place and self.scatters:
+            addresses = np.empty(len(ids), np.int64)
+            self.shard.locate(ids, addresses, np.arange(len(ids)))
+            return self._scattered(addresses, self.shard)
         with self.phases("gather"):
             if isinstance(self.shard, DeviceShard):
                 return self.shard.rows(ids).to(self.dtype)
@@ -123,6 +150,15 @@ class RowFetcher:
         rows = self.shard.whole()
         fits = rows is not None and rows.dtype == self.dtype and rows.device.type == self.device.type
         return rows if fits else None
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether rows can be read where they lie, one here and one there: in single precision on the host."""
+        from leapmpi.nn.scattered_rows import LEAST_WIDTH
+
+        wanted = self.device.type == "cpu" and str(self.dtype) == "torch.float32" and not self.sparse
+        shard = self.shard
+        return wanted and isinstance(shard, HostShard) and shard.width >= LEAST_WIDTH and shard.addressable
 
     def request(self, ids: np.ndarray) -> Request:
         """Where the rows of distinct `ids` are. Local."""
@@ -163,10 +199,7 @@ class RowFetcher:
         self.cache = None
         cache.make_room(self.shard)
         for place, request in self._pieces(cache):
-            if isinstance(self.shard, DeviceShard):
-                cache.rows[place] = self._arrived_on_device(request, None)
-            else:
-                cache.rows[place] = self._arrived_on_host(request, None)
+            self._packed(request, None, partial(cache.rows.__setitem__, place)).complete()
         self.cache = cache
 
     def _pieces(self, cache: RowCache) -> Iterator[tuple[slice, Request]]:
@@ -183,33 +216,33 @@ class RowFetcher:
             return
         first, width = int(self.shard.bounds[0]), self.shard.width
         ids, place = np.array([first]), np.zeros(1, np.int64)
-        row = self.shard.rows(ids, self._scratch.array("asked", (1, width), self.shard.dtype))
+        row = self.shard.rows(ids, np.empty((1, width), self.shard.dtype))
         target = self._host_rows(1, width).numpy()
         self.shard.place(ids, target, place)
         place_rows(row, place, 0, target, place)
         if self.encoding:
-            encoded = self._scratch.array("asked", (1, self.sent_row_bytes), "uint8")
+            encoded = np.empty((1, self.sent_row_bytes), np.uint8)
             self.encoding.decode(self.encoding.encode(self.shard, ids, encoded, RowErrors()), target, place)
 
-    def _arrived_on_host(self, request: Request, encoding: RowEncoding | None) -> np.ndarray:
-        """The remote rows of `request`, encoded or as they are at rest, in order of its remote ids. Collective."""
-        shard, (wanted, wanted_counts) = self.shard, self._wanted(request)
+    def _room_on_host(
+        self, wanted: np.ndarray, request: Request, encoding: RowEncoding | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The `wanted` rows, packed, and room for those of `request`. Local."""
+        shard = self.shard
         width, dtype = (encoding.row_bytes(shard.width), "uint8") if encoding else (shard.width, shard.dtype)
         with self.phases("gather"):
-            asked = self._scratch.array("asked", (len(wanted), width), dtype)
+            packed = self._sent.array((len(wanted), width), dtype)
             if encoding:
-                encoding.encode(shard, wanted, asked, self.errors)
+                encoding.encode(shard, wanted, packed, self.errors)
             else:
-                shard.rows(wanted, asked)
-        arrived = self._scratch.array("arrived", (len(request.remote_ids), width), dtype)
-        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
-        return arrived
+                shard.rows(wanted, packed)
+        return packed, self._arriving.array((len(request.remote_ids), width), dtype)
 
     def _rows_on_host(self, request: Request, arrived: np.ndarray, encoding: RowEncoding | None) -> Any:
         import torch
 
         with self.phases("gather"):
-            rows = self._host_rows(request.total, self.shard.width)
+            rows = self._host_rows(len(request.ids), self.shard.width)
             target = rows.numpy()
             self.shard.place(request.own_ids, target, request.own_positions)
             if encoding:
@@ -219,6 +252,26 @@ class RowFetcher:
             if self.cache:
                 place_rows(self.cache.rows, request.cached_slots, 0, target, request.cached_positions)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
+
+    def _where_they_lie(self, request: Request, encoding: RowEncoding | None, arrived: np.ndarray) -> Any:
+        """As `_together`, but no row is copied."""
+        addresses = np.empty(len(request.ids), np.int64)
+        with self.phases("gather"):
+            if encoding:
+                encoded, arrived = arrived, self._rows.array((len(arrived), self.shard.width), "float32")
+                encoding.decode(encoded, arrived, np.arange(len(arrived)))
+            self.shard.locate(request.own_ids, addresses, request.own_positions)
+            _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
+            if self.cache:
+                _locate(self.cache.rows, request.cached_slots, addresses, request.cached_positions)
+        return self._scattered(addresses, self.shard, arrived, self.cache)
+
+    def _scattered(self, addresses: np.ndarray, *sources: Any) -> Any:
+        import torch
+
+        from leapmpi.nn.scattered_rows import ScatteredRows
+
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, sources)
 
     def _wanted(self, request: Request) -> tuple[np.ndarray, np.ndarray]:
         """The ids that others want of this rank, and how many each wants. Collective."""
@@ -232,24 +285,27 @@ class RowFetcher:
             return torch.from_numpy(self._rows.array((count, width), name))
         return torch.empty((count, width), dtype=self.dtype, pin_memory=True)
 
-    def _arrived_on_device(self, request: Request, encoding: RowEncoding | None) -> Any:
-        wanted, wanted_counts = self._wanted(request)
-        asked = self.shard.rows(wanted)
+    def _room_on_device(self, wanted: np.ndarray, request: Request, encoding: RowEncoding | None) -> tuple[Any, Any]:
+        """As `_room_on_host`. Local."""
+        packed = self.shard.rows(wanted)
         if encoding:
-            asked = encoding.encode_tensor(asked, self.errors)
-        arrived = asked.new_empty((len(request.remote_ids), asked.shape[1]))
-        self.wire.exchange(asked, wanted_counts, arrived, request.remote_counts, self.kind)
-        return arrived
+            packed = encoding.encode_tensor(packed, self.errors)
+        return packed, packed.new_empty((len(request.remote_ids), packed.shape[1]))
 
     def _rows_on_device(self, request: Request, arrived: Any, encoding: RowEncoding | None) -> Any:
         import torch
 
         if encoding:
             arrived = encoding.decode_tensor(arrived)
-        rows = torch.empty((request.total, self.shard.width), dtype=self.dtype, device=self.device)
+        rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
         rows[torch.from_numpy(request.own_positions).to(self.device)] = self.shard.rows(request.own_ids).to(self.dtype)
         rows[torch.from_numpy(request.remote_positions).to(self.device)] = arrived.to(self.dtype)
         if self.cache:
             slots = torch.from_numpy(request.cached_slots).long().to(self.device)
             rows[torch.from_numpy(request.cached_positions).to(self.device)] = self.cache.rows[slots].to(self.dtype)
         return rows
+
+
+def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
+    """addresses[positions[i]] = that of row rows[i] of `source`, which is C-contiguous."""
+    addresses[positions] = source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)

@@ -1,8 +1,9 @@
-"""The two lanes of a rank: its training, and the work it does ahead of the iteration that is trained.
+"""The lanes of a rank: its training, the work it does ahead of the iteration that is trained, and the rows it moves.
 
-A lane is a thread's own order of collectives, on a communicator of its own. Each order is the same on all ranks and
-waits for nothing of the other lane, so neither can block the other, however ranks differ in how far ahead they are.
-Which lane a thread is in decides how what it does is sent (`wire`) and under what it is counted (`phases`).
+A lane is an order of collectives, on a communicator of its own. Each order is the same on all ranks and waits for
+nothing of another lane, so none can block another, however ranks differ in how far ahead they are. Which lane a thread
+is in decides how what it does is sent (`wire`) and under what it is counted (`phases`). The thread that works ahead
+moves feature rows in a lane apart, so that it can plan an iteration while the rows of the one before travel.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-FOREGROUND, AHEAD = LANES = (0, 1)
-"""The lane of training itself, which every thread is in unless told otherwise, and the one of work done ahead."""
+FOREGROUND, AHEAD, ROWS = LANES = (0, 1, 2)
+"""The lane of training itself, which every thread is in unless told otherwise, that of work done ahead, and that of the
+feature rows which such work moves."""
 
 
 class _OfThread(threading.local):
@@ -35,3 +37,14 @@ def ahead() -> Iterator[None]:
         yield
     finally:
         _of_thread.lane = FOREGROUND
+
+
+@contextmanager
+def rows() -> Iterator[None]:
+    """Put the calling thread into the lane ROWS while the body runs, if it works ahead; else it stays in its own."""
+    before = _of_thread.lane
+    _of_thread.lane = ROWS if before == AHEAD else before
+    try:
+        yield
+    finally:
+        _of_thread.lane = before

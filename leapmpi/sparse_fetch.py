@@ -6,6 +6,8 @@ until they have been put together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.fetch import Request, RowFetcher
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
+from leapmpi.shipment import Shipment
 
 
 class SparseRowFetcher(RowFetcher):
@@ -24,21 +27,20 @@ class SparseRowFetcher(RowFetcher):
     shard: SparseShard
     sparse = True
 
-    def fetch(self, ids: np.ndarray, exact: bool = False) -> Any:
-        """The rows of distinct `ids` (int64[k], any order) as a SparseMatrix on the device. Collective."""
-        request = self.request(ids)
-        self._count_rows(request)
-        arrived = self._arrived(request, None if exact else self.encoding)
+    def _together(self, request: Request, encoding: RowEncoding | None, arrived: Any) -> Any:
+        """The rows of `request` as a SparseMatrix on the device. Local."""
         with self.phases("gather"):
-            rows = empty_rows(self.shard.counts[ids], arrived)
+            arrived = self._unpacked(request, encoding, arrived)
+            rows = empty_rows(self.shard.counts[request.ids], arrived)
             self.shard.place_entries(request.own_ids, rows, request.own_positions)
             place_entries(arrived, np.arange(len(arrived)), rows, request.remote_positions)
             if self.cache:
                 place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
             return self._matrix(rows)
 
-    def own(self, ids: np.ndarray) -> Any:
-        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a SparseMatrix. Local."""
+    def own(self, ids: np.ndarray, in_place: bool = False) -> Any:
+        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a SparseMatrix, always a copy. Local."""
+        del in_place
         with self.phases("gather"):
             return self._matrix(self.shard.taken(ids))
 
@@ -70,7 +72,8 @@ class SparseRowFetcher(RowFetcher):
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""
         self.cache = None
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
-        blocks += [self._arrived(request, None) for _, request in self._pieces(cache)]
+        for _, request in self._pieces(cache):
+            blocks.append(self._packed(request, None, partial(self._unpacked, request, None)).complete())
         cache.rows = joined(blocks)
         self.cache = cache
 
@@ -79,19 +82,20 @@ class SparseRowFetcher(RowFetcher):
         row = self.shard.taken(np.array([self.shard.bounds[0]]))
         self._matrix(_unpacked(_packed(row, self.encoding, RowErrors()), row, np.diff(row.indptr), self.encoding))
 
-    def _arrived(self, request: Request, encoding: RowEncoding | None) -> SparseFeatures:
-        """The remote rows of `request` in order of its remote ids. Collective."""
+    def _packed(self, request: Request, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> Shipment:
+        """The entries that others want, and room for those of the remote rows of `request`. Collective."""
         wanted, wanted_counts = self._wanted(request)
         with self.phases("gather"):
             rows = self.shard.taken(wanted)
-            sent = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(wanted_counts)))])
-            asked = _packed(rows, encoding, self.errors)
-        counts = self.shard.counts[request.remote_ids]
-        size = int(counts.sum(dtype=np.int64))
-        arrived = self._scratch.array("arrived", (size, self._sent_entry_bytes(encoding)), "uint8")
-        self.wire.exchange(asked, sent, arrived, self._entries_by_rank(request), self.kind)
-        with self.phases("gather"):
-            return _unpacked(arrived, self.shard.parts[0], counts, encoding)
+            counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(wanted_counts)))])
+            sent = _packed(rows, encoding, self.errors)
+        arriving = self._entries_by_rank(request)
+        room = self._arriving.array((int(arriving.sum()), self._sent_entry_bytes(encoding)), "uint8")
+        return Shipment(self.wire, self.kind, (sent, counts), (room, arriving), unpack)
+
+    def _unpacked(self, request: Request, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
+        """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
+        return _unpacked(arrived, self.shard.parts[0], self.shard.counts[request.remote_ids], encoding)
 
     def _entries_by_rank(self, request: Request) -> np.ndarray:
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)

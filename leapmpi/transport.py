@@ -5,7 +5,7 @@ Where a courier is at work it makes all MPI calls; otherwise the calling thread 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,16 +21,16 @@ class WireError(RuntimeError):
 
 
 class Transport:
-    """What carries the messages of `Wire`; `ahead` is a duplicate of `comm`, for the lane AHEAD.
+    """What carries the messages of `Wire`; `ahead` are duplicates of `comm`, for the lanes AHEAD and ROWS.
 
     While `courier` is set it makes all MPI calls, so that several threads may send and receive.
     """
 
-    def __init__(self, comm: Any, ahead: Any = None) -> None:
+    def __init__(self, comm: Any, ahead: Sequence[Any] = ()) -> None:
         from mpi4py import MPI
 
         self._mpi = MPI
-        self._comms = (comm, ahead)
+        self._comms = (comm, *ahead)
         self.rank: int = comm.rank
         self.size: int = comm.size
         self.courier: Courier | None = None

@@ -30,13 +30,14 @@ class Waits:
 
     @property
     def begun(self) -> int:
-        """Waits begun in both lanes."""
+        """Waits begun in all lanes."""
         return sum(self._begun)
 
     @property
     def waiting(self) -> bool:
         """Whether this rank cannot go on without others."""
-        return self._within[lane.FOREGROUND] or (self.for_work and self._within[lane.AHEAD])
+        training, *others = self._within
+        return training or (self.for_work and any(others))
 
     def __enter__(self) -> None:
         self._begun[lane.current()] += 1

@@ -4,7 +4,7 @@ Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload 
 Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
 Every method that talks to other ranks is collective.
 
-A thread in the lane AHEAD uses a communicator and buffers of its own (`leapmpi.lane`). While a courier is at work all
+Every lane has a communicator and buffers of its own (`leapmpi.lane`). While a courier is at work all
 messages go through it, so that one thread alone makes MPI calls.
 """
 
@@ -30,15 +30,18 @@ _PACKET = 1 << 10
 
 
 class Wire(Transport):
-    """Exchanges between the ranks of one communicator; `ahead` is its duplicate, for the lane AHEAD.
+    """Exchanges between the ranks of one communicator; `ahead` are its duplicates, for the lanes AHEAD and ROWS.
 
     `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
     While `courier` is set it makes all MPI calls, so that several threads may use the wire.
     """
 
-    def __init__(self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False, ahead: Any = None) -> None:
+    def __init__(
+        self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False, ahead: Sequence[Any] = ()
+    ) -> None:
         super().__init__(comm, ahead)
-        self._ledgers = (ledger or Ledger(), Ledger())
+        of_work_ahead = Ledger()
+        self._ledgers = (ledger or Ledger(), of_work_ahead, of_work_ahead)
         self._buffers = Buffers()
         self.direct = direct
 

@@ -39,13 +39,13 @@ _PATIENCE = 2.0
 class World:
     """This process among the others.
 
-    `comm` is a private duplicate, `ahead_comm` another one for work done ahead of training; `node_comm` holds the
-    ranks that share this node's memory; `node` numbers the nodes in order of their lowest rank; `threads` is how many
-    threads this rank should use.
+    `comm` is a private duplicate, `ahead_comms` two others for the lanes of work done ahead of training; `node_comm`
+    holds the ranks that share this node's memory; `node` numbers the nodes in order of their lowest rank; `threads` is
+    how many threads this rank should use.
     """
 
     comm: Any
-    ahead_comm: Any
+    ahead_comms: tuple[Any, Any]
     node_comm: Any
     node: int
     nodes: int
@@ -127,7 +127,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
     order = sorted(set(leaders))
     return World(
         comm=comm,
-        ahead_comm=comm.Dup(),
+        ahead_comms=(comm.Dup(), comm.Dup()),
         node_comm=node_comm,
         node=order.index(leaders[comm.rank]),
         nodes=len(order),
@@ -189,7 +189,8 @@ def default_threads(
 def finish(world: World) -> None:
     """Give back what `start` made; MPI itself ends with the process. Collective."""
     world.node_comm.Free()
-    world.ahead_comm.Free()
+    for each in world.ahead_comms:
+        each.Free()
     world.comm.Free()
 
 

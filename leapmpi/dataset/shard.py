@@ -81,6 +81,16 @@ class HostShard:
         for part, first, chosen, where in self.split(ids):
             place_rows(part, chosen, first, target, positions[where])
 
+    @property
+    def addressable(self) -> bool:
+        """Whether every row lies in memory as float32 of this machine, element after element."""
+        return all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
+
+    def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
+        """addresses[positions[i]] = that of the row of vertex ids[i]; ids int64, all at home here."""
+        for part, first, chosen, where in self.split(ids):
+            addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
+
     def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
         """For each part that `ids` (int64, all at home here) touch: part, its first id, its ids, their places."""
         if len(self.parts) == 1:

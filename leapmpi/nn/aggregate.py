@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.nn.tensors import BlockTensors, Edges, operations
 
 
@@ -70,32 +71,38 @@ class _Maximum(Function):
         return operations(grad.device).maximum_backward(chosen, grad, ctx.sources), None
 
 
-def weighted_sum(edges: Edges, z: Tensor, weight: Tensor) -> Tensor:
+def weighted_sum(edges: Edges, z: Tensor | ScatteredRows, weight: Tensor) -> Tensor:
     """Sum of weighted source rows per destination.
 
     `z` is float[sources, width]; `weight` float[edges], or float[edges, heads] where each head weights its own
     slice of the columns (heads must divide the width). Returns float[destinations, width]; both are differentiable.
     """
+    if isinstance(z, ScatteredRows):
+        if weight.dim() == 1 and not weight.requires_grad:
+            return z.weighted_sums(edges.indptr, edges.indices, weight)
+        z = z.dense()
     return _WeightedSum.apply(z, weight if weight.dim() == 2 else weight.unsqueeze(1), edges)
 
 
-def mean(block: BlockTensors, z: Tensor) -> Tensor:
+def mean(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
     """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
     return weighted_sum(block.edges, z, block.share(z.dtype))
 
 
-def total(block: BlockTensors, z: Tensor) -> Tensor:
+def total(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
     """Sum of `z` (float[n_src, width]) over each destination's sampled edges, times their weights if they have any."""
-    weight = z.new_ones(len(block.edges.indices)) if block.weight is None else block.weight.to(z.dtype)
+    edges = len(block.edges.indices)
+    ones = block.weight is None
+    weight = torch.ones(edges, dtype=z.dtype, device=z.device) if ones else block.weight.to(z.dtype)
     return weighted_sum(block.edges, z, weight)
 
 
-def maximum(block: BlockTensors, z: Tensor) -> Tensor:
+def maximum(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
     """Largest of `z` (float[n_src, width]) over the sampled in-neighbours, column by column; 0 where there are none.
 
     Of equal values the first in the order of edges gets the gradient, which is that of the lowest original id.
     """
-    return _Maximum.apply(z, block.edges)
+    return _Maximum.apply(z.dense() if isinstance(z, ScatteredRows) else z, block.edges)
 
 
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:

@@ -17,7 +17,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.compiled import compiled, compiled_parallel, prange
-from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from leapmpi.sampling.keys import DrawKey, fold, key_hash
 
@@ -197,7 +198,7 @@ def drop_features(
     base = _base(key, _FEATURES, layer)
     if isinstance(x, SparseMatrix):
         return replace(x, values=mask_entries(x, vertices, base, below, first_column))
-    return _Masked.apply(x, mask_vertices, (vertices, base, below, first_column))
+    return _Masked.apply(dense(x), mask_vertices, (vertices, base, below, first_column))
 
 
 def drop_attention(

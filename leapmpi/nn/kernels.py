@@ -10,16 +10,12 @@ float[edges, heads]; head h of a row of `z` is its h-th slice of width z.shape[1
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.compiled import compiled, compiled_dot, compiled_parallel, prange
-from leapmpi.nn import tile
 
 _U = np.uint64  # unsigned positions spare the kernels numba's test for negative ones
 
@@ -146,19 +142,6 @@ def _edge_sums(indptr, edges, values, out):
             out[i, h] = total
 
 
-@compiled_parallel
-def _sum_of_outer(g, x, out):
-    four = len(x) // 4 * 4
-    for h in prange(g.shape[1]):
-        for r in range(0, four, 4):
-            a, b, c, d = g[r, h], g[r + 1, h], g[r + 2, h], g[r + 3, h]
-            for f in range(x.shape[1]):
-                out[h, f] = out[h, f] + a * x[r, f] + b * x[r + 1, f] + c * x[r + 2, f] + d * x[r + 3, f]
-        for r in range(four, len(x)):
-            for f in range(x.shape[1]):
-                out[h, f] += g[r, h] * x[r, f]
-
-
 @compiled
 def _softmax_row(first, last, indices, source, target, h, slope, out):
     largest = source.dtype.type(-np.inf)
@@ -275,60 +258,6 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
     slices = max(1, min(torch.get_num_threads(), grad.shape[1]))
     _maximum_backward(_array(chosen), _array(grad), slices, out.numpy())
     return out
-
-
-def chosen(x: Any, rows: Tensor | None) -> Any:
-    """x[rows] of a dense or sparse matrix, or x itself where `rows` is None."""
-    return x if rows is None else x.index_select(0, rows)
-
-
-def sum_of_outer(g: Tensor, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """g^T x for float[n, out] and float[n, in], each element summed in the order of rows: float[out, in].
-
-    With `rows`, int64[n] that lie in x (which is not checked), the products are of x[rows].
-    """
-    _check(x, g, rows, len(g) == (len(x) if rows is None else len(rows)))
-    if x.dtype != torch.float32 or x.shape[1] < tile.ROWS:
-        out = g.new_zeros(g.shape[1], x.shape[1])
-        _sum_of_outer(_array(g), _array(chosen(x, rows)), out.numpy())
-        return out
-    columns = g.shape[1]
-    if columns % tile.COLUMNS:
-        g = F.pad(g, (0, -columns % tile.COLUMNS))
-    out = x.new_zeros(x.shape[1], g.shape[1])
-    tile.sum_of_outer(_array(g), _array(x), _numbers(rows, len(g)), out.numpy(), numba.get_num_threads())
-    return out.t()[:columns].contiguous()
-
-
-def product(x: Tensor, weight: Tensor, rows: Tensor | None = None) -> Tensor:
-    """x weight^T for float[n, in] and float[out, in], each element summed in the order of columns: float[n, out].
-
-    With `rows`, int64[n] that lie in x (which is not checked), the products are of x[rows].
-    """
-    _check(x, weight, rows, x.shape[1] == weight.shape[1])
-    count, (columns, width) = len(x) if rows is None else len(rows), weight.shape
-    if x.dtype != torch.float32 or count == 0:
-        return chosen(x, rows) @ weight.t()
-    if columns % tile.COLUMNS:
-        weight = F.pad(weight, (0, 0, 0, -columns % tile.COLUMNS))
-    slices = weight.detach().view(-1, tile.COLUMNS, width).transpose(1, 2).contiguous()
-    out = x.new_empty(count + -count % tile.ROWS, len(weight))
-    tile.products(_array(x), _numbers(rows, count), slices.numpy(), out.numpy(), numba.get_num_threads())
-    if columns < out.shape[1]:
-        return out[:count, :columns].contiguous()
-    # The same memory without the last rows. A slice is a view, which autograd forbids to change in place.
-    return x.new_empty(0).set_(out.untyped_storage(), 0, (count, columns), (columns, 1))
-
-
-def _check(x: Tensor, factor: Tensor, rows: Tensor | None, fits: bool) -> None:
-    """Raise ValueError for operands that the compiled kernels would read past their ends or take for others."""
-    if not fits or x.dtype != factor.dtype or (rows is not None and rows.dtype != torch.int64):
-        shapes = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in (x, factor, rows) if each is not None)
-        raise ValueError(f"these do not multiply: {shapes}")
-
-
-def _numbers(rows: Tensor | None, count: int) -> np.ndarray:
-    return np.arange(count) if rows is None else _array(rows)
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@
     finish(...)      sum, bias, activation, residual                                      [n_dst, out]
 
 Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block. The first
-layer's input may be sparse (leapmpi/nn/sparse_matrix.py); what its products give is dense.
+layer's input may be sparse, or lie here and there (leapmpi/nn/rows.py); what its products and sums give is a tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.sparse_matrix import Rows, SparseMatrix
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
@@ -109,8 +110,7 @@ class Layer(nn.Module):
             h = self.activation(h)
         if self.residual is None:
             return h
-        added = self.residual(x_dst)
-        return h + (added.dense() if isinstance(added, SparseMatrix) else added)
+        return h + dense(self.residual(x_dst))
 
     @property
     def plain_prefix(self) -> bool:

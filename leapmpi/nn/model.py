@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.sparse_matrix import Rows
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 

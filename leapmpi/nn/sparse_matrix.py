@@ -78,7 +78,3 @@ class SparseMatrix:
     def times(self, weight: Tensor) -> Tensor:
         """This x weight^T for float[out, width]: float[rows, out], differentiable in `weight`."""
         return weighted_sum(self.entries, weight.t().contiguous(), self.values)
-
-
-Rows = Tensor | SparseMatrix
-"""What a first layer reads: float[rows, width]."""

@@ -1,14 +1,11 @@
 """Products of tall matrices, by tiles of 6 x 16 single-precision sums that are held in vector registers.
 
-numba writes loops over arrays, and keeps no array in registers; the tiles are therefore written in LLVM's terms. They
-fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication", TOMS 34(3),
-2008), and LLVM fits them to other processors. Rows are read where they lie, given their addresses, and are asked for
-before they are wanted: rows of features are read once, from memory, which otherwise takes longer than their products.
+The tiles fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication",
+TOMS 34(3), 2008). Rows are read where they lie, given their addresses, and are asked for before they are wanted: rows
+of features are read once, from memory, which otherwise takes longer than their products.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
@@ -17,48 +14,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from leapmpi.compiled import compiled, compiled_parallel, prange
+from leapmpi.nn.vectors import COLUMNS, FLOAT, INDEX, VECTOR, add_product, ask_for, load, pointer
 
-ROWS, COLUMNS = 6, 16
+ROWS = 6
 _CACHED = 28_800
 """Elements of the rows that a sum over rows goes through at once, so that they and the next ones stay in cache."""
-
-_FLOAT, _INDEX, _NUMBER = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, COLUMNS)
-_BYTE = ir.IntType(8)
-_FUSED = ("contract",)
-_LINE = 16
-"""Elements of a line of cache."""
-
-
-def _pointer(build, base, step, number, kind):
-    return build.inttoptr(build.add(base, build.mul(step, number)), kind.as_pointer())
-
-
-def _load(build, base, step, number, kind):
-    return build.load(_pointer(build, base, step, number, kind), align=8 if kind is _INDEX else 4)
-
-
-def _repeated(build, value):
-    """A vector with `value` in all places."""
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    first = build.insert_element(undefined, value, _NUMBER(0))
-    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
-
-
-def _ask_for(build, address):
-    """Bring the line of cache at `address` nearer."""
-    pointer = _BYTE.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [pointer, _NUMBER, _NUMBER, _NUMBER])
-    prefetch = build.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-    # To read, into the second level of cache, as data.
-    build.call(prefetch, [build.inttoptr(address, pointer), _NUMBER(0), _NUMBER(2), _NUMBER(1)])
-
-
-def _add_products(build, sums, factors: Callable, row) -> None:
-    """sums[i] += factors(i) * row."""
-    for i, total in enumerate(sums):
-        product = build.fmul(_repeated(build, factors(i)), row, flags=_FUSED)
-        build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
 @intrinsic
@@ -71,13 +31,14 @@ def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows)
 
     def generate(context, build, signature, arguments):
         x, ahead, offset, g, g_step, out, out_step, rows = arguments
-        places = [_pointer(build, out, out_step, _INDEX(i), _VECTOR) for i in range(ROWS)]
+        places = [pointer(build, out, out_step, INDEX(i), VECTOR) for i in range(ROWS)]
         sums = [cgutils.alloca_once_value(build, build.load(place, align=4)) for place in places]
         with cgutils.for_range(build, rows) as loop:
-            row = _load(build, g, g_step, loop.index, _VECTOR)
-            first = build.add(offset, _load(build, x, _INDEX(8), loop.index, _INDEX))
-            _ask_for(build, build.add(offset, _load(build, ahead, _INDEX(8), loop.index, _INDEX)))
-            _add_products(build, sums, lambda i: _load(build, first, _INDEX(4), _INDEX(i), _FLOAT), row)
+            row = load(build, g, g_step, loop.index, VECTOR)
+            first = build.add(offset, load(build, x, INDEX(8), loop.index, INDEX))
+            ask_for(build, build.add(offset, load(build, ahead, INDEX(8), loop.index, INDEX)))
+            for i, total in enumerate(sums):
+                add_product(build, total, load(build, first, INDEX(4), INDEX(i), FLOAT), row)
         for place, total in zip(places, sums, strict=True):
             build.store(build.load(total), place, align=4)
         return context.get_dummy_value()
@@ -96,38 +57,29 @@ def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
 
     def generate(context, build, signature, arguments):
         x, ahead, weight, out, out_step, width = arguments
-        rows, later = ([_load(build, each, _INDEX(8), _INDEX(i), _INDEX) for i in range(ROWS)] for each in (x, ahead))
-        sums = [cgutils.alloca_once_value(build, ir.Constant(_VECTOR, [0.0] * COLUMNS)) for _ in range(ROWS)]
+        rows, later = ([load(build, each, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)] for each in (x, ahead))
+        sums = [cgutils.alloca_once_value(build, ir.Constant(VECTOR, [0.0] * COLUMNS)) for _ in range(ROWS)]
 
         def add(k):
-            row = _load(build, weight, _INDEX(4 * COLUMNS), k, _VECTOR)
-            _add_products(build, sums, lambda i: _load(build, rows[i], _INDEX(4), k, _FLOAT), row)
+            row = load(build, weight, INDEX(4 * COLUMNS), k, VECTOR)
+            for each, total in zip(rows, sums, strict=True):
+                add_product(build, total, load(build, each, INDEX(4), k, FLOAT), row)
 
-        lines = build.udiv(width, _INDEX(_LINE))
+        lines = build.udiv(width, INDEX(COLUMNS))
         with cgutils.for_range(build, lines) as line:
-            first = build.mul(line.index, _INDEX(_LINE))
+            first = build.mul(line.index, INDEX(COLUMNS))
             for each in later:
-                _ask_for(build, build.add(each, build.mul(first, _INDEX(4))))
-            with cgutils.for_range(build, _INDEX(_LINE)) as loop:
+                ask_for(build, build.add(each, build.mul(first, INDEX(4))))
+            with cgutils.for_range(build, INDEX(COLUMNS)) as loop:
                 add(build.add(first, loop.index))
-        done = build.mul(lines, _INDEX(_LINE))
+        done = build.mul(lines, INDEX(COLUMNS))
         with cgutils.for_range(build, build.sub(width, done)) as loop:
             add(build.add(done, loop.index))
         for i, total in enumerate(sums):
-            build.store(build.load(total), _pointer(build, out, out_step, _INDEX(i), _VECTOR), align=4)
+            build.store(build.load(total), pointer(build, out, out_step, INDEX(i), VECTOR), align=4)
         return context.get_dummy_value()
 
     return types.void(*(types.int64,) * 6), generate
-
-
-@compiled
-def _addresses(x, rows, count):
-    """int64[count]: those of the given rows of x, the last one repeated."""
-    found = np.empty(count, np.int64)
-    base, step = np.int64(x.ctypes.data), 4 * x.shape[1]
-    for k in range(count):
-        found[k] = base + step * rows[min(k, len(rows) - 1)]
-    return found
 
 
 @compiled
@@ -145,14 +97,13 @@ def _add_columns(addresses, begin, ahead, count, g, out, offset):
 
 
 @compiled_parallel
-def sum_of_outer(g, x, rows, out, shares):
-    """out += x[rows]^T g for float32 x [any, in], int64 rows [n], g [n, 16 k] and out [in, 16 k], `in` at least 6.
+def sum_of_outer(g, addresses, out, shares):
+    """out += x^T g for float32 g [n, 16 k] and out [in, 16 k], `in` at least 6, and x given by int64 addresses [n].
 
-    All are C-contiguous; `rows` must lie in x. The columns of x are cut into `shares` for as many threads. Each element
-    is summed in the order of rows.
+    All are C-contiguous. The columns of x are cut into `shares` for as many threads. Each element is summed in the
+    order of rows.
     """
-    count, width = len(rows), x.shape[1]
-    addresses = _addresses(x, rows, count)
+    count, width = len(addresses), len(out)
     block = max(COLUMNS, _CACHED // width)
     tiles = width // ROWS
     rest = width - tiles * ROWS
@@ -185,14 +136,13 @@ def _set_products(addresses, first, end, weight, out):
 
 
 @compiled_parallel
-def products(x, rows, weight, out, shares):
-    """out[i] = x[rows[i]] weight for float32 x [any, in], int64 rows [n], weight [k, in, 16] and out [m, 16 k].
+def products(addresses, weight, out, shares):
+    """out[i] = x[i] weight for float32 weight [k, in, 16] and out [n, 16 k], and x given by int64 addresses [n].
 
-    All are C-contiguous; `rows` must lie in x, and m is n, not 0, made a multiple of 6. Slice k of weight gives 16
-    columns of out. The rows are cut into `shares` for as many threads. Each element is summed in the order of columns.
+    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. The rows are cut
+    into `shares` for as many threads. Each element is summed in the order of columns.
     """
-    tiles = len(out) // ROWS
     # The arrays are passed on whole: numba frees one whose address alone is still used.
-    addresses = _addresses(x, rows, len(out))
+    tiles = len(out) // ROWS
     for share in prange(shares):
         _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)

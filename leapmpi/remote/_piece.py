@@ -83,7 +83,7 @@ def _count_new(rows, seen, stamp):
 
 @dataclass(frozen=True)
 class Contribution:
-    """A piece, and where its rows are: those of `vertices` (int64) copied together, or all in place where it is None.
+    """A piece, and which rows it reads: those of `vertices` (int64), or all of this rank in place where it is None.
 
     `read` counts the distinct rows that the piece reads.
     """
@@ -93,8 +93,8 @@ class Contribution:
     read: int
 
     def rows(self, features: RowFetcher) -> Any:
-        """The rows as a tensor."""
-        return features.whole if self.vertices is None else features.own(self.vertices)
+        """The rows, which are copied together only where they cannot be read where they lie."""
+        return features.whole if self.vertices is None else features.own(self.vertices, in_place=True)
 
 
 class Pieces:
@@ -130,7 +130,7 @@ class Pieces:
         return Contribution(piece, vertices, read)
 
     def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
-        """Whether `layer` should read rows where they lie: no copy is made, but if any are projected, all are.
+        """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
         """
@@ -138,7 +138,8 @@ class Pieces:
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)
-        collected = layer.copying_cost(most) + min(layer.costs(most, destinations, edges))
+        copied = 0 if features.scatters else layer.copying_cost(most)
+        collected = copied + min(layer.costs(most, destinations, edges))
         return min(layer.costs(rows, destinations, edges)) <= collected
 
     def cut(

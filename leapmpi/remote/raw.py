@@ -47,8 +47,8 @@ class Raw(RemoteMode):
         return len(rows) * self.at.input_row_bytes + exchanged
 
     def ask(self, work: Iteration) -> None:
-        """Fetch the rows; what is scored reads them exactly. Collective."""
-        work.features = self.at.features.fetch(union(work.cells), exact=not work.drops)
+        """Ask for the rows; what is scored reads them exactly. Collective."""
+        work.shipment = self.at.features.prepare(union(work.cells), exact=not work.drops, in_place=True)
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward on the rows at hand."""

@@ -120,7 +120,10 @@ class Rows:
         original = torch.from_numpy(at.sampler.topology.original_id[vertices]).to(at.device)
         after = before + len(vertices)
         return Visit(
-            len(vertices), before, after, lambda: self.layer.projected(at.features.own(vertices), original, key)
+            len(vertices),
+            before,
+            after,
+            lambda: self.layer.projected(at.features.own(vertices, in_place=True), original, key),
         )
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:

@@ -25,6 +25,7 @@ from leapmpi.remote._mode import RemoteMode
 from leapmpi.remote.choice import remote_mode
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.shipment import Shipment
 from leapmpi.training.parameters import ParameterLayout
 from leapmpi.wire import Wire
 
@@ -100,11 +101,28 @@ class Iteration:
     """The weights of the roots whose loss this rank computes, by cell: one float for all, or float64[roots]."""
     drops: bool = True
     """Whether dropout applies: in training."""
+    shipment: Shipment | None = None
+    """The feature rows asked for, until they have arrived."""
 
     @property
     def dropout(self) -> DrawKey | None:
         """The key of dropout masks, None where nothing is dropped."""
         return self.key if self.drops else None
+
+    def begin(self) -> None:
+        """Set the rows asked for off. Collective, like `wait`, which all ranks call before they begin another's."""
+        if self.shipment:
+            self.shipment.begin()
+
+    def wait(self) -> None:
+        """Wait until they have arrived. Collective."""
+        if self.shipment:
+            self.shipment.wait()
+
+    def unpack(self) -> None:
+        """Make the features of what has arrived. Local."""
+        if self.shipment:
+            self.features, self.shipment = self.shipment.unpack(), None
 
 
 class Strategy(ABC):
@@ -276,6 +294,14 @@ class Strategy(ABC):
 
     def fetch(self, work: Iteration) -> None:
         """Bring here what the iteration needs and does not depend on the weights. Collective."""
+        self.ask(work)
+        with self.at.phases("exchange"):
+            work.begin()
+            work.wait()
+            work.unpack()
+
+    def ask(self, work: Iteration) -> None:
+        """All of `fetch` but to move the feature rows, which are packed. Collective."""
         with self.at.phases("exchange"):
             self.remote.ask(work)
             roots = self.labelled(work)

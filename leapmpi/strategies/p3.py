@@ -190,7 +190,7 @@ class ColumnRows(Columns):
         """The share of the columns here in all projected rows."""
         source, topology = asked.source, self.at.sampler.topology
         original = self._index(topology.original_id[source.vertices])
-        rows = self.layer.projected(self.at.columns.own(source.vertices), original, work.dropout)
+        rows = self.layer.projected(self.at.columns.own(source.vertices, in_place=True), original, work.dropout)
         return rows[self._index(source.numbers)]
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:

@@ -2,9 +2,10 @@
 
 At depth 0 each is prepared when it is asked for, on the calling thread. At depth d a second thread prepares up to d
 of them ahead, in the lane AHEAD, and a courier makes all MPI calls of both threads; it does so at depth 0 too where
-steps compute while their own messages travel. How far a rank may run ahead follows from what it has taken alone, never
-from time: after k iterations taken, all ranks have prepared the same d further ones when the work is stopped, so nobody
-waits for a rank that has given up.
+steps compute while their own messages travel. From depth 2 on, an iteration is planned, sampled and packed while the
+rows of the one before travel, in the lane ROWS, so that the link does not wait for it. How far a rank may run ahead
+follows from what it has taken alone, never from time: after k iterations taken, all ranks have prepared the same d
+further ones when the work is stopped, so nobody waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -30,10 +31,6 @@ _PATIENCE = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
 
 
-Counts = tuple[dict[str, int], dict[str, int]]
-"""What `Ledger.take` gives."""
-
-
 @dataclass(frozen=True)
 class Job:
     """An iteration to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
@@ -41,6 +38,14 @@ class Job:
     batch: np.ndarray | None
     epoch: int
     iteration: int
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An iteration and what it has moved, as `Ledger.take` gives it."""
+
+    work: Iteration
+    counts: tuple[dict[str, int], dict[str, int]]
 
 
 class Ahead:
@@ -57,8 +62,8 @@ class Ahead:
         self._carried = depth > 0 or (overlaps and threads_may_call(load_mpi()))
         self._courier = Courier(self._select_device)
         self._turn = threading.Condition()
-        self._allowed, self._done, self._closed = depth, 0, False
-        self._ready: SimpleQueue[tuple[Iteration, Counts] | None] = SimpleQueue()
+        self._allowed, self._done, self._closed, self._pauses = depth, 0, False, False
+        self._ready: SimpleQueue[_Prepared | None] = SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
 
@@ -74,13 +79,12 @@ class Ahead:
             waits.for_work = False
         if ready is None:
             self._raise_error()
-        work, counts = ready
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
-        self.at.wire.ledger.add(*counts)
+        self.at.wire.ledger.add(*ready.counts)
         with self._turn:
             self._allowed += 1
             self._turn.notify_all()
-        return work
+        return ready.work
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -90,7 +94,10 @@ class Ahead:
             return
         if self.depth:
             with self._turn:
+                self._pauses = True
+                self._turn.notify_all()
                 self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
+                self._pauses = False
             self._raise_error()
         self._stop_courier()
         yield
@@ -160,21 +167,62 @@ class Ahead:
         # be given back after the iteration's step, which ends by waiting for training's own work.
         stream = torch.cuda.Stream(self.at.device) if self.at.device.type == "cuda" else None
         with torch.cuda.stream(stream) if stream else nullcontext():
+            under_way: _Prepared | None = None
             for number, job in enumerate(self.jobs):
-                if not self._may_prepare(number):
+                if under_way and not self._may_prepare(number, holding=True):
+                    self._hand_over(under_way, stream)
+                    under_way = None
+                if not self._may_prepare(number, holding=False):
                     return
-                work = self._prepare(job)
-                if stream:
-                    stream.synchronize()
-                self._ready.put((work, self.at.wire.ledger.take()))
-                del work
-                with self._turn:
-                    self._done += 1
-                    self._turn.notify_all()
+                try:
+                    work = self._asked(job)
+                except Exception:
+                    # All ranks have begun the one before, and all train it or none.
+                    if under_way:
+                        self._hand_over(under_way, stream)
+                    raise
+                arrived, under_way = under_way, self._follow(under_way, work)
+                if arrived:
+                    self._hand_over(arrived, stream)
+                del work, arrived
+            if under_way:
+                self._hand_over(under_way, stream)
 
-    def _may_prepare(self, number: int) -> bool:
+    def _asked(self, job: Job) -> Iteration:
+        self.at.phases.epoch, self.at.phases.iteration = job.epoch, job.iteration
+        work = self.strategy.plan(job.batch, job.epoch, job.iteration)
+        self.strategy.ask(work)
+        return work
+
+    def _follow(self, before: _Prepared | None, work: Iteration) -> _Prepared:
+        """Set the rows of `work` off as soon as those of the iteration before it have arrived."""
+        with self.at.phases("exchange"):
+            if before:
+                before.work.wait()
+            work.begin()
+        return _Prepared(work, self.at.wire.ledger.take())
+
+    def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
+        """Give an iteration to training once its rows are here."""
+        with self.at.phases("exchange"):
+            prepared.work.wait()
+            prepared.work.unpack()
+        if stream:
+            stream.synchronize()
+        self._ready.put(prepared)
         with self._turn:
-            self._turn.wait_for(lambda: number < self._allowed or self._closed)
+            self._done += 1
+            self._turn.notify_all()
+
+    def _may_prepare(self, number: int, holding: bool) -> bool:
+        """Wait until iteration `number` may be prepared; False when it may not for now, or, at the end, ever.
+
+        `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first.
+        """
+        with self._turn:
+            self._turn.wait_for(
+                lambda: number < self._allowed or self._closed or (holding and (self._pauses or self.depth == 1))
+            )
             return number < self._allowed
 
     def _select_device(self) -> None:
@@ -193,8 +241,8 @@ def check_prefetch(config: StrategyConfig) -> None:
 
 
 def choose_depth(config: StrategyConfig, remote: str, ranks: int) -> int:
-    """Iterations to prepare ahead. `auto`: one where raw rows come from other ranks, which takes long and needs no
-    weights; none where only sampling and ids could run ahead. MPI must run."""
+    """Iterations to prepare ahead. `auto`: two where raw rows come from other ranks, which takes long and needs no
+    weights, so that they travel all the time; none where only sampling and ids could run ahead. MPI must run."""
     if config.prefetch != "auto":
         return int(config.prefetch)
-    return int(remote == "raw" and ranks > 1 and threads_may_call(load_mpi()))
+    return 2 * int(remote == "raw" and ranks > 1 and threads_may_call(load_mpi()))

@@ -97,7 +97,7 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
-    wire = Wire(world.comm, direct=direct, ahead=world.ahead_comm)
+    wire = Wire(world.comm, direct=direct, ahead=world.ahead_comms)
     model = model_for(config, dataset, device)
     sampler = together(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     label_dtype = dtype if dataset.multilabel else torch.int64

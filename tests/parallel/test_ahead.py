@@ -13,6 +13,7 @@ from leapmpi import lane
 from leapmpi.config import Config
 from leapmpi.courier import Courier, CourierStopped
 from leapmpi.phases import Phases
+from leapmpi.shipment import Shipment
 from leapmpi.timeline import NAMES
 from leapmpi.training.ahead import Ahead, Job
 from leapmpi.waiting import wait_all
@@ -58,13 +59,33 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
     assert not names_of_threads()
 
 
+class Work(int):
+    """An iteration that is its number, and moves an array of it to every other rank."""
+
+    def __new__(cls, number, wire):
+        work = super().__new__(cls, number)
+        send, counts = np.full(wire.size, number), np.ones(wire.size, np.int64)
+        work.arrived = np.zeros(wire.size, np.int64)
+        work.shipment = Shipment(wire, "features", (send, counts), (work.arrived, counts), lambda arrived: arrived)
+        return work
+
+    def begin(self):
+        self.shipment.begin()
+
+    def wait(self):
+        self.shipment.wait()
+
+    def unpack(self):
+        assert self.shipment.unpack().tolist() == [self] * len(self.arrived)
+
+
 class Recorder:
-    """A strategy whose iterations are numbers; `plan` and `fetch` are collective. Hooks run in the thread of each."""
+    """A strategy whose iterations are numbers; `plan` and `ask` are collective. Hooks run in the thread of each."""
 
     overlaps = False
 
     def __init__(self, world, hook=lambda what, number: None):
-        self.wire, self.hook, self.trained = Wire(world.comm, ahead=world.ahead_comm), hook, []
+        self.wire, self.hook, self.trained = Wire(world.comm, ahead=world.ahead_comms), hook, []
         self.at = self
         self.phases, self.device, self.sampler, self.threads = Phases(), torch.device("cpu"), self, 1
 
@@ -72,11 +93,18 @@ class Recorder:
         with self.phases("plan"):
             self.hook("plan", iteration)
             number = self.wire.broadcast(np.array([iteration]) if self.wire.rank == 0 else None, "schedule")
-        return int(number[0])
+        return Work(int(number[0]), self.wire)
 
-    def fetch(self, work):
+    def ask(self, work):
         with self.phases("exchange"):
             assert self.wire.gather_rows(np.array([work])).tolist() == [[work]] * self.wire.size
+            self.hook("asked", work)
+
+    def fetch(self, work):
+        self.ask(work)
+        work.begin()
+        work.wait()
+        work.unpack()
 
     def step(self, work):
         with self.phases("compute"):
@@ -101,7 +129,7 @@ def test_training_and_work_ahead_overlap(world):
     def hook(what, number):
         if what == "plan":
             begun[number].set()
-        elif number + 1 < len(JOBS):
+        elif what == "step" and number + 1 < len(JOBS):
             assert begun[number + 1].wait(PATIENCE)
 
     strategy, spans = Recorder(world, hook), []
@@ -115,6 +143,28 @@ def test_training_and_work_ahead_overlap(world):
     spent, hidden = strategy.phases.take_ahead()
     assert 0 < hidden <= sum(spent.values())
     assert not names_of_threads()
+
+
+def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world):
+    """Rows arrive only once those of the next iteration are asked for: else this would never end."""
+    asked = [threading.Event() for _ in JOBS]
+    strategy = Recorder(world, lambda what, number: asked[number].set() if what == "asked" else None)
+    carry = strategy.wire.start_exchange
+
+    def slow_to_arrive(*arguments):
+        finish, following = carry(*arguments), len(JOBS)
+        if arguments[-1] == "features":
+            following = int(arguments[0][0]) + 1
+
+        def finish_late():
+            assert following == len(JOBS) or asked[following].wait(PATIENCE)
+            finish()
+
+        return finish_late
+
+    strategy.wire.start_exchange = slow_to_arrive
+    run_all(strategy, 2)
+    assert strategy.trained == list(range(len(JOBS)))
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -182,9 +232,9 @@ def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
 
 
 def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world):
-    ahead_comm = world_comm.Dup()
+    ahead_comms = world_comm.Dup(), world_comm.Dup()
     strategy = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
-    strategy.wire = Wire(world_comm, ahead=ahead_comm)
+    strategy.wire = Wire(world_comm, ahead=ahead_comms)
     if world.rank == 0:
         with pytest.raises(ZeroDivisionError):
             run_all(strategy, 1)

@@ -9,6 +9,7 @@ from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.dataset.sparse_shard import SparseShard
 from leapmpi.errors import ConfigError
 from leapmpi.fetch import RowFetcher
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import ENCODINGS, RowErrors
 from leapmpi.sparse_fetch import fetcher_for
@@ -137,6 +138,43 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
         fetch.wire.ledger.take()
     largest = max(world.comm.allgather(fetch.errors.largest))
     assert largest == pytest.approx(max(world.comm.allgather(worst)), rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0, 0.3])
+@pytest.mark.parametrize("name", [None, "float16"])
+def test_rows_read_where_they_lie_are_those_fetched(world, name, share):
+    total = int(offsets_of(world.size)[-1])
+    rows = np.random.default_rng(1).standard_normal((total, 20)).astype(np.float32)
+    fetch = fetcher(world, rows, "host", torch.float32)
+    fetch.fill(RowCache(cached_ids(world, share), total))
+    fetch.encoding = name and ENCODINGS[name]
+    kept = []
+    for turn in range(5):
+        ids = asked(world, turn)
+        found = fetch.prepare(ids, in_place=True).complete()
+        assert isinstance(found, ScatteredRows)
+        wanted = fetch.fetch(ids)
+        assert torch.equal(found.dense(), wanted)
+        kept.append((found, wanted))
+    # What was fetched later took no room from what is still held.
+    assert all(torch.equal(found.dense(), wanted) for found, wanted in kept)
+    own = offsets_of(world.size)[world.rank] + np.array([0, 0])
+    np.testing.assert_array_equal(fetch.own(own, in_place=True).dense().numpy(), rows[own])
+
+
+@pytest.mark.parametrize(("at_rest", "width", "kind", "wanted"), [
+    ("float16", 20, "host", "float32"), ("float32", 5, "host", "float32"),
+    ("float32", 20, "device", "float32"), ("float32", 20, "host", "float64"),
+])  # fmt: skip
+def test_other_rows_are_copied(world, at_rest, width, kind, wanted):
+    total = int(offsets_of(world.size)[-1])
+    rows = np.random.default_rng(1).standard_normal((total, width)).astype(at_rest)
+    fetch = fetcher(world, rows, kind, getattr(torch, wanted))
+    ids = asked(world, 0)
+    found = fetch.prepare(ids, in_place=True).complete()
+    assert torch.equal(found, fetch.fetch(ids))
+    own = offsets_of(world.size)[world.rank : world.rank + 1]
+    assert torch.equal(fetch.own(own, in_place=True), fetch.own(own))
 
 
 def sparse_fetcher(world, rows, wanted):

@@ -14,8 +14,9 @@ from leapmpi.nn.aggregate import edge_softmax, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.projection import Projection, product
-from leapmpi.nn.sparse_matrix import Rows
+from leapmpi.nn.products import product
+from leapmpi.nn.projection import Projection
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 SLOPE = 0.2

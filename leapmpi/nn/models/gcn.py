@@ -14,7 +14,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.sparse_matrix import Rows
+from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 
@@ -59,7 +59,8 @@ class GCNLayer(Layer):
                 0, destinations, rows.index_select(0, own_rows) * own_weight
             )
         sums = weighted_sum(piece.edges, rows, weight)
-        return self.project(sums.index_add(0, destinations, rows.index_select(0, own_rows) * own_weight))
+        own = dense(rows.index_select(0, own_rows))
+        return self.project(sums.index_add(0, destinations, own * own_weight))
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

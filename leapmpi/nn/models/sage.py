@@ -15,7 +15,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.sparse_matrix import Rows
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, Piece
 
 

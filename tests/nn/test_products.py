@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from leapmpi.compiled import set_threads
-from leapmpi.nn.projection import product, sum_of_outer
+from leapmpi.nn.products import product, sum_of_outer
 
 
 @pytest.mark.parametrize("rows", [0, 1, 255, 256, 600])

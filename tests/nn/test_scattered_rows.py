@@ -1,0 +1,105 @@
+"""Rows where they lie: what is computed of them is, bit for bit, what is computed of a matrix of them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leapmpi.nn.aggregate import maximum, total, weighted_sum
+from leapmpi.nn.products import product, sum_of_outer
+from leapmpi.nn.rows import dense
+from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
+from leapmpi.nn.tensors import Edges
+
+
+def scattered(rows, width, seed=0):
+    """Rows drawn from two matrices in turn, the second of which begins at an odd byte; and a matrix of them."""
+    rng = np.random.default_rng(seed)
+    first, memory = rng.standard_normal((7, width)).astype(np.float32), np.empty(5 * width * 4 + 3, np.uint8)
+    second = memory[3:].view(np.float32).reshape(5, width)
+    second[...] = rng.standard_normal((5, width))
+    addresses, copies = np.empty(rows, np.int64), np.empty((rows, width), np.float32)
+    for row in range(rows):
+        source = (first, second)[row % 2]
+        number = rng.integers(len(source))
+        addresses[row], copies[row] = source.ctypes.data + number * source.strides[0], source[number]
+    return ScatteredRows(torch.from_numpy(addresses), width, (first, memory)), torch.from_numpy(copies)
+
+
+SIZES = [(1, LEAST_WIDTH), (5, 17), (6, 64), (23, 65), (40, 300)]
+
+
+@pytest.mark.parametrize(("rows", "width"), SIZES)
+def test_a_copy_holds_the_rows(rows, width):
+    x, copies = scattered(rows, width)
+    assert x.shape == copies.shape
+    assert torch.equal(x.dense(), copies)
+    assert torch.equal(dense(x.to(torch.float64)), copies.double())
+    assert x.to(torch.float32) is x
+
+
+@pytest.mark.parametrize("rows", [slice(2, 9), slice(0, 0), np.array([3, 3, 0])], ids=["slice", "none", "numbers"])
+def test_rows_are_taken_by_slices_and_numbers(rows):
+    x, copies = scattered(12, 20)
+    assert torch.equal(x[rows].dense(), copies[rows])
+    if not isinstance(rows, slice):
+        assert torch.equal(x.index_select(0, torch.from_numpy(rows)).dense(), copies[rows])
+
+
+@pytest.mark.parametrize("out", [1, 16, 33])
+@pytest.mark.parametrize(("rows", "width"), SIZES)
+def test_products_and_their_gradients_are_those_of_a_copy(rows, width, out):
+    x, copies = scattered(rows, width)
+    chosen = torch.randint(rows, (2 * rows + 1,))
+    for numbers in (None, chosen):
+        results = []
+        for each in (x, copies):
+            weight = torch.linspace(-1, 1, out * width).reshape(out, width).requires_grad_()
+            product(each, weight, numbers).square().sum().backward()
+            results.append(weight.grad)
+        assert torch.equal(*results)
+    g = torch.randn(rows, out)
+    assert torch.equal(sum_of_outer(g, x), sum_of_outer(g, copies))
+
+
+def test_no_rows_at_all():
+    x, _ = scattered(4, 20)
+    weight = torch.ones(3, 20, requires_grad=True)
+    product(x[:0], weight).sum().backward()
+    assert product(x[:0], weight).shape == (0, 3)
+    assert not weight.grad.any()
+
+
+@given(counts=st.lists(st.integers(0, 6), min_size=1, max_size=20), width=st.sampled_from([16, 31, 64, 80, 300]))
+@settings(max_examples=40, deadline=None)
+def test_weighted_sums_are_those_of_a_copy(counts, width):
+    x, copies = scattered(9, width)
+    indptr = torch.tensor([0, *np.cumsum(counts)])
+    edges = Edges(indptr, torch.randint(9, (sum(counts),), dtype=torch.int32), 9)
+    weight = torch.randn(sum(counts))
+    torch.testing.assert_close(
+        weighted_sum(edges, x, weight), weighted_sum(edges, copies, weight), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_what_cannot_read_them_in_place_reads_a_copy(sampled, random_graph):
+    (block,), src = sampled(random_graph(), (3,), range(9))
+    x, copies = scattered(len(src), 24)
+    assert torch.equal(maximum(block, x), maximum(block, copies))
+    torch.testing.assert_close(total(block, x), total(block, copies))
+    heads = torch.randn(len(block.edges.indices), 2)
+    assert torch.equal(weighted_sum(block.edges, x, heads), weighted_sum(block.edges, copies, heads))
+
+
+def test_threads_do_not_change_bits():
+    from leapmpi.compiled import set_threads
+
+    x, _ = scattered(50, 70)
+    edges = Edges(torch.arange(0, 101, 2), torch.randint(50, (100,), dtype=torch.int32), 50)
+    weight, found = torch.randn(100), []
+    for threads in (1, 2):
+        set_threads(threads)
+        found.append(weighted_sum(edges, x, weight))
+    set_threads(1)
+    assert torch.equal(*found)
