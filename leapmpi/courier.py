@@ -1,8 +1,8 @@
-"""The thread that makes all MPI calls while a rank works in two lanes at once.
+"""The thread that makes all MPI calls while a rank works in several lanes at once.
 
 Other threads hand it their messages and wait, without using a processor, until these have arrived. It starts and
-tests messages of both lanes in turn, those of training first, and never waits for one lane before it looks at the
-other. MPI needs to offer THREAD_SERIALIZED: calls come from several threads, but never at the same time.
+tests messages of all lanes in turn, those of training first, and never waits for one lane before it looks at the
+others. MPI needs to offer THREAD_SERIALIZED: calls come from several threads, but never at the same time.
 """
 
 from __future__ import annotations

@@ -41,10 +41,14 @@ class Raw(RemoteMode):
         traffic.add_rows(rank, "cached", len(request.cached_slots))
 
     def held_bytes(self, work: Iteration) -> int:
-        """The union of rows as the model reads them, and remote rows as they arrived and as they were asked for."""
+        """Remote rows as they arrived and as they were asked for, and a copy of all unless they are read in place."""
         features, rows = self.at.features, union(work.cells)
         exchanged = 2 * features.missing(rows) * features.sent_row_bytes
-        return len(rows) * self.at.input_row_bytes + exchanged
+        return exchanged + (0 if features.scatters else len(rows) * self.at.input_row_bytes)
+
+    def step_bytes(self, cell: Cell, alone: bool) -> int:
+        """Rows read in place are copied only to be dropped out."""
+        return super().step_bytes(cell, alone or self.at.features.scatters)
 
     def ask(self, work: Iteration) -> None:
         """Ask for the rows; what is scored reads them exactly. Collective."""

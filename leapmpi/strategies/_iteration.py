@@ -283,14 +283,29 @@ class Strategy(ABC):
         gradients = at.parameters.shared_gradients
         traffic.add_reduction(at.wire.rank, len(gradients), gradients.element_size())
 
+    @property
+    def most_ahead(self) -> int:
+        """How many iterations are prepared ahead of the one that is trained, where MPI allows it.
+
+        `auto`: two where raw rows come from other ranks, which takes long and needs no weights, so that they travel all
+        the time; none where only sampling and ids could run ahead.
+        """
+        if self.config.prefetch != "auto":
+            return int(self.config.prefetch)
+        return 2 if self.remote_name == "raw" and self.at.wire.size > 1 else 0
+
     def predicted_memory(self, work: Iteration) -> int:
-        """Bytes that `work` takes on this rank at most, about: blocks, rows, hidden values and gradients. Local."""
+        """Bytes that iterations like `work` take on this rank at most, about. Local.
+
+        Blocks and rows of it and of those prepared ahead, hidden values and gradients of one.
+        """
         layers, cells = self.at.model.layers, work.cells
         widths, size = [layer.out_dim for layer in layers], layers[0].bias.element_size()
         steps = (
             self.remote.step_bytes(cell, len(cells) == 1) + hidden_bytes(cell.blocks, widths, size) for cell in cells
         )
-        return sum(block_bytes(cell.blocks) for cell in cells) + self.remote.held_bytes(work) + max(steps)
+        prepared = sum(block_bytes(cell.blocks) for cell in cells) + self.remote.held_bytes(work)
+        return (1 + self.most_ahead) * prepared + max(steps)
 
     def fetch(self, work: Iteration) -> None:
         """Bring here what the iteration needs and does not depend on the weights. Collective."""

@@ -240,9 +240,8 @@ def check_prefetch(config: StrategyConfig) -> None:
         )
 
 
-def choose_depth(config: StrategyConfig, remote: str, ranks: int) -> int:
-    """Iterations to prepare ahead. `auto`: two where raw rows come from other ranks, which takes long and needs no
-    weights, so that they travel all the time; none where only sampling and ids could run ahead. MPI must run."""
-    if config.prefetch != "auto":
-        return int(config.prefetch)
-    return 2 * int(remote == "raw" and ranks > 1 and threads_may_call(load_mpi()))
+def choose_depth(strategy: Strategy) -> int:
+    """Iterations to prepare ahead: as many as `strategy` wants, none where `auto` meets an MPI that cannot be called by
+    threads in turn. MPI must run."""
+    chosen = strategy.config.prefetch != "auto" or threads_may_call(load_mpi())
+    return strategy.most_ahead if chosen else 0

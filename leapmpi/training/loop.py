@@ -113,7 +113,7 @@ class Trainer:
             self.rehearse(first)
             self.at.features.errors.take()
             set_aside_lasting_objects()
-        self.prefetch = choose_depth(self.config.strategy, self.strategy.remote_name, self.world.size)
+        self.prefetch = choose_depth(self.strategy)
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""

@@ -77,6 +77,18 @@ def test_more_time_steps_take_less_memory_for_hidden_values(small_data, forecast
     assert peaks[0] > peaks[-1]
 
 
+def test_rows_prepared_ahead_take_memory(small_data, forecaster):
+    def memory(**values):
+        return np.array(
+            forecaster.forecast("leap", config(small_data, **{"strategy.remote": "raw"} | values), 4).memory
+        )
+
+    none, one, two = (memory(**{"strategy.prefetch": depth}) for depth in "012")
+    assert (none < one).all()
+    assert (two - one == one - none).all()
+    assert (memory() == two).all()
+
+
 def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
     outcome = plan(config(small_data), "2,4,5", "leap,leap:time-steps=3")
     assert [(each["ranks"], each["strategy"]) for each in outcome["forecasts"]] == [
