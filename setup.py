@@ -39,7 +39,7 @@ setup(
             "hypothesis>=6",  # properties of the planner over many shapes
             "pytest>=8",
             "pytest-timeout>=2.3",  # a case that hangs fails
-            "pytest-xdist>=3.6",  # two test files at a time
+            "pytest-xdist>=3.8",  # two test files at a time, in our order
             "ruff>=0.6",
             "scikit-learn>=1.4",  # an independent opinion on the metrics
             "scipy>=1.11",  # writes the sparse matrices that sources store

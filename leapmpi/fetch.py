@@ -95,15 +95,15 @@ class RowFetcher:
         """
         return self.prepare(ids, exact).complete()
 
-    def prepare(self, ids: np.ndarray, exact: bool = False, in_place: bool = False) -> Shipment:
+    def prepare(self, ids: np.ndarray, exact: bool = False, scattered: bool = False) -> Shipment:
         """All of `fetch` but to move the rows: they are asked for, and those that others want packed. Collective.
 
-        `in_place` has them given as ScatteredRows where they can be read where they lie.
+        `scattered`, where `scatters` says that it may be, has them given as ScatteredRows, none of which is copied.
         """
         request = self.request(ids)
         self._count_rows(request)
         encoding = None if exact else self.encoding
-        together = self._where_they_lie if in_place and self.scatters else self._together
+        together = self._where_they_lie if scattered and self.scatters else self._together
         return self._packed(request, encoding, partial(together, request, encoding))
 
     def _packed(self, request: Request, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> Shipment:
@@ -125,12 +125,12 @@ class RowFetcher:
             self.wire.ledger.add_rows("remote", len(request.remote_ids))
             self.wire.ledger.add_rows("cached", len(request.cached_slots))
 
-    def own(self, ids: np.ndarray, in_place: bool = False) -> Any:
+    def own(self, ids: np.ndarray, scattered: bool = False) -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
 
-        `in_place` has them given as ScatteredRows where they can be read where they lie.
+        `scattered`, where `scatters` says that it may be, has them given as ScatteredRows, none of which is copied.
         """
-        if in_place and self.scatters:
+        if scattered and self.scatters:
             addresses = np.empty(len(ids), np.int64)
             self.shard.locate(ids, addresses, np.arange(len(ids)))
             return self._scattered(addresses, self.shard)
@@ -188,10 +188,15 @@ class RowFetcher:
         """int64[ranks]: bytes of the rows that come from each rank; `exact` as in `fetch`. Local."""
         return request.remote_counts * (self.shard.row_bytes if exact else self.sent_row_bytes)
 
-    def stand_in(self, count: int) -> Any:
+    def stand_in(self, count: int, scattered: bool = False) -> Any:
         """`count` rows as good as any to compile and to measure with: what a row holds does not matter. Local."""
         import torch
 
+        if scattered and self.scatters:
+            rows = np.zeros((count, self.shard.width), np.float32)
+            addresses = np.empty(count, np.int64)
+            _locate(rows, np.arange(count), addresses, np.arange(count))
+            return self._scattered(addresses, rows)
         return torch.zeros((count, self.shard.width), dtype=self.dtype, device=self.device)
 
     def fill(self, cache: RowCache) -> None:

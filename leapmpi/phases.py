@@ -1,7 +1,7 @@
 """Where the time goes: seconds per phase on this rank, and the phase it is in, for messages.
 
 Each lane (`leapmpi.lane`) has a clock of its own: what is done ahead of training is told apart, with how much of it
-training did not have to wait for.
+training did not have to wait for. That of the lane ROWS never runs: the thread that moves them is in a phase of AHEAD.
 """
 
 from __future__ import annotations

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi import lane
 from leapmpi.wire import Wire
 
 
 class Shipment:
     """Rows that others asked this rank for (`send`), and room for those it asked for (`receive`), as `Wire.exchange`
-    takes them. `begin`, `wait` and `unpack` are called in this order; work done ahead moves one shipment at a time.
+    takes them. `begin`, `wait` and `unpack` are called in this order, in one lane, which moves one shipment at a time.
 
     `unpack` makes of what has arrived what was wanted.
     """
@@ -31,15 +30,13 @@ class Shipment:
 
     def begin(self) -> None:
         """Set the rows off. Collective."""
-        with lane.rows():
-            self._end = self._wire.start_exchange(*self._sent, *self._arriving, self._kind)
+        self._end = self._wire.start_exchange(*self._sent, *self._arriving, self._kind)
 
     def wait(self) -> None:
         """Wait until all are here; no more than that where they are. Collective."""
         if self._end:
             end, self._end = self._end, None
-            with lane.rows():
-                end()
+            end()
             self._sent = None
 
     def unpack(self) -> Any:

@@ -38,9 +38,9 @@ class SparseRowFetcher(RowFetcher):
                 place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
             return self._matrix(rows)
 
-    def own(self, ids: np.ndarray, in_place: bool = False) -> Any:
+    def own(self, ids: np.ndarray, scattered: bool = False) -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a SparseMatrix, always a copy. Local."""
-        del in_place
+        del scattered
         with self.phases("gather"):
             return self._matrix(self.shard.taken(ids))
 
@@ -63,7 +63,7 @@ class SparseRowFetcher(RowFetcher):
         """int64[ranks]: bytes of the rows that come from each rank. Local."""
         return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
 
-    def stand_in(self, count: int) -> Any:
+    def stand_in(self, count: int, scattered: bool = False) -> Any:
         """Own rows, again and again: how many entries they have does matter. Local."""
         first, end = int(self.shard.bounds[0]), int(self.shard.bounds[-1])
         return self.own(first + np.arange(count, dtype=np.int64) % max(1, end - first))

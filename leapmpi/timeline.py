@@ -1,8 +1,8 @@
-"""When this rank did what: every stretch of every phase in both lanes, in Chrome's trace format, one event a line.
+"""When this rank did what, in training and ahead of it: every stretch of every phase, in Chrome's trace format.
 
 https://ui.perfetto.dev shows the files of all ranks side by side. Times are those of the host's clock, in microseconds
 since 1970, so hosts are in step as far as their clocks are. The format is the JSON array of "Trace Event Format"
-(Google, 2016); its closing bracket may be missing, as it is after a crash.
+(Google, 2016), one event a line; its closing bracket may be missing, as it is after a crash.
 """
 
 from __future__ import annotations

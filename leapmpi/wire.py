@@ -43,6 +43,7 @@ class Wire(Transport):
         of_work_ahead = Ledger()
         self._ledgers = (ledger or Ledger(), of_work_ahead, of_work_ahead)
         self._buffers = Buffers()
+        self._open = [False for _ in lane.LANES]
         self.direct = direct
 
     @property
@@ -134,6 +135,9 @@ class Wire(Transport):
         courier is at work; without one, little more than the first of them.
         """
         self._check_exchange(send, send_counts, receive, receive_counts)
+        mine = lane.current()
+        if self._open[mine]:
+            raise WireError("an exchange was begun before the one before it in its lane had ended")
         staged = message.on_device(send) and not self.direct
         if staged:
             outbound, inbound = self._buffers.pinned("send", send), self._buffers.pinned("receive", receive)
@@ -144,7 +148,10 @@ class Wire(Transport):
             message.synchronise(receive)
             finish = self._swap(send, send_counts, receive, receive_counts, kind)
 
+        self._open[mine] = True
+
         def end() -> None:
+            self._open[mine] = False
             finish()
             if staged:
                 receive.copy_(inbound)

@@ -11,7 +11,7 @@ from leapmpi.fetch import Request
 def check_request(ids, offsets, rank):
     ids, offsets = np.array(ids, np.int64), np.array(offsets, np.int64)
     request = Request(ids, offsets, rank)
-    assert request.total == len(ids)
+    assert len(request.ids) == len(ids)
     home = [next(r for r in range(len(offsets) - 1) if offsets[r] <= each < offsets[r + 1]) for each in ids]
     own = [place for place, at in enumerate(home) if at == rank]
     # Own rows in the order asked for; others grouped by home, in that order within a home.

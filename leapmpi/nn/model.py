@@ -23,9 +23,8 @@ class Model(nn.Module):
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].
 
-        `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F] of any float
-        type, dense or sparse. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the
-        numbers differ.
+        `blocks` are listed from the root outward, one per layer; `x` is float[n_src of blocks[-1], F], any Rows of any
+        float type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
         """
         if len(blocks) != len(self.layers):
             raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")

@@ -117,6 +117,7 @@ class _Product(Function):
             grad_x = grad_x.new_zeros(ctx.shape).index_add_(0, rows, grad_x)
         read = x if ctx.scattered is None else ctx.scattered
         grad_weight = sum_of_outer(grad.contiguous(), read, rows) if ctx.needs_input_grad[1] else None
+        ctx.scattered = None  # as tensors that are saved are let go
         return grad_x, grad_weight, None
 
 

@@ -77,12 +77,10 @@ def _sum_rows(first, end, indptr, addresses, weight, out):
 
 
 @compiled
-def _of_edges(addresses, indices, room):
-    """int64[edges + room]: the address of each edge's row, the last one repeated."""
-    found = np.empty(len(indices) + room, np.int64)
-    for e in range(len(found)):
-        found[e] = addresses[indices[min(e, len(indices) - 1)]]
-    return found
+def _locate(first, end, indices, addresses, of_edges):
+    """The addresses of the rows of edges `first` to `end` (exclusive)."""
+    for e in range(first, end):
+        of_edges[e] = addresses[indices[e]]
 
 
 @compiled_parallel
@@ -97,6 +95,9 @@ def weighted_sums(indptr, indices, weight, addresses, out, shares):
     most = 0
     for i in range(rows):
         most = max(most, indptr[i + 1] - indptr[i])
-    of_edges = _of_edges(addresses, indices, most)
+    of_edges = np.empty(len(indices) + most, np.int64)
+    of_edges[len(indices) :] = addresses[indices[-1]]
+    for share in prange(shares):
+        _locate(len(indices) * share // shares, len(indices) * (share + 1) // shares, indices, addresses, of_edges)
     for share in prange(shares):
         _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, out)

@@ -64,8 +64,10 @@ class ScatteredRows:
     def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
         """Row i is the sum over edges e of row i of weight[e] * row indices[e], in their order: float32[n, width].
 
-        indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges].
+        indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges]. Raises ValueError for other weights.
         """
+        if weight.dtype != self.dtype or weight.shape != indices.shape:
+            raise ValueError(f"{weight.dtype} {tuple(weight.shape)} cannot weigh {len(indices)} edges of float32 rows")
         if not len(indices):
             return torch.zeros(len(indptr) - 1, self.width, dtype=self.dtype)
         out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)

@@ -10,9 +10,9 @@ from llvmlite import ir
 COLUMNS = 16
 """Elements of a vector: a line of cache, two registers of AVX2; LLVM fits it to other processors."""
 
-FLOAT, INDEX, NUMBER = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+FLOAT, INDEX, _NUMBER = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, COLUMNS)
-FUSED = ("contract",)
+_FUSED = ("contract",)
 _BYTE = ir.IntType(8)
 
 
@@ -26,23 +26,23 @@ def load(build, base, step, number, kind):
     return build.load(pointer(build, base, step, number, kind), align=8 if kind is INDEX else 1)
 
 
-def repeated(build, value):
+def _repeated(build, value):
     """A vector with `value` in all places."""
     undefined = ir.Constant(VECTOR, ir.Undefined)
-    first = build.insert_element(undefined, value, NUMBER(0))
-    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(NUMBER, COLUMNS), [0] * COLUMNS))
+    first = build.insert_element(undefined, value, _NUMBER(0))
+    return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
 
 
 def add_product(build, total, factor, row) -> None:
     """total += factor * row, for a vector held in `total`."""
-    product = build.fmul(repeated(build, factor), row, flags=FUSED)
-    build.store(build.fadd(product, build.load(total), flags=FUSED), total)
+    product = build.fmul(_repeated(build, factor), row, flags=_FUSED)
+    build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
 def ask_for(build, address):
     """Bring the line of cache at `address` nearer."""
     place = _BYTE.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [place, NUMBER, NUMBER, NUMBER])
+    kind = ir.FunctionType(ir.VoidType(), [place, _NUMBER, _NUMBER, _NUMBER])
     prefetch = build.module.declare_intrinsic("llvm.prefetch", [place], kind)
     # To read, into the second level of cache, as data.
-    build.call(prefetch, [build.inttoptr(address, place), NUMBER(0), NUMBER(2), NUMBER(1)])
+    build.call(prefetch, [build.inttoptr(address, place), _NUMBER(0), _NUMBER(2), _NUMBER(1)])

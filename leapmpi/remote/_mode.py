@@ -133,10 +133,10 @@ class ExchangedMode(RemoteMode):
         """What the first layer's `finish` wants, from the matrix of all rows. Local."""
 
     def step_bytes(self, cell: Cell, alone: bool) -> int:
-        """Rows at home, gathered, and computed rows with their gradients, for this cell and as much for others."""
+        """Rows at home, if copied, and computed rows with their gradients, for this cell and as much for others."""
         del alone
         block, layer = cell.blocks[-1], self.at.model.layers[0]
-        copies = 1 + (layer.dropout > 0)
+        copies = (not self.at.scatters) + (layer.dropout > 0)
         computed = 4 * layer.projected_width * layer.bias.element_size()
         return block.n_src * (copies * self.at.input_row_bytes + computed)
 

@@ -92,9 +92,9 @@ class Contribution:
     vertices: np.ndarray | None
     read: int
 
-    def rows(self, features: RowFetcher) -> Any:
-        """The rows, which are copied together only where they cannot be read where they lie."""
-        return features.whole if self.vertices is None else features.own(self.vertices, in_place=True)
+    def rows(self, features: RowFetcher, scattered: bool) -> Any:
+        """The rows; with `scattered` none is copied where that can be."""
+        return features.whole if self.vertices is None else features.own(self.vertices, scattered)
 
 
 class Pieces:
@@ -138,6 +138,7 @@ class Pieces:
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)
+        # Here the prefix is plain, so scattered rows are read where they lie too.
         copied = 0 if features.scatters else layer.copying_cost(most)
         collected = copied + min(layer.costs(most, destinations, edges))
         return min(layer.costs(rows, destinations, edges)) <= collected

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leapmpi.strategies._iteration import Iteration, Surroundings
 
 _COPYING = 0.5
-"""Share of the time of a fetch that no overlap can hide: packing, copying, and the processor's part in sending."""
+"""Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""
 
 _CLEARLY = 0.8
 """A mode that moves more bytes must promise to take less than this share of the time of the one that moves fewest."""

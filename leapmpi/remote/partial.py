@@ -113,12 +113,14 @@ class Partial(ExchangedMode):
     def compute(self, work: Iteration, asked: Asked) -> Any:
         """This rank's shares: of its own destinations, then of those it was asked for."""
         source: Contribution = asked.source
-        return self.at.model.layers[0].partial(source.piece, source.rows(self.at.features), work.dropout)
+        return self.at.model.layers[0].partial(
+            source.piece, source.rows(self.at.features, self.at.scatters), work.dropout
+        )
 
     def computed(self, work: Iteration, asked: Asked) -> Computed:
         """Shares of others' destinations before those of own ones, unless both need the same projected rows."""
         source: Contribution = asked.source
-        layer, rows = self.at.model.layers[0], source.rows(self.at.features)
+        layer, rows = self.at.model.layers[0], source.rows(self.at.features, self.at.scatters)
         if not layer.plain_prefix or layer.projects_first(source.piece, rows):
             return Together(layer.partial(source.piece, rows, work.dropout), asked.own)
         own, others = source.piece.split(asked.own)

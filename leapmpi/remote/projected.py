@@ -66,7 +66,7 @@ class Projected(ExchangedMode):
     def compute(self, work: Iteration, asked: Asked) -> Any:
         """Project own and asked rows."""
         at = self.at
-        rows = at.features.own(asked.source, in_place=True)
+        rows = at.features.own(asked.source, at.scatters)
         original = self._index(at.sampler.topology.original_id[asked.source])
         return at.model.layers[0].projected(rows, original, work.dropout)
 

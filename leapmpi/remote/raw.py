@@ -41,18 +41,20 @@ class Raw(RemoteMode):
         traffic.add_rows(rank, "cached", len(request.cached_slots))
 
     def held_bytes(self, work: Iteration) -> int:
-        """Remote rows as they arrived and as they were asked for, and a copy of all unless they are read in place."""
+        """Remote rows as they arrived and as they were asked for, and a copy of all unless they are read there."""
         features, rows = self.at.features, union(work.cells)
-        exchanged = 2 * features.missing(rows) * features.sent_row_bytes
-        return exchanged + (0 if features.scatters else len(rows) * self.at.input_row_bytes)
+        missing = features.missing(rows)
+        decoded = missing if features.encoding else 0
+        copied = decoded if self.at.scatters else len(rows)
+        return 2 * missing * features.sent_row_bytes + copied * self.at.input_row_bytes
 
     def step_bytes(self, cell: Cell, alone: bool) -> int:
-        """Rows read in place are copied only to be dropped out."""
-        return super().step_bytes(cell, alone or self.at.features.scatters)
+        """Nothing is copied of rows that are read where they lie."""
+        return super().step_bytes(cell, alone or self.at.scatters)
 
     def ask(self, work: Iteration) -> None:
         """Ask for the rows; what is scored reads them exactly. Collective."""
-        work.shipment = self.at.features.prepare(union(work.cells), exact=not work.drops, in_place=True)
+        work.shipment = self.at.features.prepare(union(work.cells), exact=not work.drops, scattered=self.at.scatters)
 
     def train(self, work: Iteration, number: int, labels: Any) -> float:
         """Forward and backward on the rows at hand."""

@@ -123,7 +123,7 @@ class Rows:
             len(vertices),
             before,
             after,
-            lambda: self.layer.projected(at.features.own(vertices, in_place=True), original, key),
+            lambda: self.layer.projected(at.features.own(vertices, at.scatters), original, key),
         )
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leapmpi import lane
 from leapmpi.config import StrategyConfig
 from leapmpi.decisions import Decision, Decisions
 from leapmpi.fetch import Request, RowFetcher
@@ -60,9 +61,14 @@ class Surroundings:
         features = self.features
         return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
 
+    @property
+    def scatters(self) -> bool:
+        """Whether the first layer reads rows of features where they lie, and needs no copy of them."""
+        return (self.columns or self.features).scatters and self.model.layers[0].plain_prefix
+
     def stand_in(self, count: int) -> Any:
         """`count` rows that the first layer can read, to compile and to measure with. Local."""
-        return (self.columns or self.features).stand_in(count)
+        return (self.columns or self.features).stand_in(count, self.scatters)
 
     def root_labels(self, roots: np.ndarray, at_home: bool = False) -> Any:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
@@ -112,12 +118,14 @@ class Iteration:
     def begin(self) -> None:
         """Set the rows asked for off. Collective, like `wait`, which all ranks call before they begin another's."""
         if self.shipment:
-            self.shipment.begin()
+            with lane.rows():
+                self.shipment.begin()
 
     def wait(self) -> None:
         """Wait until they have arrived. Collective."""
         if self.shipment:
-            self.shipment.wait()
+            with lane.rows():
+                self.shipment.wait()
 
     def unpack(self) -> None:
         """Make the features of what has arrived. Local."""

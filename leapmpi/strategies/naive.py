@@ -71,7 +71,7 @@ class Ring(RemoteMode):
 
     def step_bytes(self, cell: Cell, alone: bool) -> int:
         """Rows of all models that are read here, about as many as one model reads, and their shares with gradients."""
-        rows, copies = cell.blocks[-1].n_src, 1 + (self.at.model.layers[0].dropout > 0)
+        rows, copies = cell.blocks[-1].n_src, (not self.at.scatters) + (self.at.model.layers[0].dropout > 0)
         shares = 3 * self.cargo.width * self.at.parameters.values.element_size()
         return rows * (copies * self.at.input_row_bytes + shares)
 

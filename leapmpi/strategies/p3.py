@@ -91,7 +91,7 @@ class Columns(ExchangedMode):
     def step_bytes(self, cell: Cell, alone: bool) -> int:
         """The columns here of the rows of all ranks' blocks, and their answers with gradients."""
         del alone
-        rows, copies = cell.blocks[-1].n_src, 1 + (self.layer.dropout > 0)
+        rows, copies = cell.blocks[-1].n_src, (not self.at.scatters) + (self.layer.dropout > 0)
         each = copies * self.at.input_row_bytes + 4 * self._row_bytes
         return self.at.wire.size * rows * each
 
@@ -146,7 +146,9 @@ class ColumnSums(Columns):
 
     def compute(self, work: Iteration, asked: Asked) -> Any:
         """The share of the columns here in all sums."""
-        return self.layer.partial(asked.source.piece, asked.source.rows(self.at.columns), work.dropout)
+        return self.layer.partial(
+            asked.source.piece, asked.source.rows(self.at.columns, self.at.scatters), work.dropout
+        )
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
         """Shares add up to what is wanted."""
@@ -190,7 +192,7 @@ class ColumnRows(Columns):
         """The share of the columns here in all projected rows."""
         source, topology = asked.source, self.at.sampler.topology
         original = self._index(topology.original_id[source.vertices])
-        rows = self.layer.projected(self.at.columns.own(source.vertices, in_place=True), original, work.dropout)
+        rows = self.layer.projected(self.at.columns.own(source.vertices, self.at.scatters), original, work.dropout)
         return rows[self._index(source.numbers)]
 
     def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -42,8 +42,9 @@ class Job:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """An iteration and what it has moved, as `Ledger.take` gives it."""
+    """The iteration of `job`, and what it has moved, as `Ledger.take` gives it."""
 
+    job: Job
     work: Iteration
     counts: tuple[dict[str, int], dict[str, int]]
 
@@ -143,7 +144,7 @@ class Ahead:
             raise self._error
 
     def _prepare(self, job: Job) -> Iteration:
-        self.at.phases.epoch, self.at.phases.iteration = job.epoch, job.iteration
+        self._stand_at(job)
         work = self.strategy.plan(job.batch, job.epoch, job.iteration)
         self.strategy.fetch(work)
         return work
@@ -179,33 +180,45 @@ class Ahead:
                 except Exception:
                     # All ranks have begun the one before, and all train it or none.
                     if under_way:
-                        self._hand_over(under_way, stream)
+                        with suppress(Exception):
+                            self._hand_over(under_way, stream)
+                    self._stand_at(job)
                     raise
-                arrived, under_way = under_way, self._follow(under_way, work)
+                if under_way:
+                    self._wait(under_way)
+                arrived, under_way = under_way, self._begun(job, work)
                 if arrived:
                     self._hand_over(arrived, stream)
                 del work, arrived
             if under_way:
                 self._hand_over(under_way, stream)
 
-    def _asked(self, job: Job) -> Iteration:
+    def _stand_at(self, job: Job) -> None:
         self.at.phases.epoch, self.at.phases.iteration = job.epoch, job.iteration
+
+    def _asked(self, job: Job) -> Iteration:
+        self._stand_at(job)
         work = self.strategy.plan(job.batch, job.epoch, job.iteration)
         self.strategy.ask(work)
         return work
 
-    def _follow(self, before: _Prepared | None, work: Iteration) -> _Prepared:
-        """Set the rows of `work` off as soon as those of the iteration before it have arrived."""
+    def _begun(self, job: Job, work: Iteration) -> _Prepared:
+        """Set the rows of `work` off, once those of the iteration before it have arrived."""
+        self._stand_at(job)
         with self.at.phases("exchange"):
-            if before:
-                before.work.wait()
             work.begin()
-        return _Prepared(work, self.at.wire.ledger.take())
+        return _Prepared(job, work, self.at.wire.ledger.take())
+
+    def _wait(self, prepared: _Prepared) -> None:
+        """Wait until the rows are here."""
+        self._stand_at(prepared.job)
+        with self.at.phases("exchange"):
+            prepared.work.wait()
 
     def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
         """Give an iteration to training once its rows are here."""
+        self._wait(prepared)
         with self.at.phases("exchange"):
-            prepared.work.wait()
             prepared.work.unpack()
         if stream:
             stream.synchronize()

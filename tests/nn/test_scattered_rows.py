@@ -1,4 +1,4 @@
-"""Rows where they lie: what is computed of them is, bit for bit, what is computed of a matrix of them."""
+"""Rows where they lie: what is computed of them is what is computed of a matrix of them."""
 
 import numpy as np
 import pytest
@@ -90,6 +90,13 @@ def test_what_cannot_read_them_in_place_reads_a_copy(sampled, random_graph):
     torch.testing.assert_close(total(block, x), total(block, copies))
     heads = torch.randn(len(block.edges.indices), 2)
     assert torch.equal(weighted_sum(block.edges, x, heads), weighted_sum(block.edges, copies, heads))
+
+
+@pytest.mark.parametrize("weight", [torch.ones(4, dtype=torch.float64), torch.ones(3)], ids=["type", "number"])
+def test_weights_that_do_not_fit_are_refused(weight):
+    x, _ = scattered(4, 20)
+    with pytest.raises(ValueError, match="cannot weigh 4 edges"):
+        weighted_sum(Edges(torch.tensor([0, 4]), torch.arange(4), 4), x, weight)
 
 
 def test_threads_do_not_change_bits():

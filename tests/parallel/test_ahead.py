@@ -12,8 +12,10 @@ import leapmpi
 from leapmpi import lane
 from leapmpi.config import Config
 from leapmpi.courier import Courier, CourierStopped
+from leapmpi.flow import WINDOW
 from leapmpi.phases import Phases
 from leapmpi.shipment import Shipment
+from leapmpi.strategies._iteration import Iteration
 from leapmpi.timeline import NAMES
 from leapmpi.training.ahead import Ahead, Job
 from leapmpi.waiting import wait_all
@@ -59,24 +61,21 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
     assert not names_of_threads()
 
 
-class Work(int):
-    """An iteration that is its number, and moves an array of it to every other rank."""
+SENT = 3 * WINDOW // 8
+"""Numbers that every rank gets of each other: more than may be under way at once."""
 
-    def __new__(cls, number, wire):
-        work = super().__new__(cls, number)
-        send, counts = np.full(wire.size, number), np.ones(wire.size, np.int64)
-        work.arrived = np.zeros(wire.size, np.int64)
-        work.shipment = Shipment(wire, "features", (send, counts), (work.arrived, counts), lambda arrived: arrived)
-        return work
 
-    def begin(self):
-        self.shipment.begin()
+def shipment_of(wire, kind, number, count):
+    send, counts = np.full(wire.size * count, number), np.full(wire.size, count)
+    return Shipment(wire, kind, (send, counts), (np.zeros_like(send), counts), lambda arrived: set(arrived.tolist()))
 
-    def wait(self):
-        self.shipment.wait()
 
-    def unpack(self):
-        assert self.shipment.unpack().tolist() == [self] * len(self.arrived)
+class Work(Iteration):
+    """An iteration that is its number, and moves much of it."""
+
+    def __init__(self, number, wire):
+        super().__init__(None, None, [], shipment=shipment_of(wire, "features", number, SENT))
+        self.number = number
 
 
 class Recorder:
@@ -96,9 +95,11 @@ class Recorder:
         return Work(int(number[0]), self.wire)
 
     def ask(self, work):
+        """Ids and labels travel at once, while rows of the iteration before may be on their way."""
         with self.phases("exchange"):
-            assert self.wire.gather_rows(np.array([work])).tolist() == [[work]] * self.wire.size
-            self.hook("asked", work)
+            assert self.wire.gather_rows(np.array([work.number])).tolist() == [[work.number]] * self.wire.size
+            assert shipment_of(self.wire, "labels", work.number, 5).complete() == {work.number}
+            self.hook("asked", work.number)
 
     def fetch(self, work):
         self.ask(work)
@@ -107,13 +108,14 @@ class Recorder:
         work.unpack()
 
     def step(self, work):
+        assert work.features == {work.number}
         with self.phases("compute"):
-            self.hook("step", work)
-            total = np.array([float(work)])
+            self.hook("step", work.number)
+            total = np.array([float(work.number)])
         with self.phases("reduce"):
             self.wire.reduce(total)
-        assert total[0] == work * self.wire.size
-        self.trained.append(work)
+        assert total[0] == work.number * self.wire.size
+        self.trained.append(work.number)
 
 
 def run_all(strategy, depth):

@@ -151,7 +151,7 @@ def test_rows_read_where_they_lie_are_those_fetched(world, name, share):
     kept = []
     for turn in range(5):
         ids = asked(world, turn)
-        found = fetch.prepare(ids, in_place=True).complete()
+        found = fetch.prepare(ids, scattered=True).complete()
         assert isinstance(found, ScatteredRows)
         wanted = fetch.fetch(ids)
         assert torch.equal(found.dense(), wanted)
@@ -159,7 +159,7 @@ def test_rows_read_where_they_lie_are_those_fetched(world, name, share):
     # What was fetched later took no room from what is still held.
     assert all(torch.equal(found.dense(), wanted) for found, wanted in kept)
     own = offsets_of(world.size)[world.rank] + np.array([0, 0])
-    np.testing.assert_array_equal(fetch.own(own, in_place=True).dense().numpy(), rows[own])
+    np.testing.assert_array_equal(fetch.own(own, scattered=True).dense().numpy(), rows[own])
 
 
 @pytest.mark.parametrize(("at_rest", "width", "kind", "wanted"), [
@@ -171,10 +171,10 @@ def test_other_rows_are_copied(world, at_rest, width, kind, wanted):
     rows = np.random.default_rng(1).standard_normal((total, width)).astype(at_rest)
     fetch = fetcher(world, rows, kind, getattr(torch, wanted))
     ids = asked(world, 0)
-    found = fetch.prepare(ids, in_place=True).complete()
+    found = fetch.prepare(ids, scattered=True).complete()
     assert torch.equal(found, fetch.fetch(ids))
     own = offsets_of(world.size)[world.rank : world.rank + 1]
-    assert torch.equal(fetch.own(own, in_place=True), fetch.own(own))
+    assert torch.equal(fetch.own(own, scattered=True), fetch.own(own))
 
 
 def sparse_fetcher(world, rows, wanted):

@@ -294,6 +294,16 @@ def disagree(wire, sent, received):
     wire.comm.barrier()
 
 
+def test_one_exchange_at_a_time_is_under_way_in_a_lane(wire):
+    counts = np.ones(wire.size, np.int64)
+    arrays = [np.zeros(wire.size), counts, np.zeros(wire.size), counts]
+    finish = wire.start_exchange(*arrays, "features")
+    with pytest.raises(WireError, match="had ended"):
+        wire.start_exchange(*arrays, "features")
+    finish()
+    wire.exchange(*arrays, "features")
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_peer_that_sends_another_number_of_rows_is_caught(world_comm, rows):
     disagree(Wire(world_comm), np.zeros(rows), np.zeros(3))
