@@ -54,7 +54,7 @@ class Sums:
         self.layer: Layer = at.model.layers[0]
         self.width = self.layer.out_dim
         first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
-        self.features = at.features
+        self.features, self.scattered = at.features, at.scatters
         self.pieces = Pieces(at.sampler.topology, first, end, at.device)
 
     def pack(self, block: Block) -> Parcel:
@@ -68,7 +68,11 @@ class Sums:
         destinations, sampled, left, neighbours = parcel[: self.head]
         sizes, size = indptr_of(left), len(destinations)
         found = self.pieces.contribution(self.layer, self.features, sizes, neighbours, destinations, sampled)
-        return Visit(found.read, size, size, lambda: self.layer.partial(found.piece, found.rows(self.features), key))
+
+        def added() -> torch.Tensor:
+            return self.layer.partial(found.piece, found.rows(self.features, self.scattered), key)
+
+        return Visit(found.read, size, size, added)
 
     def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
         """`parcel` as it goes on from the rank of vertices `first` to `end`, without the edges that start there."""
