@@ -12,7 +12,7 @@ import leapmpi
 from leapmpi import lane
 from leapmpi.config import Config
 from leapmpi.courier import Courier, CourierStopped
-from leapmpi.flow import WINDOW
+from leapmpi.flow import FRAGMENT, WINDOW
 from leapmpi.phases import Phases
 from leapmpi.shipment import Shipment
 from leapmpi.strategies._iteration import Iteration
@@ -61,7 +61,7 @@ def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
     assert not names_of_threads()
 
 
-SENT = 3 * WINDOW // 8
+SENT = WINDOW // 8 + FRAGMENT // 8
 """Numbers that every rank gets of each other: more than may be under way at once."""
 
 
