@@ -188,16 +188,19 @@ class RowFetcher:
         """int64[ranks]: bytes of the rows that come from each rank; `exact` as in `fetch`. Local."""
         return request.remote_counts * (self.shard.row_bytes if exact else self.sent_row_bytes)
 
-    def stand_in(self, count: int, scattered: bool = False) -> Any:
-        """`count` rows as good as any to compile and to measure with: what a row holds does not matter. Local."""
+    def stand_in(self, count: int, width: int, scattered: bool = False) -> Any:
+        """`count` rows as good as any, of `width` columns, to compile and to measure with: what they hold does not
+        matter. Local."""
         import torch
 
-        if scattered and self.scatters:
-            rows = np.zeros((count, self.shard.width), np.float32)
+        from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
+
+        if scattered and self.scatters and width >= LEAST_WIDTH:
+            rows = np.zeros((count, width), np.float32)
             addresses = np.empty(count, np.int64)
             _locate(rows, np.arange(count), addresses, np.arange(count))
-            return self._scattered(addresses, rows)
-        return torch.zeros((count, self.shard.width), dtype=self.dtype, device=self.device)
+            return ScatteredRows(torch.from_numpy(addresses), width, (rows,))
+        return torch.zeros((count, width), dtype=self.dtype, device=self.device)
 
     def fill(self, cache: RowCache) -> None:
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""

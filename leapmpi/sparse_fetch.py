@@ -63,10 +63,12 @@ class SparseRowFetcher(RowFetcher):
         """int64[ranks]: bytes of the rows that come from each rank. Local."""
         return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
 
-    def stand_in(self, count: int, scattered: bool = False) -> Any:
-        """Own rows, again and again: how many entries they have does matter. Local."""
+    def stand_in(self, count: int, width: int, scattered: bool = False) -> Any:
+        """The first `width` columns of own rows, again and again: how many entries they have does matter. Local."""
+        del scattered
         first, end = int(self.shard.bounds[0]), int(self.shard.bounds[-1])
-        return self.own(first + np.arange(count, dtype=np.int64) % max(1, end - first))
+        rows = self.shard.taken(first + np.arange(count, dtype=np.int64) % max(1, end - first))
+        return self._matrix(rows if width == rows.width else rows.columns(0, width))
 
     def fill(self, cache: RowCache) -> None:
         """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""

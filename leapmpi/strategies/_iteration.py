@@ -54,6 +54,8 @@ class Surroundings:
     seed: int
     columns: RowFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
+    drops: bool = True
+    """Whether dropout applies to what is read: in training."""
 
     @property
     def input_row_bytes(self) -> int:
@@ -64,11 +66,12 @@ class Surroundings:
     @property
     def scatters(self) -> bool:
         """Whether the first layer reads rows of features where they lie, and needs no copy of them."""
-        return (self.columns or self.features).scatters and self.model.layers[0].plain_prefix
+        plain = self.model.layers[0].plain_prefix or not self.drops
+        return (self.columns or self.features).scatters and plain
 
     def stand_in(self, count: int) -> Any:
         """`count` rows that the first layer can read, to compile and to measure with. Local."""
-        return (self.columns or self.features).stand_in(count, self.scatters)
+        return (self.columns or self.features).stand_in(count, self.model.layers[0].in_dim, self.scatters)
 
     def root_labels(self, roots: np.ndarray, at_home: bool = False) -> Any:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.

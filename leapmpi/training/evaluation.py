@@ -47,7 +47,8 @@ class Evaluator:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
         sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
-        self.at = replace(at, sampler=sampler)
+        # Whole models are scored, on whole rows.
+        self.at = replace(at, sampler=sampler, columns=None, drops=False)
         self._remote, self._mode = config.strategy.remote, None
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel

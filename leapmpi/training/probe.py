@@ -105,4 +105,5 @@ def _train(at: Surroundings, key: DrawKey, blocks: list[Block]) -> None:
 
 
 def _without_edges(block: Block) -> Block:
-    return replace(block, indptr=np.zeros_like(block.indptr), indices=block.indices[:0])
+    weight = None if block.weight is None else block.weight[:0]
+    return replace(block, indptr=np.zeros_like(block.indptr), indices=block.indices[:0], weight=weight)

@@ -117,6 +117,16 @@ def test_the_command_prints_a_table_or_json_without_mpi(small_data, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.parametrize("arguments", [
+    ("--strategies", "p3,leap"), ("--strategies", "leap", "--sampler", "ladies"),
+], ids=["split columns", "weighted edges"])  # fmt: skip
+def test_a_link_tells_the_time_of_any_strategy_and_sampler(arguments, small_data, capsys):
+    assert (
+        main(["plan", str(small_data), "--ranks", "2", *arguments, "--link", "1gbit", "--hidden", "16", "--json"]) == 0
+    )
+    assert all(each["seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
+
+
 @pytest.fixture(scope="module")
 def cora(real_graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cora")
