@@ -135,6 +135,12 @@ class Iteration:
         if self.shipment:
             self.features, self.shipment = self.shipment.unpack(), None
 
+    def complete(self) -> None:
+        """All three: bring the rows asked for here. Collective."""
+        self.begin()
+        self.wait()
+        self.unpack()
+
 
 class Strategy(ABC):
     """Base of all strategies; its methods other than `schedule` are collective."""
@@ -322,9 +328,7 @@ class Strategy(ABC):
         """Bring here what the iteration needs and does not depend on the weights. Collective."""
         self.ask(work)
         with self.at.phases("exchange"):
-            work.begin()
-            work.wait()
-            work.unpack()
+            work.complete()
 
     def ask(self, work: Iteration) -> None:
         """All of `fetch` but to move the feature rows, which are packed. Collective."""

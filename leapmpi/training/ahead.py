@@ -203,7 +203,7 @@ class Ahead:
         return work
 
     def _begun(self, job: Job, work: Iteration) -> _Prepared:
-        """Set the rows of `work` off, once those of the iteration before it have arrived."""
+        """Set the rows of `work` off; those of the iteration before it have arrived."""
         self._stand_at(job)
         with self.at.phases("exchange"):
             work.begin()

@@ -107,9 +107,7 @@ class Evaluator:
         work = Iteration(None, key, [cell], drops=False)
         chosen = [mode or self._settled(work) for mode in modes]
         chosen[0].ask(work)
-        work.begin()
-        work.wait()
-        work.unpack()
+        work.complete()
         if len(chosen) > 1:
             share_among_models(cell, self.at.device)
         labels = self.at.root_labels(roots, at_home=True).cpu().numpy().copy()

@@ -103,9 +103,7 @@ class Recorder:
 
     def fetch(self, work):
         self.ask(work)
-        work.begin()
-        work.wait()
-        work.unpack()
+        work.complete()
 
     def step(self, work):
         assert work.features == {work.number}
