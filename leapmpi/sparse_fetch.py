@@ -15,7 +15,8 @@ import numpy as np
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.dataset.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.errors import ConfigError
-from leapmpi.fetch import Request, RowFetcher
+from leapmpi.fetch import RowFetcher
+from leapmpi.request import Request
 from leapmpi.row_cache import RowCache
 from leapmpi.row_encoding import RowEncoding, RowErrors
 from leapmpi.shipment import Shipment

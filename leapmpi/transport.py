@@ -5,9 +5,10 @@ Where a courier is at work it makes all MPI calls; otherwise the calling thread 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from leapmpi import lane, message
 from leapmpi.courier import Courier, Order
@@ -67,24 +68,24 @@ class Transport:
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
-        try:
+        with self._surplus_told():
             under_way = self._begin(Flow(self._mpi, receives, sends))
-        except self._mpi.Exception as error:
-            self._tell_surplus(error)
 
         def finish() -> None:
-            try:
+            with self._surplus_told():
                 under_way()
-            except self._mpi.Exception as error:
-                self._tell_surplus(error)
 
         return finish
 
-    def _tell_surplus(self, error: Exception) -> NoReturn:
-        """Raise WireError where `error` of MPI says that a message is longer than it should be, else `error`."""
-        if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
-            raise error
-        raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
+    @contextmanager
+    def _surplus_told(self) -> Iterator[None]:
+        """Raises WireError where MPI finds a message longer than it should be."""
+        try:
+            yield
+        except self._mpi.Exception as error:
+            if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
+                raise
+            raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
 
 
 class _Piece(Message):

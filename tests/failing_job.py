@@ -19,7 +19,7 @@ import torch
 
 from leapmpi.cli import main
 from leapmpi.errors import DataError
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 
 BUSY = 8.0
 ROOM = 64 << 20

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from leapmpi.cli import main
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.checkpoint_folder import CheckpointFolder
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.world import job_rank

@@ -21,7 +21,8 @@ from leapmpi.plan.traffic import Traffic
 from leapmpi.remote.choice import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
 from leapmpi.row_cache import RowCache
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
-from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.strategies._iteration import Iteration
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.economy import access_of, caches
 from leapmpi.training.loop import strategy_class
 

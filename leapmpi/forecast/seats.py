@@ -20,7 +20,7 @@ from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.row_encoding import encoding_for
 from leapmpi.sampling.build import build_sampler
 from leapmpi.sparse_fetch import fetcher_for
-from leapmpi.strategies._iteration import Surroundings
+from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.training.parameters import ParameterLayout
 
 

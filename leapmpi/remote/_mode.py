@@ -21,7 +21,8 @@ from leapmpi.remote._computed import Computed, Together
 
 if TYPE_CHECKING:
     from leapmpi.plan.traffic import Traffic
-    from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
+    from leapmpi.strategies._iteration import Cell, Iteration
+    from leapmpi.strategies._surroundings import Surroundings
 
 
 class RemoteMode(ABC):

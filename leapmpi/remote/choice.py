@@ -12,7 +12,8 @@ from leapmpi.registry import Registry
 if TYPE_CHECKING:
     from leapmpi.plan.cost import Rates
     from leapmpi.remote._mode import RemoteMode
-    from leapmpi.strategies._iteration import Iteration, Surroundings
+    from leapmpi.strategies._iteration import Iteration
+    from leapmpi.strategies._surroundings import Surroundings
 
 _COPYING = 0.5
 """Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.fetch import Request
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import Asked, ExchangedMode, no_residual
+from leapmpi.request import Request
 
 if TYPE_CHECKING:
     from leapmpi.nn.tensors import BlockTensors

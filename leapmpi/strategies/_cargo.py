@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
     from leapmpi.nn.layer import Layer
     from leapmpi.sampling.keys import DrawKey
-    from leapmpi.strategies._iteration import Surroundings
+    from leapmpi.strategies._surroundings import Surroundings
 
 Parcel = list[np.ndarray]
 """Blocks under way, as int64 arrays: those of the first layer (vertices, counts of sampled neighbours, and what else

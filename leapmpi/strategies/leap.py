@@ -26,7 +26,9 @@ from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic import Traffic
 from leapmpi.plan.tuner import Tuner
 from leapmpi.setting import parse_size
-from leapmpi.strategies._iteration import Iteration, Strategy, Surroundings
+from leapmpi.strategies._iteration import Iteration
+from leapmpi.strategies._strategy import Strategy
+from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.training.tuning import candidates, predicted_seconds, settled_rates
 
 TIME_STEPS = "time_steps"

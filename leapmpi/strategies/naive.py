@@ -26,7 +26,8 @@ from leapmpi.strategies._own_mode import OwnMode
 if TYPE_CHECKING:
     from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
-    from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
+    from leapmpi.strategies._iteration import Cell, Iteration
+    from leapmpi.strategies._surroundings import Surroundings
 
 
 @dataclass

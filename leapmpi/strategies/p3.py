@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.traffic import Traffic
     from leapmpi.sampling.block import Block
-    from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
+    from leapmpi.strategies._iteration import Cell, Iteration
+    from leapmpi.strategies._surroundings import Surroundings
     from leapmpi.training.loading import Loaded
     from leapmpi.world import World
 

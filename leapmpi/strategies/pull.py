@@ -11,7 +11,7 @@ from leapmpi.config import StrategyConfig
 from leapmpi.errors import ConfigError
 from leapmpi.plan.planner import plan_pull
 from leapmpi.plan.schedule import Schedule
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 
 
 class Pull(Strategy):

@@ -23,7 +23,8 @@ from leapmpi import compiled, lane
 from leapmpi.config import StrategyConfig
 from leapmpi.courier import Courier
 from leapmpi.errors import ConfigError
-from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.strategies._iteration import Iteration
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.waiting import waits
 from leapmpi.world import load_mpi, threads_may_call
 

@@ -11,7 +11,7 @@ from leapmpi.config import Config
 from leapmpi.memory import available_bytes, used_bytes
 from leapmpi.report.ranks import rank_table
 from leapmpi.report.sizes import size_text
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.loading import Loaded, direct_path
 from leapmpi.world import World, library_file, library_name, load_mpi
 

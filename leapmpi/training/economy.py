@@ -19,7 +19,7 @@ from leapmpi.world import World, together
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.topology import Topology
-    from leapmpi.strategies._iteration import Strategy
+    from leapmpi.strategies._strategy import Strategy
     from leapmpi.training.loading import Loaded
 
 

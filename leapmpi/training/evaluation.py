@@ -20,7 +20,8 @@ from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, remote_mode
 from leapmpi.remote.raw import Raw
 from leapmpi.sampling.keys import TEST, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.strategies._iteration import Cell, Iteration, Surroundings
+from leapmpi.strategies._iteration import Cell, Iteration
+from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.training import scores
 
 

@@ -18,7 +18,8 @@ from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
 from leapmpi.registry import Registry
 from leapmpi.report.sizes import size_text
-from leapmpi.strategies._iteration import Iteration, Strategy
+from leapmpi.strategies._iteration import Iteration
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.ahead import Ahead, Job, choose_depth
 from leapmpi.training.checkpointing import Checkpointer
 from leapmpi.training.economy import Economy

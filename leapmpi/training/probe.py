@@ -20,7 +20,7 @@ from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost import Rates
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
-from leapmpi.strategies._iteration import Surroundings
+from leapmpi.strategies._surroundings import Surroundings
 
 _ROOTS = 256
 """Roots of the largest cell that is timed."""

@@ -19,7 +19,8 @@ from leapmpi.training.parameters import ParameterLayout
 
 if TYPE_CHECKING:
     from leapmpi.nn.model import Model
-    from leapmpi.strategies._iteration import Iteration, Surroundings
+    from leapmpi.strategies._iteration import Iteration
+    from leapmpi.strategies._surroundings import Surroundings
     from leapmpi.training.optimizer import Optimizer
 
 OptimizerState = tuple[dict[str, torch.Tensor], dict[str, float]]

@@ -18,7 +18,7 @@ from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.training.probe import measured_rates
 
 if TYPE_CHECKING:
-    from leapmpi.strategies._iteration import Strategy
+    from leapmpi.strategies._strategy import Strategy
     from leapmpi.strategies.leap import Leap
 
 RATES, REMOTE = "rates", "remote"

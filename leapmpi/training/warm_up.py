@@ -9,7 +9,7 @@ from leapmpi.config import Config
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
-from leapmpi.strategies._iteration import Surroundings
+from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.waiting import wait_all
 from leapmpi.world import World
 

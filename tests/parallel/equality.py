@@ -21,7 +21,7 @@ from leapmpi.forecast.predict import Forecaster, predicted_traffic
 from leapmpi.phases import Phases
 from leapmpi.remote._mode import RemoteMode
 from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
-from leapmpi.strategies._iteration import Surroundings
+from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.training.ahead import Ahead, Job
 from leapmpi.training.economy import Economy
 from leapmpi.training.loading import Loaded, load

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from leapmpi import Config, load_run, train
 from leapmpi.errors import Interrupted
 from leapmpi.run import model_folder
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.ring import Ring
 from tests.parallel import datasets
 from tests.parallel.equality import here

@@ -17,7 +17,7 @@ from leapmpi.cli import main
 from leapmpi.dataset.partitioned import write_dataset
 from leapmpi.errors import DataError, Interrupted, RunFolderError
 from leapmpi.report.compare import row
-from leapmpi.strategies._iteration import Strategy
+from leapmpi.strategies._strategy import Strategy
 from leapmpi.training import loading
 from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece
 from leapmpi.training.evaluation import Evaluator

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leapmpi.fetch import Request
+from leapmpi.request import Request
 
 
 def check_request(ids, offsets, rank):
