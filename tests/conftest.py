@@ -1,9 +1,11 @@
 """Fixtures that all tests share, and the settings of hypothesis."""
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,17 +31,36 @@ LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.p
 
 COMPILING = ("nn", "sampling", "training", "strategies", "plan", "caching")
 
+RANKS = re.compile(r"test_parallel_cases\[(\d)\]")
+
+
+def _place(item: pytest.Item) -> tuple[int, int]:
+    """Tests that take minutes come early, so that none is left to run alone, but after those that compile most kernels,
+    which ranks that start together would all compile. Jobs of 3 and 4 ranks stand apart: they use all processors."""
+    if found := RANKS.search(item.name):
+        ranks = int(found[1])
+        return {4: (0, 0), 3: (3, 1)}.get(ranks, (len(LONGEST), ranks))
+    if item.path.name in LONGEST:
+        return LONGEST.index(item.path.name), 2
+    return (-1 if item.path.parent.name in COMPILING else len(LONGEST) + 1), 0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come early, so that none is left to run alone, but after those that compile most
-    kernels, which ranks that start together would all compile."""
+    """Order tests by `_place`."""
+    items.sort(key=_place)
 
-    def place(item: pytest.Item) -> int:
-        if item.path.name in LONGEST:
-            return LONGEST.index(item.path.name)
-        return -1 if item.path.parent.name in COMPILING else len(LONGEST)
 
-    items.sort(key=place)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a file run in one process, in which they share what is costly to make, but for the jobs of all parallel
+    cases, each of which goes by itself."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if RANKS.search(nodeid) else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -117,12 +117,12 @@ def test_a_killed_rank_ends_the_job_and_is_named(rank, data, tmp_path):
 
 @pytest.mark.parametrize("what", ["sleep", "stop"])
 def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_path):
-    job, run, seconds = failing_job(what, "1", 3, data, tmp_path, "--comm-timeout", "3")
+    job, run, seconds = failing_job(what, "1", 2, data, tmp_path, "--comm-timeout", "3")
     assert job.returncode != 0
     assert 3 <= seconds < 3 + SOON
     line = error_line(job)
     host = socket.gethostname()
-    assert f"nothing has moved for 3 s (--comm-timeout): the job waits for rank 1/3 on {host}, phase compute" in line
+    assert f"nothing has moved for 3 s (--comm-timeout): the job waits for rank 1/2 on {host}, phase compute" in line
     check_recorded(run, line, 1)
     if what == "sleep":
         stack = (run / "stuck-rank-1.txt").read_text()
@@ -208,7 +208,7 @@ def test_a_job_killed_outright_leaves_nothing_in_memory_or_the_temporary_folder(
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     before = left_in_shared_memory()
-    job, _, _ = failing_job("kill", "0,1,2", 3, data, tmp_path)
+    job, _, _ = failing_job("kill", "0,1", 2, data, tmp_path)
     assert job.returncode != 0
     # Jobs of others may come and go meanwhile: what is left of this one stays.
     deadline = time.monotonic() + 10

@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.kills import PHASES, soak
 
-TRIALS = 12
+TRIALS = 8
 
 
 @pytest.mark.timeout(1800)
@@ -14,6 +14,6 @@ def test_killed_ranks_end_the_job_and_the_next_start_goes_on(tmp_path):
     assert sum(hits.values()) == TRIALS, said
     assert compared >= 1
     # A rank may have gone on to the next phase when the signal arrived; most are met where they were looked for.
-    assert len({phase for phase, _ in hits} & set(PHASES)) >= 6, said
+    assert len({phase for phase, _ in hits} & set(PHASES)) >= 4, said
     # The next start knows of every kill; survivors have told of most before their launcher ended them.
     assert told >= TRIALS // 2, said

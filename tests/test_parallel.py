@@ -8,7 +8,7 @@ import pytest
 
 from tests.launch import mpirun
 
-JOB_TIMEOUT = 400
+JOB_TIMEOUT = 600
 
 
 def parallel_tests(ranks, folder, *arguments):

@@ -12,10 +12,12 @@ from leapmpi import Config
 from leapmpi.cli import main
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
+from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import ConfigError
 from leapmpi.forecast.command import compare, parse_ranks, plan
 from leapmpi.forecast.predict import Forecaster
 from leapmpi.plan.order import batches
+from tests.dataset.graphs import random_graph
 from tests.launch import mpirun
 
 
@@ -87,6 +89,21 @@ def test_rows_prepared_ahead_take_memory(small_data, forecaster):
     assert (none < one).all()
     assert (two - one == one - none).all()
     assert (memory() == two).all()
+
+
+def test_rows_are_copied_where_a_gpu_trains_and_read_where_they_lie_elsewhere(tmp_path):
+    graph = random_graph(n=240, degree=6)
+    graph.features = np.tile(graph.features, 4)
+    write_dataset(tmp_path / "wide", graph, np.arange(240) % 2, 2, method="test", figures={}, seed=0)
+    dataset = open_dataset(tmp_path / "wide")
+    forecaster = Forecaster(dataset, load_topology(dataset))
+
+    def memory(device):
+        values = {"strategy.remote": "raw", "strategy.prefetch": "0", "run.device": device}
+        return np.array(forecaster.forecast("leap", config(tmp_path / "wide", **values), 2).memory)
+
+    least = 20 * 4 * len(dataset.splits.train) // 20
+    assert (memory("cuda") >= memory("cpu") + least).all()
 
 
 def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
