@@ -11,15 +11,18 @@ from leapmpi.flags import add_dataset, add_settings, config_from
 HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
 
 
+_STRATEGIES, _WHERE_MODELS_DIFFER = "pull,leap,leap:time-steps=N", "pull,leap"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The dataset, the ranks and strategies to look at, and all settings they share."""
     add_dataset(parser)
     parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
     parser.add_argument(
         "--strategies",
-        default="pull,leap,leap:time-steps=N",
         metavar="LIST",
-        help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N",
+        help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N "
+        f"(default {_STRATEGIES}; {_WHERE_MODELS_DIFFER} for models that differ)",
     )
     parser.add_argument(
         "--link",
@@ -47,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = command.compare(config, arguments.compare, arguments.iterations)
         text = report.comparison(outcome)
     else:
-        outcome = command.plan(config, arguments.ranks, arguments.strategies, arguments.link, arguments.iterations)
+        usual = _STRATEGIES if config.strategy.replicas == "equal" else _WHERE_MODELS_DIFFER
+        strategies = usual if arguments.strategies is None else arguments.strategies
+        outcome = command.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
         text = report.table(outcome)
     sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
     return 0

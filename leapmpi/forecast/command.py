@@ -9,7 +9,8 @@ from leapmpi.config import Config
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.forecast.predict import Forecaster
-from leapmpi.forecast.rates import check_link, rates_for
+from leapmpi.forecast.rates import LinkRates, check_link
+from leapmpi.remote.choice import MODES
 from leapmpi.run import load_run
 from leapmpi.training.bench import parse_strategies
 from leapmpi.training.loading import open_for_training
@@ -27,6 +28,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     if link:
         check_link(link)
     forecaster = _forecaster(config, iterations)
+    rates = LinkRates(link, forecaster) if link else None
     configs = parse_strategies(strategies, config)
     forecasts, left_out = [], []
     for size in sizes:
@@ -35,7 +37,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
             continue
         for label, each in configs.items():
             try:
-                forecasts.append(_forecast(forecaster, label, each, size, link))
+                forecasts.append(_forecast(forecaster, label, each, size, rates))
             except ConfigError as error:
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
     if not forecasts:
@@ -57,10 +59,14 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     records = run.metrics()
     epochs = [record for record in records if record["event"] == "epoch"]
     banner = next((record for record in records if record["event"] == "banner"), None)
+    if epochs and "together" in epochs[0]:
+        raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; compare their run")
     if not epochs or banner is None:
         raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
     last = epochs[-1]
-    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": last["remote"]})
+    # A strategy's own way to compute the first layer is no setting.
+    chosen = {"strategy.remote": last["remote"]} if last["remote"] in MODES else {}
+    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), **chosen})
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     return {
@@ -90,9 +96,12 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
     return Forecaster(dataset, load_topology(dataset), iterations)
 
 
-def _forecast(forecaster: Forecaster, label: str, config: Config, ranks: int, link: str | None) -> dict[str, Any]:
-    rates = rates_for(link, config, forecaster, ranks) if link else None
-    return forecaster.forecast(label, config, ranks, rates).to_values()
+def _forecast(
+    forecaster: Forecaster, label: str, config: Config, ranks: int, rates: LinkRates | None
+) -> dict[str, Any]:
+    alone = config.strategy.replicas != "independent"
+    found = rates.rates(config, ranks) if rates and alone else None
+    return forecaster.forecast(label, config, ranks, found).to_values()
 
 
 def _too_many(parts: int, ranks: int) -> str:

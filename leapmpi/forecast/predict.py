@@ -13,6 +13,7 @@ from leapmpi.config import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.forecast.seats import seats
+from leapmpi.forecast.together import seated
 from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import locality
@@ -25,6 +26,7 @@ from leapmpi.strategies._iteration import Iteration
 from leapmpi.strategies._strategy import Strategy
 from leapmpi.training.economy import access_of, caches
 from leapmpi.training.loop import strategy_class
+from leapmpi.training.ring import predict_hops
 
 _EPOCH = 1
 """Of the random streams that what-ifs draw from; caches that rehearse the sampler use epoch 0 of these."""
@@ -83,14 +85,15 @@ class Forecaster:
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
+        config, models = seated(config, self.dataset)
         strategies = self.strategies(config, ranks)
         parts = self._batches(strategies[0], config)
         if strategies[0].chooses_remote:
             self._settle_remote(strategies, parts[0], rates)
         whole = parts[:-1] or parts
         chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
-        looked_at = [self.sample(strategies, parts[i], i) for i in chosen]
-        last = self.sample(strategies, parts[-1], len(parts) - 1) if len(parts) > 1 else looked_at[-1]
+        looked_at = [self.sample(strategies, parts[i], i, models) for i in chosen]
+        last = self.sample(strategies, parts[-1], len(parts) - 1, models) if len(parts) > 1 else looked_at[-1]
         sent, rows = _mean(looked_at, Traffic.bytes_by_kind), _mean(looked_at, Traffic.rows_by_place)
         work = np.mean([each.counts.rows + each.counts.edges for each in looked_at], axis=0)
         each, first = len(parts) - 1, strategies[0]
@@ -105,8 +108,8 @@ class Forecaster:
             rows=rows,
             micrograph_locality=self.locality(first, parts[0]),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
-            memory=self._memory(strategies, looked_at),
-            seconds=None if rates is None else float(np.mean([iteration_seconds(s.counts, rates) for s in looked_at])),
+            memory=self._memory(strategies, looked_at, sum(models)),
+            seconds=None if rates is None or models else _seconds(looked_at, rates),
             epoch_sent={kind: each * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
             epoch_rows={place: each * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
@@ -122,12 +125,17 @@ class Forecaster:
             strategy.at.features.cache = RowCache(ids, self.dataset.vertices)
         return strategies
 
-    def sample(self, strategies: Sequence[Strategy], batch: np.ndarray, iteration: int) -> _Sampled:
-        """The iteration that trains `batch`, on random streams that no run draws from."""
+    def sample(
+        self, strategies: Sequence[Strategy], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
+    ) -> _Sampled:
+        """The iteration that trains `batch`, on random streams that no run draws from.
+
+        `models` are the bytes of the parameters of each of several models.
+        """
         key = DrawKey(PRESAMPLE, strategies[0].at.seed, _EPOCH, iteration)
         schedule = strategies[0].schedule(batch, _EPOCH, iteration)
         works = [strategy.sampled(schedule, key) for strategy in strategies]
-        traffic = predicted_traffic(strategies, works)
+        traffic = predicted_traffic(strategies, works, models)
         traffic.add_vote()
         memory = np.array([each.predicted_memory(work) for each, work in zip(strategies, works, strict=True)])
         return _Sampled(traffic, _counts(strategies[0], schedule, works, traffic), memory)
@@ -158,10 +166,14 @@ class Forecaster:
         sampler, train = strategy.at.sampler, self.dataset.splits.train
         return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
 
-    def _memory(self, strategies: Sequence[Strategy], looked_at: Sequence[_Sampled]) -> list[int]:
-        """Bytes per rank: features at home, topology, model and optimizer, and the largest iteration."""
+    def _memory(self, strategies: Sequence[Strategy], looked_at: Sequence[_Sampled], models: int) -> list[int]:
+        """Bytes per rank: features at home, topology, model and optimizer, and the largest iteration.
+
+        Of several models, whose parameters take `models` bytes, a rank has room for all, as if their optimizers were
+        there too.
+        """
         topology = self.topology.indptr.nbytes + self.topology.indices.nbytes + self.topology.original_id.nbytes
-        model = 4 * strategies[0].at.parameters.gradients.nbytes
+        model = 4 * (models or strategies[0].at.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in looked_at], axis=0)
         return [
             int(each.feature_bytes + topology + model + bytes_)
@@ -169,11 +181,18 @@ class Forecaster:
         ]
 
 
-def predicted_traffic(strategies: Sequence[Strategy], works: Sequence[Iteration]) -> Traffic:
-    """What all ranks send and read in an iteration, given the strategy and the part of each."""
+def predicted_traffic(
+    strategies: Sequence[Strategy], works: Sequence[Iteration], models: Sequence[int] = ()
+) -> Traffic:
+    """What all ranks send and read in an iteration, given the strategy and the part of each.
+
+    `models`: the bytes of the parameters of each of several models, which hop from rank to rank.
+    """
     traffic = Traffic(len(works))
     for strategy in strategies:
-        strategy.predict(works, traffic)
+        (strategy.predict_fetch if models else strategy.predict)(works, traffic)
+    if models:
+        predict_hops(traffic, models)
     return traffic
 
 
@@ -196,6 +215,10 @@ def _counts(strategy: Strategy, schedule: Schedule, works: Sequence[Iteration], 
         collectives=others + exchanges,
         together=hops > 0 or strategy.remote_name != "raw",
     )
+
+
+def _seconds(looked_at: Sequence[_Sampled], rates: Rates) -> float:
+    return float(np.mean([iteration_seconds(each.counts, rates) for each in looked_at]))
 
 
 def _mean(looked_at: Sequence[_Sampled], of: Any) -> dict[str, float]:

@@ -179,6 +179,12 @@ class Strategy(ABC):
         `leapmpi plan` is made of this. A strategy that moves more than what its remote mode tells, labels, the schedule
         and the reduction of gradients adds it here.
         """
+        self.predict_fetch(works, traffic)
+        gradients = self.at.parameters.shared_gradients
+        traffic.add_reduction(self.at.wire.rank, len(gradients), gradients.element_size())
+
+    def predict_fetch(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+        """The part of `predict` that does not depend on whose gradients are summed up. Local."""
         at, work = self.at, works[self.at.wire.rank]
         self.remote.predict(works, traffic)
         if not self.labels_at_home(work):
@@ -187,8 +193,6 @@ class Strategy(ABC):
             traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
         if at.wire.rank == 0:
             traffic.add_broadcast("schedule", work.schedule.to_buffer().nbytes)
-        gradients = at.parameters.shared_gradients
-        traffic.add_reduction(at.wire.rank, len(gradients), gradients.element_size())
 
     @property
     def most_ahead(self) -> int:

@@ -19,6 +19,7 @@ from leapmpi.training.parameters import ParameterLayout
 
 if TYPE_CHECKING:
     from leapmpi.nn.model import Model
+    from leapmpi.plan.traffic import Traffic
     from leapmpi.strategies._iteration import Iteration
     from leapmpi.strategies._surroundings import Surroundings
     from leapmpi.training.optimizer import Optimizer
@@ -27,6 +28,26 @@ OptimizerState = tuple[dict[str, torch.Tensor], dict[str, float]]
 """Tensors like the parameters by name, and numbers."""
 
 _KINDS = {"values": "parameters", "gradients": "gradients"}
+
+
+def predict_hops(traffic: Traffic, sizes: Sequence[int]) -> None:
+    """Add to `traffic` what the hops of an iteration move, given the bytes of each model's parameters. Pure."""
+    ranks = traffic.ranks
+    for rank in range(ranks):
+        for turn in range(ranks):
+            kinds = _parts(turn, ranks)
+            for number in _seated(rank, turn, ranks, len(sizes)):
+                traffic.add_hop(rank, 1, {_KINDS[part]: sizes[number] for part in kinds})
+
+
+def _seated(rank: int, turn: int, ranks: int, models: int) -> range:
+    """The models that are on `rank` after `turn` hops."""
+    return range((rank + turn) % ranks, models, ranks)
+
+
+def _parts(turn: int, ranks: int) -> tuple[str, ...]:
+    """What travels in the hop after `turn`: the last one brings gradients home."""
+    return ("gradients",) if turn == ranks - 1 else ("values", "gradients")
 
 
 class Ring:
@@ -59,8 +80,7 @@ class Ring:
         for turn in range(self.wire.size):
             for number in self._travelling(turn):
                 losses[number] = self._train(work, number)
-            last = turn == self.wire.size - 1
-            self._hop(turn, (("gradients",) if last else ("values", "gradients")))
+            self._hop(turn, _parts(turn, self.wire.size))
         return losses
 
     def spread(self) -> None:
@@ -88,7 +108,7 @@ class Ring:
 
     def _travelling(self, turn: int) -> range:
         """The models that are here after `turn` hops."""
-        return range((self.wire.rank + turn) % self.wire.size, len(self.layouts), self.wire.size)
+        return _seated(self.wire.rank, turn, self.wire.size, len(self.layouts))
 
     def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
         """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""

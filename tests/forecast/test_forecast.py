@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from data_prep.cli import main as prep
 from leapmpi import Config
@@ -16,6 +17,7 @@ from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import ConfigError
 from leapmpi.forecast.command import compare, parse_ranks, plan
 from leapmpi.forecast.predict import Forecaster
+from leapmpi.nn.build import build_model
 from leapmpi.plan.order import batches
 from tests.dataset.graphs import random_graph
 from tests.launch import mpirun
@@ -47,6 +49,28 @@ def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_s
     assert all(each == rows[0] for each in rows)
     assert all(rows[0]["remote"] <= each for each in per_step)
     assert per_step[0] == rows[0]["remote"]
+
+
+def test_models_that_differ_hop_instead_of_summing_gradients(small_data, forecaster):
+    values = {"strategy.replicas": "independent", "strategy.vary": ("model.hidden=8,16,32",), "strategy.remote": "raw"}
+    one, several = (
+        forecaster.forecast("leap", config(small_data, **each), 3) for each in ({"strategy.remote": "raw"}, values)
+    )
+    sizes = [_parameters(forecaster, hidden) * 4 for hidden in (8, 16, 32)]
+    # Every model hops to the two other ranks with its gradients, which then go home.
+    assert several.sent["parameters"] == 2 * sum(sizes)
+    assert several.sent["gradients"] == 3 * sum(sizes)
+    assert one.sent["parameters"] == 0
+    for kind in ("features", "ids", "labels", "schedule"):
+        assert several.sent[kind] == one.sent[kind]
+    assert all(np.array(several.memory) > one.memory)
+
+
+def _parameters(forecaster, hidden):
+    dataset = forecaster.dataset
+    settings = config("", **{"model.hidden": hidden})
+    model = build_model(settings.model, 2, dataset.feature_dim, dataset.classes, 0, torch.float32)
+    return sum(each.numel() for each in model.parameters())
 
 
 def test_a_batch_of_one_root_and_of_none(small_data, forecaster):
@@ -153,7 +177,12 @@ def cora(real_graph, tmp_path_factory):
     return folder / "data"
 
 
-@pytest.mark.parametrize(("ranks", "settings"), [(3, ["--remote", "partial", "--time-steps", "2"])])
+@pytest.mark.parametrize(("ranks", "settings"), [
+    (3, ["--remote", "partial", "--time-steps", "2"]),
+    (2, ["--strategy", "p3"]),
+    (2, ["--strategy", "naive"]),
+    (3, ["--replicas", "independent", "--vary", "model.hidden=8,16"]),
+])  # fmt: skip
 def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(ranks, settings, cora, tmp_path):
     run = tmp_path / "run"
     train = ["train", cora, "--run", run, "--batch-size", 300, "--epochs", 2, "--hidden", 16, "--eval-every", 0]
@@ -161,7 +190,9 @@ def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(ranks, s
     assert job.returncode == 0, job.stderr
     found = compare(Config.from_values({"data": str(cora)}), str(run))
     figures = found["rows"] | found["bytes"]
-    assert {"local", "remote", "ids", "gradients"} <= figures.keys()
+    assert {"local", "ids", "gradients"} <= figures.keys()
     for name, figure in figures.items():
-        assert figure["ratio"] == pytest.approx(1, abs=0.05), (name, figure)
+        # Of a few hundred roots dealt at random, how many meet their labels is a matter of chance.
+        near = 0.15 if name == "labels" else 0.05
+        assert figure["ratio"] == pytest.approx(1, abs=near), (name, figure)
     shutil.rmtree(run)
