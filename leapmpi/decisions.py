@@ -26,6 +26,8 @@ class Decisions:
     """Those of one run. In a replay, those of the earlier run take the place of clocks."""
 
     def __init__(self) -> None:
+        self.begin = 0, 0
+        """The epoch and iteration from which this start goes on, and what it settles holds."""
         self.replays = False
         self._earlier: dict[tuple[str, int, int], Decision] = {}
         self._new: list[Decision] = []

@@ -99,7 +99,7 @@ class Leap(Strategy):
             self.tuner = Tuner(self.time_steps, predicted)
             evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
             evidence["memory"] = {str(each.time_steps): each.memory for each in found}
-            self.decisions.make(Decision(TIME_STEPS, 0, 0, self.time_steps, evidence))
+            self.decisions.make(Decision(TIME_STEPS, *self.decisions.begin, self.time_steps, evidence))
 
     def state(self) -> dict[str, Any]:
         """With the price of moving roots and the tuner."""

@@ -252,6 +252,12 @@ def settled(saved: SavedRun) -> dict[str, Any]:
     return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
 
 
+def begin_of(saved: SavedRun) -> tuple[int, int]:
+    """Epoch and iteration from which the run goes on."""
+    progress = saved.state.values["progress"]
+    return progress["epoch"], progress["iteration"]
+
+
 def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Seconds by rank and the phases of this version, in its order: float64[ranks, phases]."""
     columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))

@@ -22,7 +22,7 @@ from leapmpi.report.sizes import size_text
 from leapmpi.run import FAILED, Run
 from leapmpi.timeline import recorded
 from leapmpi.training import banner, saved_run
-from leapmpi.training.checkpointing import Checkpointer, restore, settled
+from leapmpi.training.checkpointing import Checkpointer, begin_of, restore, settled
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training, with_new_model
 from leapmpi.training.loop import Trainer
@@ -76,8 +76,10 @@ def _train(config: Config, session: Session) -> Run:
     trainer = together(world, lambda: trainer_class(config)(config, world, loaded))
     loaded, trainer.begun = trainer.loaded, begin
     if config.run.replay:
-        earlier = together(world, lambda: decisions_of(config, world.size) if world.rank == 0 else [])
+        earlier = together(world, lambda: decisions_of(config, loaded.dataset, world.size) if world.rank == 0 else [])
         trainer.strategy.decisions.replay(earlier)
+    if saved:
+        trainer.strategy.decisions.begin = begin_of(saved)
     trainer.prepare(settled(saved) if saved else None)
     claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
     path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
@@ -210,7 +212,8 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
     remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
-    trainer.folder.record("banner", ranks=facts, remote=remote, economy=trainer.economy.about)
+    uuid = loaded.dataset.uuid
+    trainer.folder.record("banner", uuid=uuid, ranks=facts, remote=remote, economy=trainer.economy.about)
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:

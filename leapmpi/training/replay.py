@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leapmpi.config import Config, fields
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.decisions import Decision, from_records
 from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.run import load_run
@@ -10,10 +11,11 @@ from leapmpi.run import load_run
 _SAME = ("model.", "sampling.", "strategy.", "train.")
 
 
-def decisions_of(config: Config, ranks: int) -> list[Decision]:
+def decisions_of(config: Config, dataset: Dataset, ranks: int) -> list[Decision]:
     """What the run in config.run.replay decided by its clocks.
 
-    Raises ConfigError when that run had other settings or another number of ranks, RunFolderError when it has no epoch.
+    Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,
+    RunFolderError when it has no epoch.
     """
     run = load_run(config.run.replay)
     theirs, ours = _flat(run.config), _flat(config)
@@ -24,11 +26,22 @@ def decisions_of(config: Config, ranks: int) -> list[Decision]:
                 "give the same settings"
             )
     records = run.metrics()
-    banner = next((record for record in records if record["event"] == "banner"), None)
-    if banner is None or not any(record["event"] == "epoch" for record in records):
+    banners = [record for record in records if record["event"] == "banner"]
+    if not banners or not any(record["event"] == "epoch" for record in records):
         raise RunFolderError(f"--replay {config.run.replay}: the run has recorded no whole epoch")
-    if len(banner["ranks"]) != ranks:
-        raise ConfigError(f"--replay {config.run.replay}: that run had {len(banner['ranks'])} ranks, this one {ranks}")
+    first, *others = (len(banner["ranks"]) for banner in banners)
+    if first != ranks:
+        raise ConfigError(f"--replay {config.run.replay}: that run had {first} ranks, this one {ranks}")
+    if moved := next((each for each in others if each != first), None):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run went on on {moved} ranks after it had begun on {first}; only a "
+            "run on the same ranks throughout can be replayed"
+        )
+    # Runs of earlier versions do not say.
+    if any(banner.get("uuid", dataset.uuid) != dataset.uuid for banner in banners):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
+        )
     return from_records(records)
 
 

@@ -57,7 +57,7 @@ def settle_remote(strategy: Strategy, batch: np.ndarray | None) -> dict[str, int
         name, seconds = least_seconds(found, float(compute), rates)
         strategy.use_remote(name)
         if strategy.at.wire.rank == 0:
-            strategy.decisions.make(Decision(REMOTE, 0, 0, name, {"predicted": seconds}))
+            strategy.decisions.make(Decision(REMOTE, *strategy.decisions.begin, name, {"predicted": seconds}))
     return {name: int(counts.sum()) for name, counts in found.items()}
 
 
@@ -72,7 +72,7 @@ def _settle_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
         first, end = at.rank_offsets[at.wire.rank : at.wire.rank + 2]
         rates = measured_rates(at, mine if len(mine) else np.arange(first, min(end, first + 2)))
     if at.wire.rank == 0:
-        decisions.make(Decision(RATES, 0, 0, rates.to_values()))
+        decisions.make(Decision(RATES, *decisions.begin, rates.to_values()))
     at.wire.ledger.take()
     return rates
 

@@ -1,6 +1,7 @@
 """Runs whose decisions come from clocks: recorded, and repeated bit for bit by --replay, whatever they are."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from leapmpi.config import Config
 from leapmpi.errors import ConfigError
 from tests.parallel import datasets
 
-DATA = datasets.Wanted("single", "lopsided", 4)
+DATA, OTHER = (datasets.Wanted("single", partition, 4) for partition in ("lopsided", "hash"))
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def train(world, folder):
     if world.rank == 0:
         base.mkdir()
     world.comm.barrier()
-    datasets.build(world.comm, base, {DATA})
+    datasets.build(world.comm, base, {DATA, OTHER})
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), "train.epochs": 3, "train.batch_size": 24, "model.hidden": 8,
@@ -28,6 +29,7 @@ def train(world, folder):
                   "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | changes), world.comm)
 
+    run.other = str(OTHER.folder(base))
     return run
 
 
@@ -94,3 +96,24 @@ def test_a_replay_of_other_settings_is_refused(decided, train):
     run, _ = decided
     with pytest.raises(ConfigError, match=r"that run had train\.batch_size = 24, this one has 25"):
         train("other", **{"run.replay": str(run.path), "train.batch_size": 25})
+
+
+def test_another_dataset_is_refused(decided, train):
+    run, _ = decided
+    with pytest.raises(ConfigError, match="was trained on another dataset"):
+        train("elsewhere", data=train.other, **{"run.replay": str(run.path)})
+
+
+def test_a_run_that_went_on_on_other_ranks_is_refused(decided, train, world):
+    run, _ = decided
+    moved = run.path.parent / "moved"
+    world.comm.barrier()
+    if world.rank == 0:
+        shutil.copytree(run.path, moved)
+        lines = (moved / "metrics.jsonl").read_text().splitlines()
+        banner = json.loads(next(line for line in lines if json.loads(line)["event"] == "banner"))
+        banner["ranks"] = [*banner["ranks"], banner["ranks"][0]]
+        (moved / "metrics.jsonl").write_text("\n".join([*lines, json.dumps(banner)]) + "\n")
+    world.comm.barrier()
+    with pytest.raises(ConfigError, match=f"went on on {world.size + 1} ranks"):
+        train("of moved", **{"run.replay": str(moved)})
