@@ -11,6 +11,15 @@ from leapmpi.errors import ConfigError
 from leapmpi.setting import Setting, names_code
 from leapmpi.toml import read_toml
 
+OF_RUN_FOLDERS = tuple(
+    f"run.{name}"
+    for name in (
+        *("folder", "overwrite", "replay", "timeline"),
+        *("checkpoint_every", "checkpoint_keep", "stop_before_end"),
+    )
+)
+"""Settings that act on nothing where no run folder is made."""
+
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
     """The dataset folder as first argument; a TOML file may name it instead."""

@@ -31,12 +31,24 @@ def test_strategies_are_configs_by_label():
         ("lep", "did you mean 'leap'?"),
         ("leap:ring", "write settings as NAME:KEY=VALUE"),
         ("leap:steps=2", "unknown key 'strategy.steps'"),
+        ("leap:name=pull", "the name comes first"),
+        ("leap:time-steps=N:time-steps=1", "time-steps is given twice"),
     ],
 )
 def test_strategies_that_are_none(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_strategies(text, Config())
     assert message in str(caught.value)
+
+
+def test_a_strategy_given_twice_is_timed_twice():
+    assert list(parse_strategies("pull,leap,pull,pull", Config())) == ["pull", "leap", "pull (2)", "pull (3)"]
+
+
+@pytest.mark.parametrize("flag", ["--replay", "--timeline", "--checkpoint-every", "--stop-before-end"])
+def test_flags_of_run_folders_are_not_offered(flag, small_data, capsys):
+    assert main(["bench", str(small_data), flag]) == 2
+    assert f"unknown flag {flag}" in capsys.readouterr().err
 
 
 def test_all_strategies_learn_the_same_on_two_ranks(small_data):
@@ -83,6 +95,8 @@ def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(small_data):
     # No raw row travels, so nothing is cached.
     assert "cache" not in partial
     assert partial["rows"]["cached"] == 0
+    assert partial["ignored"] == ["--cache is ignored: no raw rows cross ranks (first layer: partial)"]
+    assert cached["ignored"] == plain["ignored"] == []
 
 
 def test_models_that_differ_are_set_against_separate_runs(small_data, tmp_path):

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from leapmpi.flags import add_dataset, add_settings, config_from
+from leapmpi.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 
 HELP = "time several strategies in one job, on the same batches"
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ratios are to the first",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
-    add_settings(parser, without=("strategy.name", "run.folder", "run.overwrite"))
+    add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from leapmpi.flags import add_dataset, add_settings, config_from
+from leapmpi.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 
 HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to look at")
     parser.add_argument("--compare", metavar="RUN", help="predict a finished run and set it beside what it counted")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    add_settings(parser, without=("strategy.name", "run.folder", "run.overwrite"))
+    add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """Seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase where any is not 0."""
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
-    return "\n\n".join([*parts, *_ahead(rows), *_economies(rows)])
+    return "\n\n".join([*parts, *_ahead(rows), *_economies(rows), *_ignored(rows)])
 
 
 def _ahead(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -45,6 +45,12 @@ def _economies(rows: Sequence[dict[str, Any]]) -> list[str]:
         lines += [(row["strategy"], *(f"{row['row_error'][name]:.1e}" for name in ("mean", "max"))) for row in lossy]
         told.append(aligned(lines))
     return told
+
+
+def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which settings of which strategies do not act."""
+    told = [f"{row['strategy']}: {sentence}" for row in rows for sentence in row["ignored"]]
+    return ["\n".join(told)] if told else []
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+from collections import Counter
 from typing import Any
 
 from leapmpi.config import Config
@@ -22,20 +23,35 @@ log = logging.getLogger("leapmpi")
 
 
 def parse_strategies(text: str, config: Config) -> dict[str, Config]:
-    """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError."""
-    configs = {}
+    """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError.
+
+    One that is given again, to see how much its times differ, is labelled 'pull (2)'.
+    """
+    configs, given = {}, Counter()
     for label in filter(None, (each.strip() for each in text.split(","))):
-        name, *settings = label.split(":")
-        values = {"strategy.name": name}
-        for setting in settings:
-            key, equals, value = setting.partition("=")
-            if not equals:
-                raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")
-            values[f"strategy.{key.replace('-', '_')}"] = value
-        configs[label] = config.replaced(values, f"--strategies {label}")
+        given[label] += 1
+        name = label if given[label] == 1 else f"{label} ({given[label]})"
+        configs[name] = config.replaced(_values_of(label), f"--strategies {label}")
     if not configs:
         raise ConfigError("--strategies names no strategy; give some, such as pull,leap")
     return configs
+
+
+def _values_of(label: str) -> dict[str, str]:
+    """The settings that 'leap:time-steps=N:migrate=none' stands for. Raises ConfigError."""
+    name, *settings = label.split(":")
+    values = {"strategy.name": name}
+    for setting in settings:
+        flag, equals, value = setting.partition("=")
+        key = f"strategy.{flag.replace('-', '_')}"
+        if not equals:
+            raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")
+        if key == "strategy.name":
+            raise ConfigError(f"--strategies {label}: the name comes first, as in {value or 'leap'}:time-steps=N")
+        if key in values:
+            raise ConfigError(f"--strategies {label}: {flag} is given twice")
+        values[key] = value
+    return values
 
 
 def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, Any]]:
@@ -98,6 +114,7 @@ def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         **rows[0],
         "strategy": "separate runs, in sum",
+        "remote": " ".join(dict.fromkeys(row["remote"] for row in rows)),
         "epoch_seconds": sum(row["epoch_seconds"] for row in rows),
         "seconds": [sum(each) for each in zip(*(row["seconds"] for row in rows), strict=True)],
         "core_seconds": sum(row["core_seconds"] for row in rows),
@@ -136,4 +153,5 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],
         "metric": trainer.evaluator.metric,
+        "ignored": trainer.economy.ignored(),
     }
