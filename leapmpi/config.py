@@ -208,7 +208,7 @@ class Config:
     def _with(self, key: str, value: Any, origin: str) -> Config:
         known = dict(fields())
         if key not in known:
-            raise ConfigError(f"{origin}: {_about_unknown(key, known)}")
+            raise ConfigError(f"{origin}: {about_unknown(key, known)}")
         checked = parse_value(known[key], value, f"{origin}: {key}")
         section, _, name = key.rpartition(".")
         if not section:
@@ -217,7 +217,8 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        if self.model.name == "gat" and self.model.hidden % self.model.heads:
+        # Of models that differ, each is checked as it will be: check_replicas does so.
+        if self.strategy.replicas == "equal" and self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         check_replicas(self)
         if self.sampling.sampler != "node-wise" or self.sampling.options:
@@ -253,7 +254,7 @@ def _declared() -> Iterator[tuple[str, Setting]]:
             yield key, Setting(key, types[each.name], each.default, each.metadata)
 
 
-def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
+def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     """What to say of a key that is no setting: a section, a setting without its section, or an unknown name."""
     if any(name.startswith(f"{key}.") for name in known):
         inside = [name for name in known if name.startswith(f"{key}.")]

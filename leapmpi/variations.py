@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from leapmpi.errors import ConfigError, nearest
+from leapmpi.errors import ConfigError
+from leapmpi.setting import parse_value
 
 if TYPE_CHECKING:
     from leapmpi.config import Config
+    from leapmpi.setting import Setting
 
 _TRAINING = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warmup_epochs", "clip_norm")
 
@@ -18,7 +20,7 @@ def variations(config: Config) -> dict[str, Config]:
 
     Raises ConfigError for settings that models on the same batches must share, and for values that do not fit.
     """
-    choices = [_choices(config, text) for text in config.strategy.vary]
+    choices = [_choices(text) for text in config.strategy.vary]
     keys = [each[0][0] for each in choices]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise ConfigError(f"strategy.vary: {twice.pop()} is varied twice; give all its values at once")
@@ -30,25 +32,53 @@ def variations(config: Config) -> dict[str, Config]:
     return models
 
 
-def _choices(config: Config, text: str) -> list[tuple[str, str]]:
-    """The (key, value) pairs of 'key=value,value'."""
-    from leapmpi.config import fields
+def models_of(config: Config) -> list[Config]:
+    """The configs of the models that are trained: `config` itself where there is one."""
+    return list(variations(config).values()) if config.strategy.replicas == "independent" else [config]
 
+
+def model_names(config: Config) -> str:
+    """What is trained, each name once: 'sage', or 'gcn and gat'."""
+    return enumeration(list(dict.fromkeys(each.model.name for each in models_of(config))))
+
+
+def enumeration(words: list[str]) -> str:
+    """'a', 'a and b', or 'a, b and c'."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _choices(text: str) -> list[tuple[str, str]]:
+    """The (key, value) pairs of 'key=value,value'."""
     key, equals, values = (part.strip() for part in text.partition("="))
     given = [value.strip() for value in values.split(",") if value.strip()]
+    if equals and not key:
+        raise ConfigError(f"strategy.vary: {text!r} names no setting; write it as model.hidden=16,32")
     if not equals or not given:
         raise ConfigError(f"strategy.vary: {text!r} names no values; write it as model.hidden=16,32")
-    may = [name for name, _ in fields() if name.startswith("model.") or name in {f"train.{each}" for each in _TRAINING}]
+    setting = _varied(key)
+    # Two spellings of one value would train the same model twice.
+    if len(given) != len({parse_value(setting, value, f"strategy.vary: {text}") for value in given}):
+        raise ConfigError(f"strategy.vary: {text!r} names a value twice")
+    return [(key, value) for value in given]
+
+
+def _varied(key: str) -> Setting:
+    """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
+    from leapmpi.config import about_unknown, fields
+
+    known = dict(fields())
+    trained = {f"train.{each}" for each in _TRAINING}
+    may = {name: each for name, each in known.items() if name.startswith("model.") or name in trained}
     if key == "train.seed":
         raise ConfigError(
             "strategy.vary: train.seed also draws the batches, which all models share; vary model.seed, the seed of "
             "initial weights and dropout"
         )
+    if key not in known:
+        raise ConfigError(f"strategy.vary: {about_unknown(key, may)}")
     if key not in may:
-        raise ConfigError(f"strategy.vary: models on the same batches cannot differ in {key}; {nearest(key, may)}")
-    if len(given) != len(set(given)):
-        raise ConfigError(f"strategy.vary: {text!r} names a value twice")
-    return [(key, value) for value in given]
+        raise ConfigError(f"strategy.vary: models on the same batches cannot differ in {key}, but in {', '.join(may)}")
+    return may[key]
 
 
 def check_replicas(config: Config) -> None:

@@ -10,6 +10,7 @@ from leapmpi.cli import main
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.ledger import KINDS, ROWS
 from leapmpi.phases import PHASES
+from leapmpi.run import load_run
 from leapmpi.training.parameters import digest
 
 
@@ -92,3 +93,27 @@ def test_runs_without_a_name_are_numbered_by_day(small_data, tmp_path, capsys, m
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert [re.fullmatch(r"\d{4}-\d\d-\d\d-(\d)", name)[1] for name in names] == ["1", "2"]
     assert capsys.readouterr().out == ""
+
+
+def parameters(run):
+    """The number of parameters of a finished run's model."""
+    return sum(each.size for each in load_run(run).weights("final").values())
+
+
+def test_a_run_of_models_that_differ_names_those_that_are_trained(small_data, tmp_path, capsys):
+    varied = ["--replicas", "independent", "--vary", "model.name=gcn,gat", "--vary", "model.heads=2,3"]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "18", *varied]
+    assert main(["train", str(small_data), *arguments]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["model"] == "gcn and gat"
+    gcn, _, *gat = (f"{parameters(tmp_path / 'run' / f'model-0{number}'):,}" for number in range(4))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("plan: "))
+    assert line.endswith(f"; models gcn {gcn} and gat {gat[0]} to {gat[1]} parameters (float32)")
+
+
+def test_parameters_of_models_of_one_name_are_a_range(small_data, tmp_path, capsys):
+    varied = ["--replicas", "independent", "--vary", "model.hidden=4,16,8"]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", *varied]
+    assert main(["train", str(small_data), *arguments]) == 0
+    counts = [parameters(tmp_path / "run" / folder) for folder in ("model-00", "model-01")]
+    assert f"; models sage {counts[0]:,} to {counts[1]:,} parameters (float32)" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from leapmpi.config import Config
 from leapmpi.errors import ConfigError
 from leapmpi.flags import add_settings, config_from
 from leapmpi.toml import read_toml, to_toml
-from leapmpi.variations import variations
+from leapmpi.variations import models_of, variations
 
 
 def varied(*vary, **values):
@@ -42,6 +42,18 @@ def test_flags_repeat_and_toml_keeps_them(tmp_path):
     assert Config.from_values({"strategy.vary": "model.seed=1,2; model.hidden=4", "strategy.replicas": "independent"})
 
 
+def test_settings_need_only_fit_together_in_each_model():
+    unfit = {"model.name": "gat", "model.hidden": 18}
+    assert [each.model.heads for each in models_of(varied("model.heads=2,3", **unfit))] == [2, 3]
+    # Heads are gat's alone.
+    assert [each.model.name for each in models_of(varied("model.name=gcn,sage", **unfit))] == ["gcn", "sage"]
+
+
+def test_one_model_is_trained_unless_they_differ():
+    config = Config.from_values({"model.name": "gcn"})
+    assert models_of(config) == [config]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -50,7 +62,15 @@ def test_flags_repeat_and_toml_keeps_them(tmp_path):
         ({"vary": "train.seed=1,2"}, "vary model.seed"),
         ({"vary": "train.batch_size=1,2"}, "cannot differ in train.batch_size"),
         ({"vary": "model.hiden=1,2"}, "did you mean 'model.hidden'?"),
+        ({"vary": "model.foo=1,2"}, "unknown key 'model.foo'"),
+        ({"vary": "lr=0.1,0.2"}, "unknown key 'lr'; did you mean 'train.lr'?"),
+        ({"vary": "model=1,2"}, "model is a section, not a value"),
+        ({"vary": "=4"}, "'=4' names no setting; write it as model.hidden=16,32"),
         ({"vary": "model.hidden"}, "names no values"),
+        ({"vary": "model.hidden="}, "names no values"),
+        ({"vary": "model.hidden=16,016"}, "names a value twice"),
+        ({"vary": "train.lr=0.1,1e-1"}, "names a value twice"),
+        ({"vary": "model.heads=2,4", "model.name": "gat", "model.hidden": 18}, "must be a multiple of heads (4)"),
         ({"vary": "model.hidden=8,8"}, "names a value twice"),
         ({"vary": "model.hidden=8; model.hidden=16"}, "varied twice"),
         ({"vary": "model.hidden=0,8"}, "too small"),

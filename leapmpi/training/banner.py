@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 
 import torch
 
@@ -12,7 +13,8 @@ from leapmpi.memory import available_bytes, used_bytes
 from leapmpi.report.ranks import rank_table
 from leapmpi.report.sizes import size_text
 from leapmpi.strategies._strategy import Strategy
-from leapmpi.training.loading import Loaded, direct_path
+from leapmpi.training.loading import Loaded, direct_path, model_for
+from leapmpi.variations import enumeration, models_of
 from leapmpi.world import World, library_file, library_name, load_mpi
 
 
@@ -60,13 +62,31 @@ def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> s
     return (
         f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
-        f"model {config.model.name}, {_parameters(loaded):,} parameters ({config.train.dtype})"
+        f"{_models(config, loaded)} parameters ({config.train.dtype})"
     )
 
 
-def _parameters(loaded: Loaded) -> int:
-    """The number of parameters, on whichever ranks."""
-    return sum(math.prod(shape) for shape in loaded.at.parameters.whole_shapes.values())
+def _models(config: Config, loaded: Loaded) -> str:
+    """'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600' where models differ: names and parameters."""
+    if config.strategy.replicas == "equal":
+        # Those of all ranks, where each holds some.
+        return f"model {config.model.name}, {_total(loaded.at.parameters.whole_shapes.values()):,}"
+    counts: dict[str, set[int]] = {}
+    for each in models_of(config):
+        # Built once more to be counted, one at a time: the trainer's own are not at hand here.
+        weights = model_for(each, loaded.dataset, torch.device("cpu")).parameters()
+        counts.setdefault(each.model.name, set()).add(_total(weight.shape for weight in weights))
+    return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
+
+
+def _total(shapes: Iterable[tuple[int, ...]]) -> int:
+    """The numbers in arrays of these shapes."""
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def _range(counts: set[int]) -> str:
+    """'1,234', or '1,234 to 5,678'."""
+    return " to ".join(f"{each:,}" for each in sorted({min(counts), max(counts)}))
 
 
 def _sampler(config: Config) -> str:

@@ -32,6 +32,7 @@ from leapmpi.training.replicas import trainer_class
 from leapmpi.training.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.training.saved_run import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.variations import model_names
 from leapmpi.world import World, together
 
 log = logging.getLogger("leapmpi")
@@ -234,7 +235,7 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> 
         "ranks": world.size,
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
-        "model": config.model.name,
+        "model": model_names(config),
         "metric": trainer.evaluator.metric,
         "seconds": trainer.run_seconds(),
         "restarts": trainer.restarts,

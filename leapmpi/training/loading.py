@@ -30,6 +30,7 @@ from leapmpi.sampling.build import build_sampler
 from leapmpi.sparse_fetch import fetcher_for
 from leapmpi.strategies._surroundings import Surroundings
 from leapmpi.training.parameters import ParameterLayout
+from leapmpi.variations import models_of
 from leapmpi.wire import Wire
 from leapmpi.world import World, cuda_aware, load_mpi, together
 
@@ -98,7 +99,8 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     dtype = getattr(torch, config.train.dtype)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     wire = Wire(world.comm, direct=direct, ahead=world.ahead_comms)
-    model = model_for(config, dataset, device)
+    # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
+    model = model_for(models_of(config)[0], dataset, device)
     sampler = together(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     label_dtype = dtype if dataset.multilabel else torch.int64
     at = Surroundings(
