@@ -18,7 +18,7 @@ class OwnMode(Pull):
 
     def choose_remote(self) -> tuple[str, RemoteMode]:
         """The strategy's own mode. Raises ConfigError when another is asked for, or the model does not suit it."""
-        if self.config.remote not in ("raw", "auto"):
+        if self.config.remote != "auto":
             raise ConfigError(
                 f"strategy.remote: {self.config.name} has its own way to compute the first layer; "
                 f"leave out {self.config.remote}"

@@ -30,6 +30,10 @@ class Pull(Strategy):
         for setting, given in (("memory_limit", config.memory_limit), ("balance", config.balance != "off")):
             if given:
                 raise ConfigError(f"strategy.{setting}: {config.name} deals roots evenly; leave it out or use leap")
+        if config.migrate != "ring":
+            raise ConfigError(
+                f"strategy.migrate: {config.name} leaves no choice whether models travel; leave it out or use leap"
+            )
         return 1
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:

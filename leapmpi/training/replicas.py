@@ -13,11 +13,11 @@ from leapmpi.config import Config
 from leapmpi.errors import ConfigError
 from leapmpi.files import remove
 from leapmpi.nn.model import Model
-from leapmpi.remote.raw import Raw
 from leapmpi.run import model_folder
 from leapmpi.strategies._iteration import Iteration
+from leapmpi.strategies._own_mode import OwnMode
 from leapmpi.training.loading import Loaded, model_for, with_new_model
-from leapmpi.training.loop import Trainer, save_weights
+from leapmpi.training.loop import Trainer, save_weights, strategy_class
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.parameters import ParameterLayout, digest
@@ -49,11 +49,11 @@ class ReplicaTrainer(Trainer):
     """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
+        if issubclass(strategy_class(config.strategy.name), OwnMode):
+            raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
         super().__init__(raw, world, with_new_model(next(iter(configs.values())), loaded), folder)
         self.config = config
-        if not isinstance(self.strategy.remote, Raw):
-            raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
         models: list[Model] = [model_for(each, loaded.dataset, self.at.device) for each in configs.values()]
         self.ring = Ring(self.at, models)
         self.replicas = [
