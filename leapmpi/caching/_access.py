@@ -23,7 +23,7 @@ class Access:
 
     train: int64[t], all training vertices; rank_offsets: int64[ranks + 1]; batch_size: roots per iteration over all
     ranks; roots_at_home: whether roots are trained where they are at home, or dealt to the ranks at random; schedule:
-    (batch, epoch, iteration) -> Schedule, pure.
+    (batch, epoch, iteration) -> Schedule, pure; balances: whether that moves roots from home to even out loads.
     """
 
     topology: Topology
@@ -35,6 +35,7 @@ class Access:
     roots_at_home: bool
     seed: int
     schedule: Callable[[np.ndarray, int, int], Schedule]
+    balances: bool = False
 
     @property
     def home(self) -> slice:

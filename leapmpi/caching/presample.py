@@ -6,19 +6,25 @@ one epoch on random streams of its own.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from leapmpi.caching._access import Access
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 
 
-def uses(access: Access) -> np.ndarray:
-    """In how many iterations of one epoch this rank read each vertex: float64[n]."""
+def uses(access: Access, epoch: int = 0, most: int | None = None) -> np.ndarray:
+    """In how many iterations of a rehearsal this rank read each vertex: float64[n].
+
+    It draws from epoch number `epoch` of the streams of rehearsals, and ends after `most` iterations; None: with that
+    epoch.
+    """
     counts = np.zeros(access.topology.vertices)
-    parts = access.sampler.batches(access.train, access.seed, 0, access.batch_size, PRESAMPLE)
-    for iteration, batch in enumerate(parts):
-        roots = access.schedule(batch, 0, iteration).rank_roots(access.rank)
-        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, 0, iteration), roots, batch)
+    parts = access.sampler.batches(access.train, access.seed, epoch, access.batch_size, PRESAMPLE)
+    for iteration, batch in enumerate(islice(parts, most)):
+        roots = access.schedule(batch, epoch, iteration).rank_roots(access.rank)
+        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, epoch, iteration), roots, batch)
         counts[blocks[-1].src] += 1
     return counts
 

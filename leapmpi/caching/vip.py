@@ -12,6 +12,7 @@ import numpy as np
 
 from leapmpi.caching._access import Access
 from leapmpi.compiled import compiled
+from leapmpi.sampling.node_wise import NodeWiseSampler
 
 
 @compiled
@@ -30,6 +31,11 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
         missed = np.log1p(-drew[u]) if drew[u] < 1 else -np.inf
         for e in range(indptr[u], indptr[u + 1]):
             left_out[indices[e]] += missed
+
+
+def holds(access: Access) -> bool:
+    """Whether this rank reads rows by the law of `inclusion`: node-wise draws, and no root that moves."""
+    return type(access.sampler) is NodeWiseSampler and not access.balances
 
 
 def inclusion(access: Access) -> np.ndarray:

@@ -38,6 +38,9 @@ class Strategy(ABC):
     roots_at_home = True
     """Whether every root is trained where it is at home, or else dealt to the ranks at random."""
 
+    balances = False
+    """Whether, as far as it is settled, roots may be trained elsewhere than `roots_at_home` says, to even out loads."""
+
     def __init__(self, surroundings: Surroundings, config: StrategyConfig) -> None:
         self.at = surroundings
         self.config = config

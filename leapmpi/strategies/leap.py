@@ -68,13 +68,18 @@ class Leap(Strategy):
         topology = self.at.sampler.topology
         return ExpectedWork(topology.indptr, topology.indices, self.at.sampler.fanouts)
 
+    @property
+    def balances(self) -> bool:
+        """Whether roots may move, as far as their price is known."""
+        return self.config.balance != "off" and self.price < math.inf
+
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """All roots at home; at more than one step the batch is cut into N models that visit the ranks."""
         return self.cut(batch, self.time_steps, epoch, iteration)
 
     def cut(self, batch: np.ndarray, time_steps: int, epoch: int, iteration: int) -> Schedule:
         """The schedule of `batch` in so many `time_steps`. Local."""
-        at, moves = self.at, self.config.balance != "off" and self.price < math.inf
+        at, moves = self.at, self.balances
         merges = self.config.merge == "balanced" and 1 < time_steps < at.wire.size
         cost = self.expected.of(batch) if moves or merges else None
         rank = balanced(home_of(batch, at.rank_offsets), cost, at.wire.size, self.price) if moves else None

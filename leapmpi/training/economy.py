@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.caching._access import Access, choose
-from leapmpi.caching.vip import inclusion
+from leapmpi.caching._hits import predicted_hits
 from leapmpi.config import Config
 from leapmpi.memory import check_memory
 from leapmpi.row_cache import RowCache
@@ -41,6 +41,7 @@ def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_si
         roots_at_home=strategy.roots_at_home,
         seed=at.seed,
         schedule=strategy.schedule,
+        balances=strategy.balances,
     )
 
 
@@ -52,7 +53,6 @@ class Economy:
         self.batch_size = config.train.batch_size
         self.about: dict[str, Any] = {"wire_dtype": self.config.wire_dtype, "cache": None}
         self._chosen: RowCache | None = None
-        self._hits: tuple[float, float] = (0.0, 0.0)
 
     def choose(self) -> None:
         """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
@@ -61,11 +61,7 @@ class Economy:
         at, dataset = self.loaded.at, self.loaded.dataset
         count = int(self.config.cache * dataset.vertices)
         together(self.world, lambda: self._check_memory(count))
-        access = access_of(self.strategy, dataset, self.loaded.topology, self.batch_size)
-        ids = choose(access, self.config.cache_policy, count)
-        chances = inclusion(access)
-        chances[access.home] = 0
-        self._hits = float(chances[ids].sum()), float(chances.sum())
+        ids = choose(self._access(), self.config.cache_policy, count)
         self._chosen = at.features.cache = RowCache(ids, dataset.vertices)
 
     def fill(self) -> None:
@@ -79,7 +75,9 @@ class Economy:
         sent = self.loaded.at.wire.ledger.bytes["features"] - before
         figures = len(cache.ids), features.cached_bytes(cache), sent
         table = self.loaded.at.wire.gather_rows(np.array(figures, np.float64))
-        hits, away = self.loaded.at.wire.gather_rows(np.array(self._hits)).sum(axis=0)
+        # What moves roots is settled by now, unlike when the rows were chosen.
+        expected = predicted_hits(self._access(), cache.ids)
+        hits, away = self.loaded.at.wire.gather_rows(np.array(expected)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()
         self.about["cache"] = {
             "policy": self.config.cache_policy,
@@ -128,6 +126,9 @@ class Economy:
         if encoding is None:
             return f"--wire-dtype {self.config.wire_dtype} is ignored: the features take 16 bits at rest"
         return f"raw rows cross ranks as {encoding.name} in training, exactly in evaluation"
+
+    def _access(self) -> Access:
+        return access_of(self.strategy, self.loaded.dataset, self.loaded.topology, self.batch_size)
 
     def _check_memory(self, count: int) -> None:
         """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""

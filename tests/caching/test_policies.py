@@ -1,8 +1,11 @@
 """Cache policies as arithmetic: chances by enumeration, uses and degrees by hand, and what is chosen by them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from leapmpi.caching import _hits
 from leapmpi.caching._access import POLICIES, Access, choose
 from leapmpi.caching.degree import out_degree
 from leapmpi.caching.presample import uses
@@ -13,6 +16,8 @@ from leapmpi.plan.order import batches, epoch_order
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.samplers.labor_0 import Labor0, Options
 from tests.dataset.graphs import random_graph
 
 
@@ -75,6 +80,26 @@ def test_presampling_counts_iterations_that_read_a_vertex():
     # Root 0 reads 0, 1, 2; root 4 reads 4, 0, 1.
     np.testing.assert_array_equal(found, [2, 2, 1, 0, 1])
     np.testing.assert_array_equal(uses(access(chain, train=[0, 4], rank=1, offsets=[0, 5, 5])), np.zeros(5))
+
+
+def test_another_epoch_of_the_rehearsal_is_other_evidence_and_may_be_cut_short():
+    law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
+    first, other, some = uses(law), uses(law, epoch=2), uses(law, epoch=2, most=2)
+    assert (first != other).any()
+    assert other.max() > 2 >= some.max()
+    assert (some <= other).all()
+
+
+@pytest.mark.parametrize("other", ["balance", "sampler"])
+def test_hits_are_rehearsed_where_the_law_does_not_hold(other, monkeypatch):
+    monkeypatch.setattr(_hits.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
+    law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
+    ids = np.arange(60, 70)
+    assert _hits.predicted_hits(law, ids) == (5, 30)
+    sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
+    law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
+    counts = uses(law, epoch=2)
+    assert _hits.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 
 def test_degrees_count_those_who_may_draw_a_vertex():
