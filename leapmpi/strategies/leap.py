@@ -19,6 +19,7 @@ from leapmpi.config import StrategyConfig
 from leapmpi.decisions import Decision
 from leapmpi.errors import ConfigError
 from leapmpi.plan.balance import balanced, moving_price
+from leapmpi.plan.cost import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import Rule, merge_rule, plan_leap
@@ -29,7 +30,7 @@ from leapmpi.setting import parse_size
 from leapmpi.strategies._iteration import Iteration
 from leapmpi.strategies._strategy import Strategy
 from leapmpi.strategies._surroundings import Surroundings
-from leapmpi.training.tuning import candidates, predicted_seconds, settled_rates
+from leapmpi.training.tuning import Candidate, candidates, predicted_seconds, settled_rates
 
 TIME_STEPS = "time_steps"
 
@@ -90,21 +91,27 @@ class Leap(Strategy):
 
     def settle(self, batch: np.ndarray | None) -> None:
         """Measure this job's rates, and choose time steps and the price of moving a root by them. Collective."""
-        tunes = self.config.time_steps == "auto" and self.at.wire.size > 1
-        if self._restored or not (tunes or self.config.balance == "auto"):
+        if self._restored:
             return
-        rates = settled_rates(self, batch)
         if self.config.balance == "auto":
+            rates = settled_rates(self, batch)
             self.price = moving_price(self._remote_row_bytes(), rates.row, rates.edge, rates.byte)
-        if tunes:
-            limit = parse_size(self.config.memory_limit, "--memory-limit") if self.config.memory_limit else None
-            found = candidates(self, batch, limit)
-            self.time_steps = found[0].time_steps
-            predicted = predicted_seconds(found, rates)
-            self.tuner = Tuner(self.time_steps, predicted)
-            evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
-            evidence["memory"] = {str(each.time_steps): each.memory for each in found}
-            self.decisions.make(Decision(TIME_STEPS, *self.decisions.begin, self.time_steps, evidence))
+        limit = parse_size(self.config.memory_limit, "--memory-limit") if self.config.memory_limit else None
+        if self.config.time_steps == "auto" and self.at.wire.size > 1:
+            rates = settled_rates(self, batch)
+            self._start_tuner(candidates(self, batch, limit), rates)
+        elif limit is not None:
+            # One rank has nothing to choose, but the limit holds there too.
+            candidates(self, batch, limit)
+
+    def _start_tuner(self, found: list[Candidate], rates: Rates) -> None:
+        """Begin with the fewest time steps `found`, a decision of the run, and let clocks choose among them."""
+        self.time_steps = found[0].time_steps
+        predicted = predicted_seconds(found, rates)
+        self.tuner = Tuner(self.time_steps, predicted)
+        evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
+        evidence["memory"] = {str(each.time_steps): each.memory for each in found}
+        self.decisions.make(Decision(TIME_STEPS, *self.decisions.begin, self.time_steps, evidence))
 
     def state(self) -> dict[str, Any]:
         """With the price of moving roots and the tuner."""

@@ -14,6 +14,7 @@ from leapmpi.plan.cost import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.schedule import Schedule
 from leapmpi.remote.choice import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
+from leapmpi.report.sizes import size_text
 from leapmpi.sampling.keys import PRESAMPLE, DrawKey
 from leapmpi.training.probe import measured_rates
 
@@ -105,13 +106,20 @@ def candidates(strategy: Leap, batch: np.ndarray | None, limit: int | None) -> l
         if limit is None or candidate.memory <= limit:
             found.append(candidate)
     if not found:
-        error = ResourceError(
-            f"an iteration takes about {candidate.memory / 2**20:,.0f} MiB on a rank even in {ranks} time steps, more "
-            f"than --memory-limit {strategy.config.memory_limit}; lower --batch-size or --fanout, or raise the limit"
-        )
-        error.agreed = True
-        raise error
+        raise _too_large(strategy, candidate)
     return found
+
+
+def _too_large(strategy: Leap, least: Candidate) -> ResourceError:
+    """The error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
+    steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
+    ahead = "use --prefetch 0, which prepares no iterations ahead, " if strategy.most_ahead else ""
+    error = ResourceError(
+        f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
+        f"{strategy.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit"
+    )
+    error.agreed = True
+    return error
 
 
 def predicted_seconds(found: list[Candidate], rates: Rates) -> dict[int, float]:
