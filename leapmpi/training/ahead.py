@@ -259,3 +259,14 @@ def choose_depth(strategy: Strategy) -> int:
     threads in turn. MPI must run."""
     chosen = strategy.config.prefetch != "auto" or threads_may_call(load_mpi())
     return strategy.most_ahead if chosen else 0
+
+
+def about_depth(strategy: Strategy, depth: int) -> list[str]:
+    """What to tell where `depth`, as `choose_depth` gave it, is less than `strategy` wants."""
+    wanted = strategy.most_ahead
+    if depth == wanted:
+        return []
+    return [
+        f"no iterations are prepared ahead, where --prefetch auto would take {wanted}: this MPI cannot be called by "
+        "several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
+    ]

@@ -22,6 +22,7 @@ from leapmpi.report.sizes import size_text
 from leapmpi.run import FAILED, Run
 from leapmpi.timeline import recorded
 from leapmpi.training import banner, saved_run
+from leapmpi.training.ahead import about_depth
 from leapmpi.training.checkpointing import Checkpointer, begin_of, restore, settled
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded, open_for_training, with_new_model
@@ -205,7 +206,7 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
     if trainer.predicted:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
-    for sentence in trainer.economy.sentences():
+    for sentence in (*about_depth(trainer.strategy, trainer.prefetch), *trainer.economy.sentences()):
         log.info(sentence)
     if config.strategy.replicas == "independent":
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))

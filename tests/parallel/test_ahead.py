@@ -266,3 +266,12 @@ def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
     for number in NAMES:
         own = [each for each in spans if each["tid"] == number]
         assert all(a["ts"] + a["dur"] <= b["ts"] + 2 for a, b in pairwise(own))
+
+
+@pytest.mark.parametrize("remote", ["raw", "partial"])
+def test_the_start_says_why_nothing_is_prepared_ahead(remote, world, base, monkeypatch):
+    monkeypatch.setattr("leapmpi.training.ahead.threads_may_call", lambda mpi: False)
+    run = train(world, base, "auto", **{"strategy.remote": remote, "run.log_level": "info", "run.timeline": False})
+    assert run.summary["epochs"][0]["prefetch"] == 0
+    told = "no iterations are prepared ahead, where --prefetch auto would take 2: this MPI"
+    assert (told in (run.path / "log.txt").read_text()) == (world.size > 1 and remote == "raw")
