@@ -8,11 +8,11 @@ from leapmpi.caching import presample, vip
 from leapmpi.caching._access import Access
 
 _EPOCH = 2
-"""Of the streams of rehearsals. Rows chosen by the counts of epoch 0 would look better there than they are; epoch 1 is
-that of `leapmpi plan`."""
+"""The first one rehearsed, of the streams of rehearsals. Rows chosen by the counts of epoch 0 would look better there than
+they are; epoch 1 is that of `leapmpi plan`."""
 
 _ITERATIONS = 16
-"""Rehearsed at most."""
+"""Rehearsed at most: part of an epoch, or several short ones."""
 
 
 def predicted_hits(access: Access, ids: np.ndarray) -> tuple[float, float]:
@@ -20,6 +20,15 @@ def predicted_hits(access: Access, ids: np.ndarray) -> tuple[float, float]:
 
     Over one iteration, or all that are rehearsed: as many on every rank.
     """
-    reads = vip.inclusion(access) if vip.holds(access) else presample.uses(access, _EPOCH, _ITERATIONS)
+    reads = vip.inclusion(access) if vip.holds(access) else _rehearsed(access)
     reads[access.home] = 0
     return float(reads[ids].sum()), float(reads.sum())
+
+
+def _rehearsed(access: Access) -> np.ndarray:
+    """In how many of the rehearsed iterations this rank read each vertex: float64[n]."""
+    epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
+    reads = np.zeros(access.topology.vertices)
+    for epoch in range(_EPOCH, _EPOCH + epochs):
+        reads += presample.uses(access, epoch, _ITERATIONS)
+    return reads

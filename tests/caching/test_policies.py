@@ -98,7 +98,8 @@ def test_hits_are_rehearsed_where_the_law_does_not_hold(other, monkeypatch):
     assert _hits.predicted_hits(law, ids) == (5, 30)
     sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
     law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
-    counts = uses(law, epoch=2)
+    # Five iterations an epoch: sixteen hold three.
+    counts = uses(law, epoch=2) + uses(law, epoch=3) + uses(law, epoch=4)
     assert _hits.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 
