@@ -51,7 +51,8 @@ class Economy:
     def __init__(self, config: Config, world: World, loaded: Loaded, strategy: Strategy) -> None:
         self.config, self.world, self.loaded, self.strategy = config.strategy, world, loaded, strategy
         self.batch_size = config.train.batch_size
-        self.about: dict[str, Any] = {"wire_dtype": self.config.wire_dtype, "cache": None}
+        # Until `fill` knows what crosses ranks.
+        self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None}
         self._chosen: RowCache | None = None
 
     def choose(self) -> None:
@@ -68,6 +69,8 @@ class Economy:
         """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
         cache, features = self._chosen, self.loaded.at.features
         features.cache = None
+        if self._encodes:
+            self.about["wire_dtype"] = self.config.wire_dtype
         if cache is None or self.strategy.remote_name != "raw":
             return
         before = self.loaded.at.wire.ledger.bytes["features"]
@@ -89,18 +92,23 @@ class Economy:
 
     def sentences(self) -> list[str]:
         """What to tell about settings that do not act, and about the cache."""
-        told = []
-        raw = self.strategy.remote_name == "raw"
-        for flag, given in (("--cache", bool(self.config.cache)), ("--wire-dtype", self.config.wire_dtype != "native")):
-            if given and not raw:
-                told.append(f"{flag} is ignored: no raw rows cross ranks (first layer: {self.strategy.remote_name})")
-        if raw and self.config.wire_dtype != "native":
-            told.append(self._about_encoding())
+        told = self.ignored()
+        if self._encodes:
+            told.append(f"raw rows cross ranks as {self.config.wire_dtype} in training, exactly in evaluation")
         if cache := self.about["cache"]:
             told.append(
                 f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
             )
+        return told
+
+    def ignored(self) -> list[str]:
+        """What to tell about settings that do not act."""
+        why = self._why_no_raw_rows()
+        cache, encoding = bool(self.config.cache), self.config.wire_dtype != "native"
+        told = [f"--cache is ignored: {why}"] if cache and why else []
+        if encoding and not self._encodes:
+            told.append(f"--wire-dtype is ignored: {why or 'the features take 16 bits at rest'}")
         return told
 
     def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
@@ -110,7 +118,7 @@ class Economy:
             away = rows["cached"] + rows["remote"]
             predicted = self.about["cache"]["predicted_hit_rate"]
             record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
-        if self.loaded.at.features.encoding and self.strategy.remote_name == "raw":
+        if self._encodes:
             record["row_error"] = self._errors()
         return record
 
@@ -121,11 +129,17 @@ class Economy:
         rows, total, _ = table.sum(axis=0).tolist()
         return {"rows": int(rows), "mean": total / max(1, rows), "max": float(table[:, 2].max())}
 
-    def _about_encoding(self) -> str:
-        encoding = self.loaded.at.features.encoding
-        if encoding is None:
-            return f"--wire-dtype {self.config.wire_dtype} is ignored: the features take 16 bits at rest"
-        return f"raw rows cross ranks as {encoding.name} in training, exactly in evaluation"
+    @property
+    def _encodes(self) -> bool:
+        """Whether rows cross ranks in fewer bytes, as far as the strategy is settled."""
+        return self.loaded.at.features.encoding is not None and not self._why_no_raw_rows()
+
+    def _why_no_raw_rows(self) -> str:
+        """Why no raw rows cross ranks; empty where they do."""
+        if self.world.size == 1:
+            return "one rank reads no rows of others"
+        name = self.strategy.remote_name
+        return "" if name == "raw" else f"no raw rows cross ranks (first layer: {name})"
 
     def _access(self) -> Access:
         return access_of(self.strategy, self.loaded.dataset, self.loaded.topology, self.batch_size)

@@ -1,4 +1,4 @@
-"""What spares the wire of raw rows does what is told of it: predicted hits."""
+"""What spares the wire of raw rows does what is told of it: predicted hits, and settings that do not act."""
 
 import pytest
 
@@ -8,21 +8,26 @@ from tests.parallel import datasets
 
 LOPSIDED = datasets.Wanted("single", "lopsided", 4)
 EVEN = datasets.Wanted("single", "metis", 4)
+HALF = datasets.Wanted("single, half-precision features", "hash", 4)
 
 
 @pytest.fixture(scope="module")
 def train(world, folder):
     """A function that trains a dataset in a folder of the given name, raw rows crossing ranks; returns the run."""
-    datasets.build(world.comm, folder, {LOPSIDED, EVEN})
+    datasets.build(world.comm, folder, {LOPSIDED, EVEN, HALF})
 
     def run(name, data, **changes):
-        values = {"data": str(data.folder(folder)), "train.epochs": 4, "train.batch_size": 24, "model.hidden": 8,
+        values = {"data": str(data.folder(folder)), "train.epochs": 2, "train.batch_size": 24, "model.hidden": 8,
                   "sampling.fanout": "4,3", "strategy.remote": "raw", "run.folder": str(folder / name),
                   "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
         world.comm.barrier()
         return leapmpi.train(Config.from_values(values | changes), world.comm)
 
     return run
+
+
+def banner(run):
+    return next(record for record in run.metrics() if record["event"] == "banner")
 
 
 SAINT = {"sampling.sampler": "graph-saint", "sampling.options": ("size=60",)}
@@ -38,8 +43,36 @@ def test_the_cache_spares_what_was_predicted(data, settings, train, world):
     if world.size == 1:
         pytest.skip("one rank caches nothing")
     name = f"cache-{data.partition}-{'-'.join(map(str, settings.values()))}"
-    epochs = train(name, data, **{"strategy.cache": 0.15} | settings).summary["epochs"]
+    many = {"train.epochs": 12, "evaluate.every": 0, "strategy.cache": 0.15}
+    epochs = train(name, data, **many | settings).summary["epochs"]
     rows = {place: sum(epoch["rows"][place] for epoch in epochs) for place in ("cached", "remote")}
     assert rows["remote"] > 0
     measured = rows["cached"] / (rows["cached"] + rows["remote"])
     assert epochs[0]["cache"]["predicted_hit_rate"] == pytest.approx(measured, abs=0.04)
+
+
+def log_of(run):
+    return (run.path / "log.txt").read_text()
+
+
+def test_one_rank_says_that_nothing_is_spared(train, world):
+    settings = {"strategy.cache": 0.1, "strategy.wire_dtype": "int8", "run.log_level": "info"}
+    run = train("ignored", EVEN, **settings)
+    told, ignored = log_of(run), "is ignored: one rank reads no rows of others"
+    alone = world.size == 1
+    assert (f"--cache {ignored}" in told, f"--wire-dtype {ignored}" in told) == (alone, alone)
+    assert ("raw rows cross ranks as int8" in told) == (not alone)
+    assert banner(run)["economy"]["wire_dtype"] == ("native" if alone else "int8")
+    assert ("row_error" in run.summary["epochs"][0]) == (not alone)
+
+
+@pytest.mark.parametrize(("data", "remote", "reason"), [
+    (HALF, "raw", "the features take 16 bits at rest"),
+    (EVEN, "partial", "no raw rows cross ranks (first layer: partial)"),
+], ids=["half precision", "partial sums"])  # fmt: skip
+def test_records_hold_the_encoding_that_acts(data, remote, reason, train, world):
+    settings = {"strategy.wire_dtype": "float16", "strategy.remote": remote, "run.log_level": "info"}
+    run = train(f"encoding-{remote}", data, **settings)
+    assert banner(run)["economy"]["wire_dtype"] == "native"
+    if world.size > 1:
+        assert f"--wire-dtype is ignored: {reason}" in log_of(run)
