@@ -8,8 +8,8 @@ from leapmpi.caching import presample, vip
 from leapmpi.caching._access import Access
 
 _EPOCH = 2
-"""The first one rehearsed, of the streams of rehearsals. Rows chosen by the counts of epoch 0 would look better there than
-they are; epoch 1 is that of `leapmpi plan`."""
+"""The first one rehearsed, of the streams of rehearsals. Rows chosen by the counts of epoch 0 would look better there
+than they are; epoch 1 is that of `leapmpi plan`."""
 
 _ITERATIONS = 16
 """Rehearsed at most: part of an epoch, or several short ones."""
