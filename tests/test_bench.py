@@ -100,7 +100,9 @@ def test_caches_and_encodings_spare_bytes_and_say_what_they_cost(small_data):
 
 
 def test_models_that_differ_are_set_against_separate_runs(small_data, tmp_path):
-    settings = ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", "2", "--batch-size", "32"]
+    # No model has the widths of the config itself, which fit no number of heads.
+    settings = ["--model", "gat", "--heads", "2", "--hidden", "3"]
+    settings += ["--replicas", "independent", "--vary", "model.hidden=4,8,6", "--epochs", "2", "--batch-size", "32"]
     settings += ["--fanout", "5,5", "--dtype", "float64", "--remote", "raw"]
     command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", "leap", "--json", *settings]
     job = mpirun(2, command)

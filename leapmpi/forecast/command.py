@@ -65,8 +65,8 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
     last = epochs[-1]
     # A strategy's own way to compute the first layer is no setting.
-    chosen = {"strategy.remote": last["remote"]} if last["remote"] in MODES else {}
-    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), **chosen})
+    remote = last["remote"] if last["remote"] in MODES else "auto"
+    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     return {

@@ -50,25 +50,24 @@ def seats(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> l
         "rank_offsets": offsets,
         "device": torch.device("cpu"),
         "seed": config.train.seed,
+        "in_place": config.run.device != "cuda",
     }
     wire_dtype = config.strategy.wire_dtype
-    wanted_on = torch.device("cuda" if config.run.device == "cuda" else "cpu")
     counts = np.empty(dataset.vertices, np.int32) if dataset.sparse else None
     for part in range(dataset.parts) if counts is not None else ():
         fill_entry_counts(dataset, part, counts)
-    return [_seat(common, dataset, Seat(rank, ranks), wanted_on, dtype, wire_dtype, counts) for rank in range(ranks)]
+    return [_seat(common, dataset, Seat(rank, ranks), dtype, wire_dtype, counts) for rank in range(ranks)]
 
 
 def _seat(
     common: dict[str, Any],
     dataset: Dataset,
     seat: Any,
-    wanted_on: torch.device,
     dtype: torch.dtype,
     wire_dtype: str,
     counts: np.ndarray | None,
 ) -> Surroundings:
-    offsets = common["rank_offsets"]
+    offsets, device = common["rank_offsets"], common["device"]
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
     first = int(offsets[seat.rank])
     rows = [part.features for part in parts]
@@ -76,9 +75,7 @@ def _seat(
     labels = HostShard([part.labels for part in parts], first)
     return Surroundings(
         wire=seat,
-        features=fetcher_for(
-            seat, features, offsets, wanted_on, dtype, encoding=encoding_for(wire_dtype, features.dtype)
-        ),
-        labels=RowFetcher(seat, labels, offsets, wanted_on, torch.int64, "labels"),
+        features=fetcher_for(seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)),
+        labels=RowFetcher(seat, labels, offsets, device, torch.int64, "labels"),
         **common,
     )

@@ -1,8 +1,8 @@
 """What all strategies do in an iteration: plan, fetch, step.
 
-A strategy decides which rank trains which root at which time step (`schedule`, pure, on rank 0) and whether models
-travel between steps. Everything else - sampling, the union of rows over the whole iteration, the weighted loss, the
-order of collectives - is the same for all and stands here.
+A strategy decides which rank trains which root at which time step (`schedule`, pure; that of rank 0 holds) and whether
+models travel between steps. Everything else - sampling, the union of rows over the whole iteration, the weighted loss,
+the order of collectives - is the same for all and stands here.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
-        """Deal `batch` (int64 roots in shuffled order) to ranks and time steps. Pure; called on rank 0 only."""
+        """Deal `batch` (int64 roots in shuffled order) to ranks and time steps. Pure.
+
+        In training rank 0 alone calls it; in rehearsals every rank does.
+        """
 
     def after_step(self, work: Iteration, step: int) -> None:
         """What travels when time step `step` of `work` is done and another follows. Collective."""

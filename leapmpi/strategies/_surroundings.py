@@ -29,6 +29,8 @@ class Surroundings:
     seed: int
     columns: RowFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
+    in_place: bool = True
+    """Whether features may be read where they lie: a forecast for GPUs, which has none, says that they may not."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
@@ -42,7 +44,7 @@ class Surroundings:
     def scatters(self) -> bool:
         """Whether the first layer reads rows of features where they lie, and needs no copy of them."""
         plain = self.model.layers[0].plain_prefix or not self.drops
-        return (self.columns or self.features).scatters and plain
+        return self.in_place and (self.columns or self.features).scatters and plain
 
     def stand_in(self, count: int) -> Any:
         """`count` rows that the first layer can read, to compile and to measure with. Local."""

@@ -16,7 +16,7 @@ from leapmpi.training.loading import with_new_model
 from leapmpi.training.loop import Trainer, ahead_seconds
 from leapmpi.training.replicas import trainer_class
 from leapmpi.training.session import Session, check_settings, in_session
-from leapmpi.variations import variations
+from leapmpi.variations import models_of, variations
 from leapmpi.world import together
 
 log = logging.getLogger("leapmpi")
@@ -83,7 +83,8 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     loaded = session.load(first)
     trainers = {
         label: together(
-            world, lambda config=config: trainer_class(config)(config, world, with_new_model(config, loaded))
+            world,
+            lambda config=config: trainer_class(config)(config, world, with_new_model(models_of(config)[0], loaded)),
         )
         for label, config in configs.items()
     }
@@ -115,6 +116,7 @@ def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
         **rows[0],
         "strategy": "separate runs, in sum",
         "remote": " ".join(dict.fromkeys(row["remote"] for row in rows)),
+        "ignored": [],
         "epoch_seconds": sum(row["epoch_seconds"] for row in rows),
         "seconds": [sum(each) for each in zip(*(row["seconds"] for row in rows), strict=True)],
         "core_seconds": sum(row["core_seconds"] for row in rows),

@@ -128,6 +128,8 @@ def test_rows_are_copied_where_a_gpu_trains_and_read_where_they_lie_elsewhere(tm
 
     least = 20 * 4 * len(dataset.splits.train) // 20
     assert (memory("cuda") >= memory("cpu") + least).all()
+    timed = plan(config(tmp_path / "wide", **{"run.device": "cuda"}), "2", "pull,leap", "1gbit")
+    assert all(each["seconds"] > 0 for each in timed["forecasts"])
 
 
 def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
