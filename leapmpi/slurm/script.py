@@ -54,26 +54,35 @@ _LAST_STEPS = 30
 
 def _signals(site: Site) -> str:
     patience = max(site.signal_before // 2, site.signal_before - _LAST_STEPS)
+    pass_on, late = _PASS_ON_BY_SRUN if site.launcher == "srun" else _PASS_ON_TO_RANKS
     return f"""\
 # Signals go on to the ranks: time is nearly up (USR2), or the job is cancelled or preempted (TERM).
 launcher=
 stopped=
 killer=
-{_PASS_ON_BY_SRUN if site.launcher == "srun" else _PASS_ON_TO_RANKS}
-# What has not ended {patience} s later is killed.
-kill_late() {{ # `read` waits without a process of its own
-    read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
-}}
+{pass_on}
+{late.format(patience=patience, hangs=_HANGS)}
 trap 'if pass_on && [[ -z $stopped ]]; then kill_late & killer=$!; fi; stopped=yes' USR2
 trap 'pass_on || exit 143' TERM"""
 
 
-_PASS_ON_BY_SRUN = """\
+_HANGS = 30
+"""Seconds that mpirun has to end once its ranks have ended: Open MPI's may hang when they end with an error."""
+
+_PASS_ON_BY_SRUN = (
+    """\
 pass_on() {
     [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
-}"""
+}""",
+    """\
+# What has not ended {patience} s later is killed.
+kill_late() {{ # `read` waits without a process of its own
+    read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
+}}""",
+)
 
-_PASS_ON_TO_RANKS = """\
+_PASS_ON_TO_RANKS = (
+    """\
 # Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
 ranks_below() {
     local each
@@ -83,10 +92,20 @@ ranks_below() {
 }
 pass_on() {
     [[ -n $launcher ]] || return
-    local ranks
-    ranks=$(ranks_below "$launcher")
+    ranks=$(ranks_below "$launcher") # none where it is not Open MPI's
     kill -USR2 ${ranks:-"$launcher"} 2>/dev/null
-}"""
+}""",
+    """\
+# What has not ended {patience} s later is killed; so is an mpirun that hangs for {hangs} s after its ranks have ended.
+kill_late() {{
+    local left={patience} alone=0
+    while ((left-- > 0 && alone < {hangs})); do
+        read -rt 1 _ <> <(:) # waits without a process of its own
+        if [[ -z $ranks || $(ranks_below "$launcher") ]]; then alone=0; else ((++alone)); fi
+    done
+    kill -KILL "$launcher"
+}}""",
+)
 
 
 _DEAF = """\

@@ -95,12 +95,22 @@ def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, 
     assert f'leapmpi sweep {file} --index "$SLURM_ARRAY_TASK_ID" --device cuda --set data="$data" &' in text
 
 
-def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(small_data, tmp_path, capsys):
-    (tmp_path / "site.toml").write_text("signal_before = 10")
+HEARS = "trap 'touch {0}/asked; exit 75' USR2; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize(("signal_before", "hangs", "ranks"), [
+    (10, 2, "trap 'touch {0}/asked' USR2"),
+    (1000, 2, f'OMPI_COMM_WORLD_RANK=0 bash -c "{HEARS}" &'),
+], ids=["with unknown ranks", "after its ranks"])  # fmt: skip
+def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(
+    signal_before, hangs, ranks, small_data, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("leapmpi.slurm.script._HANGS", hangs)
+    (tmp_path / "site.toml").write_text(f"signal_before = {signal_before}")
     script = tmp_path / "job.sbatch"
     script.write_text(script_of(capsys, "--site", tmp_path / "site.toml", "train", small_data))
     programs = {
-        "mpirun": f"trap 'touch {tmp_path}/asked' USR2\ntouch {tmp_path}/up\nwhile :; do sleep 0.1; done",
+        "mpirun": f"{ranks.format(tmp_path)}\ntouch {tmp_path}/up\nwhile :; do sleep 0.1; done",
         "squeue": "echo RUNNING",
         "scontrol": f"echo $* > {tmp_path}/told",
     }
@@ -109,10 +119,10 @@ def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_aga
         (tmp_path / name).chmod(0o755)
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "a", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "1"}
     env = {**child_environment(slurm), "PATH": f"{tmp_path}:/usr/bin:/bin"}
-    job = subprocess.Popen(["bash", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    job = subprocess.Popen(["bash", script], env=env, stdout=subprocess.DEVNULL)
     wait_for(lambda: (tmp_path / "up").exists(), 20, "the launcher")
     job.send_signal(signal.SIGUSR2)
-    assert job.wait(30) == 75, job.stdout.read()
+    assert job.wait(30) == 75
     assert (tmp_path / "asked").exists()
     assert (tmp_path / "told").read_text() == "requeue 7\n"
 
