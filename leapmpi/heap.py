@@ -25,13 +25,27 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
+_set_aside = False
+"""Whether what garbage collection leaves alone was set aside here."""
+
+
 def set_aside_lasting_objects() -> None:
-    """Spare all objects that live now from garbage collection: call it when set-up is over and what lives will last."""
+    """Spare all objects that live now from garbage collection: call it when set-up is over and what lives will last.
+
+    Does nothing where the program around has set objects aside itself: they could not be told from ours.
+    """
+    global _set_aside
+    if gc.get_freeze_count() and not _set_aside:
+        return
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+    _set_aside = True
 
 
 def take_back_lasting_objects() -> None:
-    """Have garbage collection look at all objects again, once what was set aside may be done with."""
-    gc.unfreeze()
+    """Have garbage collection look at all objects again, once what was set aside here may be done with."""
+    global _set_aside
+    if _set_aside:
+        gc.unfreeze()
+    _set_aside = False

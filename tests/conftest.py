@@ -1,5 +1,6 @@
 """Fixtures that all tests share, and the settings of hypothesis."""
 
+import gc
 import os
 import re
 import signal
@@ -29,7 +30,9 @@ settings.load_profile("leapmpi")
 
 LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.py", "test_accuracy.py", "test_jobs.py")
 
-COMPILING = ("nn", "sampling", "training", "strategies", "plan", "caching")
+COMPILING = {
+    "nn", "sampling", "training", "strategies", "plan", "caching", "dataset", "test_row_encoding", "test_id_ranges",
+}  # fmt: skip
 
 RANKS = re.compile(r"test_parallel_cases\[(\d)\]")
 
@@ -42,12 +45,17 @@ def _place(item: pytest.Item) -> tuple[int, int]:
         return {4: (0, 0), 3: (3, 1)}.get(ranks, (len(LONGEST), ranks))
     if item.path.name in LONGEST:
         return LONGEST.index(item.path.name), 2
-    return (-1 if item.path.parent.name in COMPILING else len(LONGEST) + 1), 0
+    return (-1 if {item.path.parent.name, item.path.stem} & COMPILING else len(LONGEST) + 1), 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order tests by `_place`."""
     items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Imported modules and collected tests are no garbage: runs in this process need not look through them."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

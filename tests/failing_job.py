@@ -21,7 +21,7 @@ from leapmpi.cli import main
 from leapmpi.errors import DataError
 from leapmpi.strategies._strategy import Strategy
 
-BUSY = 8.0
+BUSY = 4.0
 ROOM = 64 << 20
 genuine_step = Strategy.step
 what, ranks, *command = sys.argv[1:]

@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,7 +223,7 @@ def test_losses_that_are_not_numbers_end_the_job(data, tmp_path):
     # The labels stay, the features become as large as float32 holds: the first products overflow.
     folder = tmp_path / "huge"
     graph = make_graph("single")
-    graph.features = np.full_like(graph.features, 3e38)
+    graph = replace(graph, features=np.full_like(graph.features, 3e38))
     write_dataset(folder, graph, assign(graph, "random", 2), 2, method="random", figures={}, seed=0)
     command = ["-m", "leapmpi.cli", "train", folder, "--run", tmp_path / "run", "--epochs", "3", "--device", "cpu"]
     job = mpirun(2, [sys.executable, *command], timeout=60)

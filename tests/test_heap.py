@@ -46,10 +46,12 @@ class Node:
 
 @pytest.fixture
 def set_aside():
-    """Sets lasting objects aside, until the test is over."""
+    """Sets lasting objects aside, until the test is over; first takes back what tests/conftest.py did."""
+    gc.unfreeze()
     yield set_aside_lasting_objects
     take_back_lasting_objects()
     assert gc.get_freeze_count() == 0
+    gc.freeze()
 
 
 def test_garbage_made_later_is_still_collected(set_aside):
@@ -69,3 +71,11 @@ def test_what_has_ended_is_freed_when_the_next_begins(set_aside):
     del ended
     set_aside()
     assert gone() is None
+
+
+def test_what_a_program_has_set_aside_itself_stays_so():
+    gc.freeze()
+    before = gc.get_freeze_count()
+    set_aside_lasting_objects()
+    take_back_lasting_objects()
+    assert gc.get_freeze_count() == before

@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.kills import PHASES, soak
 
-TRIALS = 8
+TRIALS = 6
 
 
 @pytest.mark.timeout(1800)

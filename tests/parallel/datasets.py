@@ -1,6 +1,7 @@
 """Small graphs with every oddity training must bear, cut in every way, written once per job."""
 
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +43,12 @@ def whole(labels: str) -> Wanted:
     return Wanted(TWIN if labels == LABELS[-1] else labels, WHOLE, 1)
 
 
+@cache
 def make_graph(labels: str) -> Graph:
-    """A directed graph with hubs, vertices without in-neighbours, unlabelled vertices and original ids with gaps."""
+    """A directed graph with hubs, vertices without in-neighbours, unlabelled vertices and original ids with gaps.
+
+    Made once per process; read only.
+    """
     wanted = CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7)
     with tempfile.TemporaryDirectory() as folder:
         raw = generate(wanted, Workspace(Path(folder), 2**30, threads=1))
@@ -101,15 +106,14 @@ def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
 
 def build(comm: MPI.Comm, base: Path, wanted: set[Wanted]) -> None:
     """Write all datasets `wanted` below `base`, shared out among the ranks. Collective."""
-    graphs = {labels: make_graph(labels) for labels in (*LABELS, TWIN)}
     cuts: dict[tuple[str, int], np.ndarray] = {}
     kinds = sorted({each[1:] for each in wanted})
     for partition, parts in kinds[comm.rank :: comm.size]:
-        cuts[partition, parts] = assign(graphs[LABELS[0]], partition, parts)
+        cuts[partition, parts] = assign(make_graph(LABELS[0]), partition, parts)
     for each in sorted(wanted):
         if each[1:] in cuts:
             write_dataset(
-                each.folder(base), graphs[each.labels], cuts[each[1:]], each.parts,
+                each.folder(base), make_graph(each.labels), cuts[each[1:]], each.parts,
                 method=each.partition, figures={}, seed=1,
             )  # fmt: skip
     comm.barrier()

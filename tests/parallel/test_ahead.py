@@ -21,6 +21,7 @@ from leapmpi.training.ahead import Ahead, Job
 from leapmpi.waiting import wait_all
 from leapmpi.wire import Wire
 from tests.parallel import datasets
+from tests.parallel.equality import here
 
 DATA = datasets.Wanted("single", "metis", 4)
 PATIENCE = 30.0
@@ -47,12 +48,16 @@ def train(world, base, depth, **values):
     return leapmpi.train(Config.from_values(values), world.comm)
 
 
-@pytest.mark.parametrize("settings", [
-    {"strategy.name": "pull"},
-    {"strategy.time_steps": "N", "model.dropout": 0.5},
-    {"strategy.remote": "partial"},
-], ids=["pull", "leap on a ring", "leap, partial sums"])  # fmt: skip
+SETTINGS = {
+    "pull": {"strategy.name": "pull"},
+    "leap, partial sums": {"strategy.remote": "partial"},
+    "leap on a ring": {"strategy.time_steps": "N", "model.dropout": 0.5},
+}
+
+
+@pytest.mark.parametrize("settings", here(list(SETTINGS)))
 def test_any_depth_gives_the_same_bits_and_counts(world, base, settings):
+    settings = SETTINGS[settings]
     runs = [train(world, base, depth, **settings).summary for depth in (0, 1, 2)]
     assert len({run["parameters_digest"] for run in runs}) == 1
     for name in ("loss", "bytes", "rows", "accuracy"):

@@ -5,6 +5,7 @@ import pytest
 import leapmpi
 from leapmpi.config import Config
 from tests.parallel import datasets
+from tests.parallel.equality import here
 
 LOPSIDED = datasets.Wanted("single", "lopsided", 4)
 EVEN = datasets.Wanted("single", "metis", 4)
@@ -34,11 +35,11 @@ SAINT = {"sampling.sampler": "graph-saint", "sampling.options": ("size=60",)}
 CLUSTERS = {"sampling.sampler": "cluster-gcn", "sampling.options": ("clusters=24", "per-batch=2")}
 
 
-@pytest.mark.parametrize(("data", "settings"), [
+@pytest.mark.parametrize(("data", "settings"), here([
     (LOPSIDED, {"strategy.balance": "on"}),
     (EVEN, SAINT),
     (EVEN, CLUSTERS | {"strategy.name": "pull"}),
-], ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value.partition)  # fmt: skip
+]), ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value.partition)  # fmt: skip
 def test_the_cache_spares_what_was_predicted(data, settings, train, world):
     if world.size == 1:
         pytest.skip("one rank caches nothing")
