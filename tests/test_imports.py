@@ -64,3 +64,9 @@ def test_data_layers_need_neither_mpi_nor_torch():
         "data_prep.import_graph", "data_prep.synth", "data_prep.partition", "data_prep.info", "data_prep.check",
     )  # fmt: skip
     assert loaded_by(f"import {', '.join(modules)}", ("mpi4py", "torch"))[0] == set()
+
+
+def test_training_loads_no_computer_algebra(small_data, tmp_path):
+    train = f"from leapmpi.cli import main; settings = ['train', '{small_data}', '--epochs', '1', '--strategy']"
+    runs = [f"assert main([*settings, '{name}', '--run', '{tmp_path / name}']) == 0" for name in ("leap", "naive")]
+    assert loaded_by("; ".join([train, *runs]), ("torch", "sympy"))[0] == {"torch"}

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
+from leapmpi.nn.gradient import pass_back
+
 
 class Computed(Protocol):
     """Differentiable rows; its methods are called once each, in this order. Local."""
@@ -45,7 +47,7 @@ class Together:
 
     def learn_answers(self, gradient: Any) -> None:
         """Pass on both gradients."""
-        self._rows.backward(torch.cat([self._gradient, gradient]))
+        pass_back(self._rows, torch.cat([self._gradient, gradient]))
 
 
 class Apart:
@@ -61,8 +63,8 @@ class Apart:
 
     def learn_own(self, gradient: Any) -> None:
         """Pass it on at once."""
-        self._own.backward(gradient)
+        pass_back(self._own, gradient)
 
     def learn_answers(self, gradient: Any) -> None:
         """Pass it on."""
-        self.answers.backward(gradient)
+        pass_back(self.answers, gradient)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from leapmpi.id_ranges import IdRanges
+from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.remote._mode import RemoteMode, no_residual
@@ -152,7 +153,7 @@ class Ring(RemoteMode):
         for step in reversed(range(len(trip.visits))):
             visit = trip.visits[step]
             with self.at.phases("compute"):
-                visit.share.backward(self.cargo.own_gradient(visit, gradient))
+                pass_back(visit.share, self.cargo.own_gradient(visit, gradient))
                 visit.share = None
             if step:
                 with self.at.phases("migrate"):

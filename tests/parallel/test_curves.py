@@ -10,7 +10,7 @@ from leapmpi.training.job import evaluate
 from tests.parallel import datasets
 from tests.parallel.equality import here
 
-BATCH = 24
+BATCH = 36
 FIRST = 20  # iterations over which float32 must agree
 
 CURVES = {

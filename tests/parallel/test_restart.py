@@ -16,7 +16,7 @@ from leapmpi.training.ring import Ring
 from tests.parallel import datasets
 from tests.parallel.equality import here
 
-COMMON = {"train.epochs": 3, "train.batch_size": 24, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
+COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
           "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
 # Each option at least once, in pairs that differ in much: strategy and steps, model, optimizer, what crosses ranks.
 CASES = {
