@@ -98,14 +98,14 @@ def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, 
 HEARS = "trap 'touch {0}/asked; exit 75' USR2; while :; do sleep 0.1; done"
 
 
-@pytest.mark.parametrize(("signal_before", "hangs", "ranks"), [
-    (10, 2, "trap 'touch {0}/asked' USR2"),
-    (1000, 2, f'OMPI_COMM_WORLD_RANK=0 bash -c "{HEARS}" &'),
+@pytest.mark.parametrize(("signal_before", "ranks"), [
+    (10, "trap 'touch {0}/asked' USR2"),
+    (1000, f'OMPI_COMM_WORLD_RANK=0 bash -c "{HEARS}" &'),
 ], ids=["with unknown ranks", "after its ranks"])  # fmt: skip
 def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(
-    signal_before, hangs, ranks, small_data, tmp_path, capsys, monkeypatch
+    signal_before, ranks, small_data, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("leapmpi.slurm.script._HANGS", hangs)
+    monkeypatch.setattr("leapmpi.slurm.script._HANGS", 2)
     (tmp_path / "site.toml").write_text(f"signal_before = {signal_before}")
     script = tmp_path / "job.sbatch"
     script.write_text(script_of(capsys, "--site", tmp_path / "site.toml", "train", small_data))
