@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 
@@ -13,8 +13,9 @@ from leapmpi.memory import available_bytes, used_bytes
 from leapmpi.report.ranks import rank_table
 from leapmpi.report.sizes import size_text
 from leapmpi.strategies._strategy import Strategy
-from leapmpi.training.loading import Loaded, direct_path, model_for
-from leapmpi.variations import enumeration, models_of
+from leapmpi.training.loading import Loaded, direct_path
+from leapmpi.training.parameters import ParameterLayout
+from leapmpi.variations import enumeration
 from leapmpi.world import World, library_file, library_name, load_mpi
 
 
@@ -35,8 +36,15 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
     }
 
 
-def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, facts: list[dict]) -> list[str]:
-    """The banner, given the `rank_facts` of all ranks."""
+def lines(
+    config: Config,
+    world: World,
+    loaded: Loaded,
+    strategy: Strategy,
+    models: Sequence[tuple[Config, ParameterLayout]],
+    facts: list[dict],
+) -> list[str]:
+    """The banner, given the `models` that are trained and the `rank_facts` of all ranks."""
     dataset, topology = loaded.dataset, loaded.topology
     topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
     method = dataset.attributes.get("method", "unknown")
@@ -48,12 +56,12 @@ def lines(config: Config, world: World, loaded: Loaded, strategy: Strategy, fact
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
-        _plan(config, world, loaded, strategy),
+        _plan(config, world, loaded, strategy, _models(config, models)),
         _moves(config, world, loaded, strategy),
     ]
 
 
-def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
+def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy, models: str) -> str:
     batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), strategy.time_steps
     roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
     if loaded.at.sampler.supplies_roots:
@@ -62,26 +70,20 @@ def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> s
     return (
         f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
-        f"{_models(config, loaded)} parameters ({config.train.dtype})"
+        f"{models} parameters ({config.train.dtype})"
     )
 
 
-def _models(config: Config, loaded: Loaded) -> str:
+def _models(config: Config, models: Sequence[tuple[Config, ParameterLayout]]) -> str:
     """'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600' where models differ: names and parameters."""
-    if config.strategy.replicas == "equal":
-        # Those of all ranks, where each holds some.
-        return f"model {config.model.name}, {_total(loaded.at.parameters.whole_shapes.values()):,}"
     counts: dict[str, set[int]] = {}
-    for each in models_of(config):
-        # Built once more to be counted, one at a time: the trainer's own are not at hand here.
-        weights = model_for(each, loaded.dataset, torch.device("cpu")).parameters()
-        counts.setdefault(each.model.name, set()).add(_total(weight.shape for weight in weights))
+    for each, layout in models:
+        # Those of all ranks, where each holds some.
+        numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
+        counts.setdefault(each.model.name, set()).add(numbers)
+    if config.strategy.replicas == "equal":
+        return f"model {config.model.name}, {_range(counts[config.model.name])}"
     return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
-
-
-def _total(shapes: Iterable[tuple[int, ...]]) -> int:
-    """The numbers in arrays of these shapes."""
-    return sum(math.prod(shape) for shape in shapes)
 
 
 def _range(counts: set[int]) -> str:

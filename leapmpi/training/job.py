@@ -201,7 +201,7 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
     facts = loaded.at.wire.gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
-    for line in banner.lines(config, world, loaded, trainer.strategy, facts):
+    for line in banner.lines(config, world, loaded, trainer.strategy, trainer.models, facts):
         log.info(line)
     if trainer.predicted:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())

@@ -27,7 +27,7 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.loading import Loaded
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.parameters import write_weights
+from leapmpi.training.parameters import ParameterLayout, write_weights
 from leapmpi.training.progress import Progress
 from leapmpi.training.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
 from leapmpi.training.tuning import settle_remote
@@ -63,6 +63,11 @@ class Trainer:
         self.restarts, self.seconds_before = 0, 0.0
         self.begun = time.perf_counter()
         self._since: float | None = None
+
+    @property
+    def models(self) -> list[tuple[Config, ParameterLayout]]:
+        """The config and the parameters of each model that is trained."""
+        return [(self.config, self.at.parameters)]
 
     def run(self) -> None:
         """Train all epochs, after `prepare`. Collective."""

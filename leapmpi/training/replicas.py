@@ -16,7 +16,7 @@ from leapmpi.nn.model import Model
 from leapmpi.run import model_folder
 from leapmpi.strategies._iteration import Iteration
 from leapmpi.strategies._own_mode import OwnMode
-from leapmpi.training.loading import Loaded, model_for, with_new_model
+from leapmpi.training.loading import Loaded, model_for
 from leapmpi.training.loop import Trainer, save_weights, strategy_class
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
@@ -52,7 +52,7 @@ class ReplicaTrainer(Trainer):
         if issubclass(strategy_class(config.strategy.name), OwnMode):
             raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
-        super().__init__(raw, world, with_new_model(next(iter(configs.values())), loaded), folder)
+        super().__init__(raw, world, loaded, folder)
         self.config = config
         models: list[Model] = [model_for(each, loaded.dataset, self.at.device) for each in configs.values()]
         self.ring = Ring(self.at, models)
@@ -66,6 +66,11 @@ class ReplicaTrainer(Trainer):
             )
             for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True))
         ]
+
+    @property
+    def models(self) -> list[tuple[Config, ParameterLayout]]:
+        """The config and the parameters of each."""
+        return [(replica.config, replica.layout) for replica in self.replicas]
 
     def rehearse(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
