@@ -1,0 +1,142 @@
+"""Fixed runs whose numbers must not change when the code is rearranged: python -m tests.soak.golden FOLDER
+
+    python -m tests.soak.golden /tmp/before --checkout /path/to/an/older/checkout
+    python -m tests.soak.golden /tmp/after --against /tmp/before
+
+Writes FOLDER/golden.json: by run the digest of the parameters, the loss of every iteration, and bytes by kind and rows
+of every epoch. With --against it compares all of them, to the bit, with those of another folder. Bits depend on the
+processor, the number of threads and the versions of the libraries: compare on one machine only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("LEAPMPI_TEST_DATA", PROJECT / "../shared/data"))
+
+SOURCES = {
+    # Sparse rows, classes.
+    "cora": ("import", str(DATA / "planetoid-cora")),
+    # Dense rows, classes.
+    "photo": ("import", str(DATA / "graphdata-amazon_photo"), "--feature-storage", "dense"),
+    "tolokers": ("import", str(DATA / "heterophilous-tolokers")),
+}
+SPLITS = {"photo": ("--splits", "random:0.6,0.2,0.2")}
+
+_COMMON = ("--epochs", "2", "--batch-size", "256", "--hidden", "16", "--fanout", "5,5", "--threads", "1")
+
+RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "leap-1": (1, "photo", ()),
+    "leap-1-gat-labor": (1, "cora", ("--model", "gat", "--sampler", "labor-0")),
+    "leap-1-gcn-sparse": (1, "cora", ("--model", "gcn", "--norm", "layer", "--residual")),
+    "leap-3-raw": (3, "photo", ("--remote", "raw")),
+    "leap-3-raw-drop-ahead": (3, "photo", ("--remote", "raw", "--input-dropout", "0.2", "--prefetch", "2")),
+    "leap-3-partial-sage": (3, "photo", ("--remote", "partial")),
+    "leap-3-partial-gcn-sparse": (3, "cora", ("--remote", "partial", "--model", "gcn")),
+    "leap-3-projected-gat": (3, "photo", ("--remote", "projected", "--model", "gat")),
+    "leap-3-projected-max": (3, "photo", ("--remote", "projected", "--aggregate", "max")),
+    "leap-3-ring": (3, "photo", ("--remote", "raw", "--time-steps", "N")),
+    "leap-4-ring-merged": (4, "photo", ("--remote", "partial", "--time-steps", "2", "--merge", "balanced")),
+    "leap-4-balance": (4, "tolokers", ("--remote", "partial", "--balance", "on")),
+    "leap-4-raw-cache-int8": (
+        4,
+        "photo",
+        ("--remote", "raw", "--cache", "0.1", "--cache-policy", "presample", "--wire-dtype", "int8"),
+    ),
+    "leap-4-raw-sparse": (4, "cora", ("--remote", "raw", "--sampler", "ladies")),
+    "pull-3-raw": (3, "photo", ("--strategy", "pull", "--remote", "raw")),
+    "pull-4-partial": (4, "photo", ("--strategy", "pull", "--remote", "partial", "--sampler", "labor-i")),
+    "p3-3": (3, "photo", ("--strategy", "p3")),
+    "p3-4-gat": (4, "photo", ("--strategy", "p3", "--model", "gat")),
+    "naive-3": (3, "photo", ("--strategy", "naive")),
+    "naive-4-gat-sparse": (4, "cora", ("--strategy", "naive", "--model", "gat")),
+    "replicas-3": (3, "photo", ("--replicas", "independent", "--vary", "model.hidden=8,16;train.lr=0.01,0.003")),
+    "restart-3": (3, "photo", ("--remote", "raw", "--checkpoint-every", "5", "--epochs", "4")),
+}
+
+
+class Recorder:
+    """Runs all `RUNS` with the code of `checkout`, in `folder`."""
+
+    def __init__(self, folder: Path, checkout: Path) -> None:
+        self.folder, self.checkout = folder, checkout
+        self.environment = os.environ | {"PYTHONPATH": str(checkout), "LEAPMPI_ENV": str(Path(sys.prefix))}
+
+    def call(self, *words: object, ranks: int = 0, stop_after: float | None = None) -> None:
+        """Run a module of the checkout, on `ranks` ranks by mpirun; signalled to stop after so many seconds."""
+        command = [sys.executable, "-m", *map(str, words)]
+        if ranks:
+            command = [str(self.checkout / "jobs/mpirun/local"), str(ranks), *command]
+        process = subprocess.Popen(
+            command, cwd=self.checkout, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            printed, _ = process.communicate(timeout=stop_after or 300)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            printed, _ = process.communicate(timeout=120)
+        if process.returncode and not (stop_after and process.returncode == 75):
+            raise SystemExit(f"{' '.join(command)}\nended with {process.returncode}:\n{printed}")
+
+    def prepare(self) -> None:
+        """Import and partition all graphs."""
+        for name, source in SOURCES.items():
+            graph = self.folder / f"{name}.h5"
+            self.call("data_prep.cli", source[0], source[1], graph, *source[2:], *SPLITS.get(name, ()))
+            self.call("data_prep.cli", "partition", graph, self.folder / name, "--parts", 4, "--method", "metis")
+
+    def run(self, name: str) -> dict:
+        """What run `name` gives."""
+        ranks, data, settings = RUNS[name]
+        run = self.folder / "runs" / name
+        words = ("leapmpi.cli", "train", self.folder / data, "--run", run, *_COMMON, *settings)
+        if name.startswith("restart"):
+            # Stopped once it has written a checkpoint, wherever that is, and gone on with.
+            self.call(*words, ranks=ranks, stop_after=9.0)
+        if not (run / "summary.json").exists() or json.loads((run / "summary.json").read_text())["status"] != "finished":
+            self.call(*words, ranks=ranks)
+        summary = json.loads((run / "summary.json").read_text())
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        epochs = [each for each in records if each.get("event") == "epoch" or "losses" in each]
+        kept = ("losses", "models", "bytes", "rows", "accuracy", "time_steps", "remote", "cache")
+        return {
+            "digest": summary.get("parameters_digest"),
+            "epochs": [{key: epoch[key] for key in kept if key in epoch} for epoch in epochs],
+        }
+
+
+def main() -> int:
+    """Record, and compare where that is asked for; 1 where anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder for the runs, made anew")
+    parser.add_argument("--checkout", type=Path, default=PROJECT, help="the checkout whose code runs (default: this)")
+    parser.add_argument("--against", type=Path, help="the folder of an earlier call to compare with")
+    parser.add_argument("--only", default="", help="only runs whose name contains this")
+    arguments = parser.parse_args()
+    shutil.rmtree(arguments.folder, ignore_errors=True)
+    arguments.folder.mkdir(parents=True)
+    recorder = Recorder(arguments.folder.resolve(), arguments.checkout.resolve())
+    recorder.prepare()
+    found = {}
+    for name in RUNS:
+        if arguments.only in name:
+            found[name] = recorder.run(name)
+            print(f"{name:<28}{found[name]['digest']}", flush=True)
+    (arguments.folder / "golden.json").write_text(json.dumps(found, indent=1))
+    if not arguments.against:
+        return 0
+    before = json.loads((arguments.against / "golden.json").read_text())
+    odd = [name for name in found if found[name] != before[name]]
+    print(f"{len(found) - len(odd)} of {len(found)} runs are equal to the bit" + (f"; not {odd}" if odd else ""))
+    return bool(odd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
