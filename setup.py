@@ -20,7 +20,7 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["leapmpi", "leapmpi.*", "data_prep", "data_prep.*"]),
     package_data={"leapmpi": ["py.typed"]},
-    entry_points={"console_scripts": ["leapmpi=leapmpi.cli:main", "leapmpi-prep=data_prep.cli:main"]},
+    entry_points={"console_scripts": ["leapmpi=leapmpi.cli.main:main", "leapmpi-prep=data_prep.cli:main"]},
     install_requires=[
         "h5py>=3.10",  # the dataset format is HDF5
         "mpi4py>=4.0",  # everything that crosses ranks

@@ -10,19 +10,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from leapmpi.arguments import dispatch
+from leapmpi.config.parser import dispatch
 from leapmpi.errors import LeapmpiError
 
 PROGRAM = "leapmpi-prep"
 ABOUT = "Prepares graphs for leapmpi."
 
 COMMANDS = {
-    "import": "data_prep.import_graph",
-    "synth": "data_prep.synth",
-    "partition": "data_prep.partition",
-    "compare": "data_prep.compare",
-    "info": "data_prep.info",
-    "check": "data_prep.check",
+    "import": "data_prep.commands.import_graph",
+    "synth": "data_prep.commands.synth",
+    "partition": "data_prep.commands.partition",
+    "compare": "data_prep.commands.compare",
+    "info": "data_prep.commands.info",
+    "check": "data_prep.commands.check",
 }
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.files import explain, hold, is_full, remove_abandoned
-from leapmpi.memory import available_bytes
-from leapmpi.setting import parse_size
-from leapmpi.threads import processor_count
+from leapmpi.system.atomic_files import explain, hold, is_full, remove_abandoned
+from leapmpi.system.memory import available_bytes
+from leapmpi.system.worker_threads import processor_count
 
 INTERPRETER_BYTES = 256 * 2**20
 """What Python, numpy, numba and h5py take before any data; measured: 160 to 200 MiB."""

@@ -12,24 +12,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
 from leapmpi.errors import LeapmpiError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from leapmpi.dataset.partitioned import Dataset
-    from leapmpi.run import Run
+    from leapmpi.runs.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
 
 
 def train(config: Config, comm: Any = None) -> Run:
-    """Train as `config` says; returns the finished run. Collective. See `leapmpi.training.job.train`."""
-    from leapmpi.training import job
+    """Train as `config` says; returns the finished run. Collective. See `leapmpi.training.run_training.train`."""
+    from leapmpi.training import run_training
 
-    return job.train(config, comm)
+    return run_training.train(config, comm)
 
 
 def open_dataset(path: Path | str) -> Dataset:
@@ -41,6 +41,6 @@ def open_dataset(path: Path | str) -> Dataset:
 
 def load_run(path: Path | str) -> Run:
     """Read the run in folder `path`. Raises RunFolderError when there is none."""
-    from leapmpi.run import load_run
+    from leapmpi.runs.run import load_run
 
     return load_run(path)

@@ -14,8 +14,8 @@ from hypothesis import settings
 
 from leapmpi import Config, train
 from leapmpi.dataset.partitioned import write_dataset
-from leapmpi.run import Run
-from tests.dataset.graphs import random_graph
+from leapmpi.runs.run import Run
+from tests.support.graphs import random_graph
 
 PROJECT = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.launch import child_environment
+from tests.support.launch import child_environment
 
 HEAVY = ("mpi4py", "torch", "numba", "h5py", "scipy", "pymetis", "numpy")
 
@@ -46,11 +46,11 @@ def test_help_loads_nothing_heavy(command):
 
 
 def test_a_refused_flag_loads_nothing_heavy():
-    loaded, _ = loaded_by("from leapmpi.cli import main; assert main(['train', 'data', '--fanout', '0']) == 2")
+    loaded, _ = loaded_by("from leapmpi.cli.main import main; assert main(['train', 'data', '--fanout', '0']) == 2")
     assert loaded == set()
 
 
-@pytest.mark.parametrize("package", ["leapmpi", "data_prep", "leapmpi.config", "leapmpi.world"])
+@pytest.mark.parametrize("package", ["leapmpi", "data_prep", "leapmpi.config.schema", "leapmpi.comm.world"])
 def test_importing_the_packages_loads_nothing_heavy(package):
     assert loaded_by(f"import {package}")[0] == set()
 
@@ -58,15 +58,17 @@ def test_importing_the_packages_loads_nothing_heavy(package):
 def test_data_layers_need_neither_mpi_nor_torch():
     modules = (
         "leapmpi.dataset.partitioned", "leapmpi.dataset.topology", "leapmpi.dataset.verify", "leapmpi.dataset.graph",
-        "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.plan.order", "leapmpi.plan.schedule",
+        "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.sampling.epoch_order", "leapmpi.plan.schedule",
         "leapmpi.plan.homes",
-        "leapmpi.plan.traffic", "leapmpi.plan.cost", "leapmpi.plan.micrograph", "leapmpi.run", "leapmpi.report.compare",
-        "data_prep.import_graph", "data_prep.synth", "data_prep.partition", "data_prep.info", "data_prep.check",
+        "leapmpi.plan.traffic_model", "leapmpi.plan.cost_model", "leapmpi.plan.micrograph",
+        "leapmpi.runs.run", "leapmpi.runs.tables.compare_table",
+        "data_prep.commands.import_graph", "data_prep.commands.synth", "data_prep.commands.partition",
+        "data_prep.commands.info", "data_prep.commands.check",
     )  # fmt: skip
     assert loaded_by(f"import {', '.join(modules)}", ("mpi4py", "torch"))[0] == set()
 
 
 def test_training_loads_no_computer_algebra(small_data, tmp_path):
-    train = f"from leapmpi.cli import main; settings = ['train', '{small_data}', '--epochs', '1', '--strategy']"
+    train = f"from leapmpi.cli.main import main; settings = ['train', '{small_data}', '--epochs', '1', '--strategy']"
     runs = [f"assert main([*settings, '{name}', '--run', '{tmp_path / name}']) == 0" for name in ("leap", "naive")]
     assert loaded_by("; ".join([train, *runs]), ("torch", "sympy"))[0] == {"torch"}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.launch import mpirun
+from tests.support.launch import mpirun
 
 JOB_TIMEOUT = 600
 

@@ -50,7 +50,7 @@ def _npz_format(path: Path) -> str:
     found = formats_of(path)
     if len(found) == 1:
         return found[0]
-    from data_prep.npz_file import NpzFile
+    from data_prep.formats.npz_reader import NpzFile
 
     arrays = ", ".join(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
     if found:

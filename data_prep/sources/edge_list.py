@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.array_files import read_companions
-from data_prep.edge_text import edge_stream
-from data_prep.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, far_too_many
+from data_prep.formats.array_files import read_companions
+from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.numeric_text import is_text_table
 from data_prep.sources import snap
-from data_prep.text_tables import is_text_table
 from leapmpi.errors import DataError
 
 SUMMARY = "edge list .txt, .csv or .tsv, also .gz: two vertex ids per line"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.npz_file import NpzFile, npz_names
-from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows, edges_of_rows
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, edges_of_rows
+from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz of GraphData: pickled adj_matrix and node_attr, node_label"

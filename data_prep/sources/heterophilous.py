@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.npz_file import NpzFile, npz_names
-from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, whole_numbers
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, whole_numbers
+from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = ".npz of the heterophilous collection: edges, node_features, node_labels, train_masks"

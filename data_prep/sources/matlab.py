@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.array_files import read_companions
-from data_prep.mat_file import SparseColumns, Variable, read_mat
-from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows
-from data_prep.whole_sources import require_whole
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
+from data_prep.formats.array_files import read_companions
+from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
+from data_prep.formats.memory_guard import require_whole
 from leapmpi.errors import DataError
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"

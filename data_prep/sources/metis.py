@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.array_files import read_companions
-from data_prep.edge_stream import EdgeStream
-from data_prep.integer_lines import COMMENT, blocks, check_between
-from data_prep.raw_graph import RawGraph, ReadOptions
-from data_prep.text_tables import open_bytes
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.formats.array_files import read_companions
+from data_prep.formats.integer_lines import COMMENT, blocks, check_between
+from data_prep.formats.numeric_text import open_bytes
 from leapmpi.errors import DataError
 
 SUMMARY = "METIS or DIMACS .graph, also .metis and .gz: a line of neighbours per vertex"

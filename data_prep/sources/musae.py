@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.classes import class_numbers
-from data_prep.columns import Columns
-from data_prep.edge_text import read_edges
-from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.tables import read_table
-from data_prep.text_tables import open_text
-from data_prep.whole_sources import require_whole
+from data_prep.assembly.class_labels import class_numbers
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
+from data_prep.formats.columns import Columns
+from data_prep.formats.edge_text import read_edges
+from data_prep.formats.memory_guard import require_whole
+from data_prep.formats.numeric_text import open_text
+from data_prep.formats.tables import read_table
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv"

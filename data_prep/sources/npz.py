@@ -6,10 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.array_files import read_features, read_labels, read_sparse
-from data_prep.edge_stream import Edges
-from data_prep.npz_file import NpzFile, npz_names
-from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, SparseRows, believable, edges_of_rows, whole_numbers
+from data_prep.edges.edge_stream import Edges
+from data_prep.edges.raw_graph import (
+    SPLIT_NAMES,
+    RawGraph,
+    ReadOptions,
+    SparseRows,
+    believable,
+    edges_of_rows,
+    whole_numbers,
+)
+from data_prep.formats.array_files import read_features, read_labels, read_sparse
+from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"

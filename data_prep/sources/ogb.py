@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edge_stream import EdgeStream
-from data_prep.edge_text import edge_stream
-from data_prep.npz_file import NpzFile
-from data_prep.raw_graph import RawGraph, ReadOptions, whole_numbers
-from data_prep.text_tables import read_numbers
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, whole_numbers
+from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.npz_reader import NpzFile
+from data_prep.formats.numeric_text import read_numbers
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of an OGB node property graph: [raw/]edge.csv.gz, split/"

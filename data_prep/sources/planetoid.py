@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.pickles import load_pickle
-from data_prep.raw_graph import RawGraph, ReadOptions, SparseRows
-from data_prep.text_tables import read_numbers
-from data_prep.whole_sources import require_whole
+from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
+from data_prep.formats.memory_guard import require_whole
+from data_prep.formats.numeric_text import read_numbers
+from data_prep.formats.restricted_unpickler import load_pickle
 from leapmpi.errors import DataError
 
 SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
-from data_prep.torch_files import load_torch
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
+from data_prep.formats.torch_files import load_torch
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"

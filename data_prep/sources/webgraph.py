@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.array_files import read_companions
-from data_prep.bvgraph import CODES, BVFormat, decode
-from data_prep.edge_stream import EdgeStream
-from data_prep.raw_graph import RawGraph, ReadOptions
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.raw_graph import RawGraph, ReadOptions
+from data_prep.formats.array_files import read_companions
+from data_prep.formats.bvgraph import CODES, BVFormat, decode
 from leapmpi.errors import DataError
 
 SUMMARY = "WebGraph's BVGraph: NAME.graph with NAME.properties beside it"

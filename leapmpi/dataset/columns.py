@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from leapmpi.dataset import format as names
-from leapmpi.dataset.new_file import NewFile, write_array
-from leapmpi.dataset.rows import row_ranges
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.writer import NewFile, write_array
+from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.errors import DataError
 
 

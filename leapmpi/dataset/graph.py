@@ -9,17 +9,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset import format as names
-from leapmpi.dataset.content import content_uuid, uuid_of
-from leapmpi.dataset.digests import Attributes
-from leapmpi.dataset.new_file import new_file, write_attributes
-from leapmpi.dataset.rows import row_blocks
+from leapmpi.dataset.content_hash import content_uuid, uuid_of
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
+from leapmpi.dataset.hdf5.writer import new_file, write_attributes
+from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.scan import SWEPT, is_natural, sweep
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
-from leapmpi.dataset.storage import array_in, map_array, opened, required
-from leapmpi.dataset.sweep import SWEPT, is_natural, sweep
 from leapmpi.dataset.validation import check_bounds, check_outline, validate
 from leapmpi.errors import DataError
-from leapmpi.files import hold, written_aside
+from leapmpi.system.atomic_files import hold, written_aside
 
 __all__ = ["Graph", "content_uuid", "open_graph", "validate", "write_graph"]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import column_bounds
-from leapmpi.dataset.digests import Attributes
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import map_vertex_data
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
+from leapmpi.dataset.hdf5.stored_digests import check_digest
 from leapmpi.dataset.sparse_features import Features, arrays_of
-from leapmpi.dataset.storage import map_array, opened, reading, required
-from leapmpi.dataset.stored_digests import check_digest
-from leapmpi.dataset.writing import write_dataset
 from leapmpi.errors import DataError
 
 __all__ = ["Dataset", "Part", "Splits", "open_dataset", "write_dataset"]

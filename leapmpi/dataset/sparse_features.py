@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.compiled import compiled
-from leapmpi.dataset import format as names
+from leapmpi.dataset.hdf5 import names
+from leapmpi.system.jit import compiled
 
 INDEX_BYTES = 4
 """Bytes of an entry's column."""

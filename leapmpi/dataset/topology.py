@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.dataset import format as names
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.validation import check_bounds, check_range
 

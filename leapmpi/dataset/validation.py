@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.compiled import compiled
-from leapmpi.dataset import format as names
-from leapmpi.dataset.rows import row_ranges
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
+from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.dataset.graph import Graph

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset import format as names
 from leapmpi.dataset.columns import verify_columns
-from leapmpi.dataset.content import uuid_of
+from leapmpi.dataset.content_hash import uuid_of
+from leapmpi.dataset.dataset_writer import dataset_uuid
 from leapmpi.dataset.graph import Graph, check_entries, open_graph
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.reader import reading
+from leapmpi.dataset.hdf5.stored_digests import Digests, check_digest
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.rows import row_blocks
+from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.scan import SWEPT, Rows, is_natural, sweep
 from leapmpi.dataset.sparse_features import arrays_of
-from leapmpi.dataset.storage import reading
-from leapmpi.dataset.stored_digests import Digests, check_digest
-from leapmpi.dataset.sweep import SWEPT, Rows, is_natural, sweep
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
-from leapmpi.dataset.writing import dataset_uuid
 from leapmpi.errors import DataError
 
 

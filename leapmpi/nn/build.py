@@ -15,7 +15,7 @@ MODELS = Registry("model", "leapmpi.nn.models")
 def build_model(config, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
     """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
-    `config` is a leapmpi.config.ModelConfig; `layers` the number of blocks, `in_dim` that of features, `out_dim` that
+    `config` is a ModelConfig; `layers` the number of blocks, `in_dim` that of features, `out_dim` that
     of classes. Raises ConfigError for an unknown model or unsuitable sizes.
     """
     if layers < 1:

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.compiled import compiled, compiled_parallel, prange
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import Edges
-from leapmpi.sampling.keys import DrawKey, fold, key_hash
+from leapmpi.system.counter_rng import DrawKey, fold, key_hash
+from leapmpi.system.jit import compiled, compiled_parallel, prange
 
 DropoutKey = DrawKey
 

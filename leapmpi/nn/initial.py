@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from leapmpi.compiled import compiled
-from leapmpi.sampling.keys import fold
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
 
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 

@@ -43,7 +43,7 @@ class Normalise(nn.Module):
 class Layer(nn.Module):
     """One layer; `number` counts from 1 at the input and names its dropout masks, `last` gives logits.
 
-    `config` has the attributes of leapmpi.config.ModelConfig. Sub-classes set up their weights and fill in the parts.
+    `config` has the attributes of ModelConfig. Sub-classes set up their weights and fill in the parts.
     """
 
     linear = True

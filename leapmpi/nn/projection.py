@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leapmpi.nn.products import product
+from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.rows import Rows
 
 

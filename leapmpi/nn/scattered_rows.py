@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn import row_sums
-from leapmpi.nn.vectors import COLUMNS
+from leapmpi.nn.kernels import row_sums
+from leapmpi.nn.kernels.simd import COLUMNS
 
 LEAST_WIDTH = COLUMNS
 """Narrower rows are not worth reading in vectors."""

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn import kernels, portable
+from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.sampling.block import Block
 
 
 def operations(device: torch.device) -> ModuleType:
     """The module that implements sums over edges on `device`: `kernels` on the CPU, else `portable`."""
-    return kernels if device.type == "cpu" else portable
+    return csr if device.type == "cpu" else csr_torch
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.compiled import compiled
+from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
-    from leapmpi.sampling.keys import DrawKey
     from leapmpi.sampling.sampler import Sampler
+    from leapmpi.system.counter_rng import DrawKey
 
 
 @compiled

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from leapmpi.errors import ConfigError
+from leapmpi.plan.cells import Cells
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.merging import paper
-from leapmpi.plan.merging._cells import Cells
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
-from leapmpi.sampling.keys import PLAN, DrawKey
+from leapmpi.system.counter_rng import PLAN, DrawKey
 
 Rule = Callable[[Cells, int, DrawKey], tuple[np.ndarray, np.ndarray]]
 """How time steps are merged: see leapmpi/plan/merging."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.config.options import parse_options
+from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
-from leapmpi.sampling.options import parse_options
-from leapmpi.setting import names_code
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from leapmpi.config import Config, SamplingConfig
+    from leapmpi.config.schema import Config, SamplingConfig
     from leapmpi.dataset.topology import Topology
     from leapmpi.sampling.sampler import Sampler
 
@@ -44,8 +44,8 @@ def _built(config: Config, topology: Topology, train: np.ndarray, threads: int) 
 
     setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)
     if names_code(config.sampling.sampler):
-        from leapmpi.sampling.own_code import load_own
-        from leapmpi.sampling.own_samplers import own_sampler
+        from leapmpi.sampling.custom.compile import load_own
+        from leapmpi.sampling.custom.samplers import own_sampler
 
         return own_sampler(setup, load_own(config.sampling.sampler), config.sampling)
     module = SAMPLERS.load(config.sampling.sampler)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.dataset.topology import Topology
+from leapmpi.system.jit import compiled
 
 _PASSES = 8
 _ROOM = 1.2

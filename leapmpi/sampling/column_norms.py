@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.keys import bounded_wide, fold
+from leapmpi.system.counter_rng import bounded_wide, fold
+from leapmpi.system.jit import compiled
 
 
 @compiled

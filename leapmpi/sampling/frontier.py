@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.sampling.numbering import describe, grown, number
-from leapmpi.sampling.team import Team
+from leapmpi.sampling.relabel import describe, grown, number
+from leapmpi.sampling.workers import Team
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology

@@ -12,10 +12,10 @@ import numpy as np
 
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.frontier import Frontier
-from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.node_wise import checked_fanouts
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
-from leapmpi.sampling.team import Team
+from leapmpi.sampling.workers import Team
+from leapmpi.system.counter_rng import DrawKey
 
 
 class HopSampler(Sampler):

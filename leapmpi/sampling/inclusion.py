@@ -16,8 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.dataset.topology import Topology
+from leapmpi.system.jit import compiled
 
 
 class Inclusion(Protocol):

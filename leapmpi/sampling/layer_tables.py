@@ -10,13 +10,13 @@ from abc import abstractmethod
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.row_weights import normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
+from leapmpi.system.counter_rng import DrawKey
+from leapmpi.system.jit import compiled
 
 
 @compiled

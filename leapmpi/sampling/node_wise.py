@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.errors import ConfigError
-from leapmpi.instructions import prefetch, trailing_zeros
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.frontier import Frontier
-from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
-from leapmpi.sampling.numbering import grown
+from leapmpi.sampling.relabel import grown
 from leapmpi.sampling.sampler import Drawn, Sampler
-from leapmpi.sampling.team import Team
+from leapmpi.sampling.workers import Team
+from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
+from leapmpi.system.intrinsics import prefetch, trailing_zeros
+from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leapmpi.compiled import compiled
+from leapmpi.system.jit import compiled
 
 
 @compiled

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.keys import ORDER, DrawKey
+from leapmpi.sampling.epoch_order import batches, epoch_order
+from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology

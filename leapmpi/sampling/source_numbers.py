@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leapmpi.compiled import compiled
-from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
+from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
+from leapmpi.system.jit import compiled
 
 _ALL_HOPS = 1 << 32
 """Stands for the hop where all hops share their numbers; no hop has it."""

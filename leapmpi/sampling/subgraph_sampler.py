@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leapmpi.plan.order import epoch_order
-from leapmpi.sampling.keys import ORDER, TRAIN, DrawKey
+from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.layer_tables import TableSampler
 from leapmpi.sampling.sampler import ITERATION_GLOBAL
+from leapmpi.system.counter_rng import ORDER, TRAIN, DrawKey
 
 
 class SubgraphBatches(Sequence):

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config import StrategyConfig
-from leapmpi.decisions import Decision
+from leapmpi.config.schema import StrategyConfig
+from leapmpi.config.setting import parse_size
+from leapmpi.engine.context import Surroundings
+from leapmpi.engine.minibatch import Iteration
+from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.tuner import Tuner
+from leapmpi.engine.tuning import Candidate, candidates, predicted_seconds, settled_rates
+from leapmpi.engine.tuning_log import Decision
 from leapmpi.errors import ConfigError
-from leapmpi.plan.balance import balanced, moving_price
-from leapmpi.plan.cost import Rates
+from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.load_balance import balanced, moving_price
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import Rule, merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
-from leapmpi.plan.traffic import Traffic
-from leapmpi.plan.tuner import Tuner
-from leapmpi.setting import parse_size
-from leapmpi.strategies._iteration import Iteration
-from leapmpi.strategies._strategy import Strategy
-from leapmpi.strategies._surroundings import Surroundings
-from leapmpi.training.tuning import Candidate, candidates, predicted_seconds, settled_rates
+from leapmpi.plan.traffic_model import Traffic
 
 TIME_STEPS = "time_steps"
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.id_ranges import IdRanges
+from leapmpi.comm.id_codec import IdRanges
+from leapmpi.engine.first_layer.base import RemoteMode, no_residual
+from leapmpi.engine.fixed_mode import OwnMode
+from leapmpi.engine.ring_payload import Parcel, Rows, Sums, Visit, arrays, block_of, flat
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
-from leapmpi.remote._mode import RemoteMode, no_residual
-from leapmpi.strategies._cargo import Parcel, Rows, Sums, Visit, arrays, block_of, flat
-from leapmpi.strategies._own_mode import OwnMode
 
 if TYPE_CHECKING:
-    from leapmpi.plan.traffic import Traffic
+    from leapmpi.engine.context import Surroundings
+    from leapmpi.engine.minibatch import Cell, Iteration
+    from leapmpi.plan.traffic_model import Traffic
     from leapmpi.sampling.block import Block
-    from leapmpi.strategies._iteration import Cell, Iteration
-    from leapmpi.strategies._surroundings import Surroundings
 
 
 @dataclass

@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.config import Config
-from leapmpi.dataset.column_shard import load_columns
+from leapmpi.comm.id_codec import IdRanges
+from leapmpi.config.schema import Config
 from leapmpi.dataset.columns import column_bounds
-from leapmpi.dataset.shard import load_shard
+from leapmpi.engine.first_layer.base import Asked, ExchangedMode, RemoteMode, no_residual
+from leapmpi.engine.first_layer.partial_block import Contribution, Pieces
+from leapmpi.engine.fixed_mode import OwnMode
 from leapmpi.errors import ConfigError
-from leapmpi.id_ranges import IdRanges
-from leapmpi.remote._mode import Asked, ExchangedMode, RemoteMode, no_residual
-from leapmpi.remote._piece import Contribution, Pieces
-from leapmpi.sparse_fetch import fetcher_for
-from leapmpi.strategies._own_mode import OwnMode
-from leapmpi.training.split_layout import SplitLayout
+from leapmpi.features.column_shard import load_columns
+from leapmpi.features.shard import load_shard
+from leapmpi.features.sparse_fetcher import fetcher_for
+from leapmpi.nn.sharded_parameters import SplitLayout
 
 if TYPE_CHECKING:
+    from leapmpi.comm.world import World
+    from leapmpi.engine.context import Surroundings
+    from leapmpi.engine.minibatch import Cell, Iteration
     from leapmpi.nn.layer import Layer
     from leapmpi.nn.tensors import BlockTensors
-    from leapmpi.plan.traffic import Traffic
+    from leapmpi.plan.traffic_model import Traffic
     from leapmpi.sampling.block import Block
-    from leapmpi.strategies._iteration import Cell, Iteration
-    from leapmpi.strategies._surroundings import Surroundings
-    from leapmpi.training.loading import Loaded
-    from leapmpi.world import World
+    from leapmpi.training.setup import Loaded
 
 
 class Columns(ExchangedMode):

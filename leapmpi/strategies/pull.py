@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.config import StrategyConfig
+from leapmpi.config.schema import StrategyConfig
+from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.plan.planner import plan_pull
 from leapmpi.plan.schedule import Schedule
-from leapmpi.strategies._strategy import Strategy
 
 
 class Pull(Strategy):

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import torch
 
-from leapmpi.config import Config
-from leapmpi.memory import available_bytes, used_bytes
-from leapmpi.report.ranks import rank_table
-from leapmpi.report.sizes import size_text
-from leapmpi.strategies._strategy import Strategy
-from leapmpi.training.loading import Loaded, direct_path
-from leapmpi.training.parameters import ParameterLayout
-from leapmpi.variations import enumeration
-from leapmpi.world import World, library_file, library_name, load_mpi
+from leapmpi.comm.world import World, library_file, library_name, load_mpi
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import enumeration
+from leapmpi.engine.strategy import Strategy
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.runs.tables.rank_table import rank_table
+from leapmpi.runs.tables.sizes import size_text
+from leapmpi.system.memory import available_bytes, used_bytes
+from leapmpi.training.setup import Loaded, direct_path
 
 
 def rank_facts(world: World, loaded: Loaded) -> dict:

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.context import Surroundings
+from leapmpi.engine.first_layer.base import RemoteMode, share_among_models
+from leapmpi.engine.first_layer.modes.raw import Raw
+from leapmpi.engine.first_layer.selection import bytes_by_mode, fewest_bytes, remote_mode
+from leapmpi.engine.minibatch import Cell, Iteration
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
-from leapmpi.remote._mode import RemoteMode, share_among_models
-from leapmpi.remote.choice import bytes_by_mode, fewest_bytes, remote_mode
-from leapmpi.remote.raw import Raw
-from leapmpi.sampling.keys import TEST, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.strategies._iteration import Cell, Iteration
-from leapmpi.strategies._surroundings import Surroundings
-from leapmpi.training import scores
+from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training import metrics
 
 
 def choose_metric(metric: str, dataset: Dataset) -> str:
@@ -92,8 +92,8 @@ class Evaluator:
         """The metric from one model's logits and labels of all rounds. Collective."""
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
-        counts = sum(scores.count(self.metric, logits, labels) for logits, labels in outcomes)
-        return scores.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
+        counts = sum(metrics.count(self.metric, logits, labels) for logits, labels in outcomes)
+        return metrics.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
 
     def _use(self, model: Model) -> None:
         """Score `model` from now on."""
@@ -134,7 +134,7 @@ class Evaluator:
         if self.at.wire.rank == 0:
             half = gathered.shape[1] // 2
             given, truth = gathered[:, :half], gathered[:, half:]
-            value = scores.roc_auc(given, truth) if self.multilabel else scores.roc_auc(given[:, 0], truth[:, 0])
+            value = metrics.roc_auc(given, truth) if self.multilabel else metrics.roc_auc(given[:, 0], truth[:, 0])
             answer = np.array([value]).view(np.int64)
         return float(self.at.wire.broadcast(answer, "control").view(np.float64)[0])
 

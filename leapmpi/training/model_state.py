@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.parameters import ParameterLayout
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
-from leapmpi.config import TrainConfig
-from leapmpi.training.parameters import ParameterLayout
+from leapmpi.config.schema import TrainConfig
+from leapmpi.nn.parameters import ParameterLayout
 
 
 def learning_rate(config: TrainConfig, iteration: int, iterations_per_epoch: int) -> float:

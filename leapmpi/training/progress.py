@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.ledger import KINDS, ROWS
-from leapmpi.phases import PHASES
-from leapmpi.wire import Wire
+from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.comm.communicator import Wire
+from leapmpi.system.phase_timers import PHASES
 
 _COUNTS = (*KINDS, *ROWS)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from leapmpi.config import Config, fields
+from leapmpi.config.schema import Config, fields
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.decisions import Decision, from_records
+from leapmpi.engine.tuning_log import Decision, from_records
 from leapmpi.errors import ConfigError, RunFolderError
-from leapmpi.run import load_run
+from leapmpi.runs.run import load_run
 
 _SAME = ("model.", "sampling.", "strategy.", "train.")
 

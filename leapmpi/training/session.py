@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 import torch
 
-from leapmpi.config import Config
-from leapmpi.failure import ends_the_job
-from leapmpi.heap import take_back_lasting_objects
-from leapmpi.launcher import launched_rank
-from leapmpi.phases import Phases
+from leapmpi.comm.launcher import launched_rank
+from leapmpi.comm.world import World, finish, start, together
+from leapmpi.config.schema import Config
+from leapmpi.engine.prefetch import check_prefetch
+from leapmpi.fault_tolerance.abort import ends_the_job
+from leapmpi.fault_tolerance.job_deadline import job_end
+from leapmpi.fault_tolerance.stop_signals import Signals
+from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.plan.homes import rank_offsets
-from leapmpi.stopping import Signals
-from leapmpi.training.ahead import check_prefetch
+from leapmpi.system.allocator import take_back_lasting_objects
+from leapmpi.system.phase_timers import Phases
 from leapmpi.training.evaluation import choose_metric
-from leapmpi.training.loading import Loaded, check_device, choose_device, load, open_for_training
-from leapmpi.training.loop import strategy_class
-from leapmpi.walltime import job_end
-from leapmpi.watchdog import Watchdog
-from leapmpi.world import World, finish, start, together
+from leapmpi.training.setup import Loaded, check_device, choose_device, load, open_for_training
+from leapmpi.training.trainer import strategy_class
 
 log = logging.getLogger("leapmpi")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from leapmpi.config import Config
+from leapmpi.comm.polling import wait_all
+from leapmpi.comm.world import World
+from leapmpi.config.schema import Config
+from leapmpi.engine.context import Surroundings
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
-from leapmpi.sampling.keys import PRESAMPLE, DrawKey
-from leapmpi.strategies._surroundings import Surroundings
-from leapmpi.waiting import wait_all
-from leapmpi.world import World
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 
 def warm_up(world: World, at: Surroundings, config: Config) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep import edge_sort, npz_file
+from data_prep.edges import edge_sort
+from data_prep.formats import npz_reader
 from data_prep.workspace import Workspace, memory_budget, workspace_beside
 from leapmpi.dataset.graph import content_uuid, open_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, ResourceError
-from leapmpi.files import hold, remove_abandoned
+from leapmpi.system.atomic_files import hold, remove_abandoned
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def squeezed(monkeypatch):
     """As if memory were far smaller: edges go to files, buckets are cut into groups, all arrays are mapped."""
     monkeypatch.setattr(edge_sort, "_EDGES_IN_MEMORY", 50_000)
     monkeypatch.setattr(edge_sort, "_BYTES_PER_KEY", 1 << 14)
-    monkeypatch.setattr(npz_file, "MAPPED_FROM", 1)
+    monkeypatch.setattr(npz_reader, "MAPPED_FROM", 1)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -87,11 +88,11 @@ def test_large_arrays_of_other_formats_are_mapped(prep, tmp_path, source, squeez
     path, names = write(tmp_path / "source", dict(np.load(source)))
     mapped = []
 
-    def unpacked(path, archive, member, workspace, real=npz_file.unpacked):
+    def unpacked(path, archive, member, workspace, real=npz_reader.unpacked):
         mapped.append(member.removesuffix(".npy"))
         return real(path, archive, member, workspace)
 
-    monkeypatch.setattr(npz_file, "unpacked", unpacked)
+    monkeypatch.setattr(npz_reader, "unpacked", unpacked)
     outcome = prep("import", path, tmp_path / "g.h5", "--max-mem", "512M")
     assert outcome.code == 0, outcome.error
     assert all(any(found.endswith(name) for found in mapped) for name in names)
@@ -181,7 +182,7 @@ def test_abandoned_files_go_and_others_stay(tmp_path):
 def test_killed_import_leaves_nothing_that_looks_finished(prep, tmp_path, source, step):
     """Killed while it sorts: no graph file appears, and the next start clears what was left."""
     code = (
-        "import sys, time; from data_prep.edge_sort import EdgeSorter; from data_prep.cli import main\n"
+        "import sys, time; from data_prep.edges.edge_sort import EdgeSorter; from data_prep.cli import main\n"
         f"def stop(self, *_): print('here', flush=True); time.sleep(60)\nEdgeSorter.{step} = stop\n"
         f"main(['import', {str(source)!r}, {str(tmp_path / 'g.h5')!r}])"
     )

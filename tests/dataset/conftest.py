@@ -5,7 +5,7 @@ import pytest
 
 from leapmpi.dataset.graph import write_graph
 from leapmpi.dataset.partitioned import write_dataset
-from tests.dataset.graphs import random_graph
+from tests.support.graphs import random_graph
 
 
 @pytest.fixture

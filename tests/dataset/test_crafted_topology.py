@@ -2,11 +2,11 @@
 
 import pytest
 
-from leapmpi.dataset.format import INDICES, INDPTR
+from leapmpi.dataset.hdf5.names import INDICES, INDPTR
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import DataError
-from tests.crafted import change_array
+from tests.support.crafted import change_array
 
 
 @pytest.mark.parametrize(

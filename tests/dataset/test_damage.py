@@ -8,13 +8,13 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset import digests, storage
 from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.hdf5 import digests, reader
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
-from tests.dataset.graphs import random_graph
+from tests.support.graphs import random_graph
 
 
 def flip_in_array(path, name, element, value):
@@ -30,7 +30,7 @@ def flip_in_array(path, name, element, value):
 def rewrite_attributes(path, kind, changes):
     """Change root attributes as a writer of another version would: with a valid digest."""
     with h5py.File(path, "r+") as file:
-        found = {**storage.read_attributes(file), **changes}
+        found = {**reader.read_attributes(file), **changes}
         del found["digest"]
         for name, value in changes.items():
             file.attrs[name] = value

@@ -10,7 +10,7 @@ import pytest
 
 from leapmpi.dataset.graph import open_graph, write_graph
 from leapmpi.dataset.partitioned import write_dataset
-from tests.dataset.graphs import from_lists
+from tests.support.graphs import from_lists
 
 
 def documented_line(name, value):

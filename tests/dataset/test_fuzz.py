@@ -4,10 +4,10 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset import storage
 from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.hdf5 import reader
 from leapmpi.errors import DataError
-from leapmpi.training.parameters import read_weights, write_weights
+from leapmpi.nn.parameters import read_weights, write_weights
 from tests.soak.fuzz import soak
 
 TRIALS = 200
@@ -83,6 +83,6 @@ def test_an_attribute_of_another_size_is_not_read(graph_file):
         file.attrs["huge"] = np.zeros(10**6)
     with (
         pytest.raises(DataError, match="attribute huge takes 8000000 bytes"),
-        storage.opened(graph_file, "leapmpi-graph"),
+        reader.opened(graph_file, "leapmpi-graph"),
     ):
         pass

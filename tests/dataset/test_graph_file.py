@@ -9,7 +9,7 @@ from leapmpi.dataset.graph import Graph, content_uuid, open_graph, validate, wri
 from leapmpi.dataset.topology import from_graph
 from leapmpi.dataset.verify import verify_graph
 from leapmpi.errors import DataError
-from tests.dataset.graphs import from_lists, random_graph
+from tests.support.graphs import from_lists, random_graph
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.content import content_uuid
+from leapmpi.dataset.content_hash import content_uuid
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
-from tests.dataset.graphs import from_lists, random_graph
+from tests.support.graphs import from_lists, random_graph
 
 
 def write(folder, graph, assignment, parts, **options):

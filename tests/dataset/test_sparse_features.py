@@ -4,15 +4,15 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset import format as names
-from leapmpi.dataset.column_shard import load_columns
 from leapmpi.dataset.graph import open_graph, write_graph
+from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
-from leapmpi.dataset.sparse_shard import SparseShard
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
-from tests.dataset.graphs import random_graph
+from leapmpi.features.column_shard import load_columns
+from leapmpi.features.sparse_shard import SparseShard
 from tests.dataset.test_damage import flip_in_array, rewrite_attributes
+from tests.support.graphs import random_graph
 
 
 @pytest.fixture(params=[False, True], ids=["single", "half"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from leapmpi import Config, load_run
-from leapmpi.toml import read_toml
-from tests.launch import PROJECT, child_environment, run
+from leapmpi.config.toml import read_toml
+from tests.support.launch import PROJECT, child_environment, run
 
 ACCURACY = PROJECT / "jobs/bench/accuracy"
 EXACT = ("--set", "train.dtype=float64")

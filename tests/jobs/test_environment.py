@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 
-from tests.launch import PROJECT, child_environment
+from tests.support.launch import PROJECT, child_environment
 
 
 def make(**env):

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tests import cluster as clusters
-from tests.cluster import Cluster
-from tests.launch import PROJECT, child_environment
+from tests.support import cluster as clusters
+from tests.support.cluster import Cluster
+from tests.support.launch import PROJECT, child_environment
 
 HOSTS = PROJECT / "jobs/mpirun/hosts"
 
@@ -18,7 +18,7 @@ shift
 exec srun --nodelist="$host" env -i PATH=/usr/bin:/bin HOME=/root USER=root SHELL=/bin/bash bash -c "$*"
 """
 
-RANK = "from leapmpi.world import start; w = start(); print('rank', w.rank, w.host, w.nodes, w.threads)"
+RANK = "from leapmpi.comm.world import start; w = start(); print('rank', w.rank, w.host, w.nodes, w.threads)"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import wait_for
-from tests.launch import PROJECT, child_environment, run
+from tests.support.cluster import wait_for
+from tests.support.launch import PROJECT, child_environment, run
 
 LAB = PROJECT / "jobs/lab"
 # Hosts of another name than those that somebody may be using.

@@ -2,9 +2,9 @@
 
 import pytest
 
-from leapmpi.config import Config
-from leapmpi.sweep import read_sweep
-from tests.launch import PROJECT
+from leapmpi.config.schema import Config
+from leapmpi.config.sweep_file import read_sweep
+from tests.support.launch import PROJECT
 
 FOLDER = PROJECT / "jobs/configs/leapgnn"
 FILES = sorted(FOLDER.glob("*.toml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch import PROJECT, child_environment, end_session, mpirun, session_members
+from tests.support.launch import PROJECT, child_environment, end_session, mpirun, session_members
 
 LOCAL = PROJECT / "jobs/mpirun/local"
 

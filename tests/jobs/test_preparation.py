@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.launch import PROJECT, child_environment, run
+from tests.support.launch import PROJECT, child_environment, run
 
 PREPARATION = PROJECT / "jobs/bench/preparation"
 

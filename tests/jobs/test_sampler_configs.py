@@ -2,10 +2,10 @@
 
 import pytest
 
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
+from leapmpi.config.sweep_file import read_sweep
 from leapmpi.sampling.build import SAMPLERS
-from leapmpi.sweep import read_sweep
-from tests.launch import PROJECT
+from tests.support.launch import PROJECT
 
 FOLDER = PROJECT / "jobs/configs/samplers"
 

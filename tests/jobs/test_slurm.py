@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm of four hosts (tests/cluster.py): staged, in arrays, prepared, cancelled, resumed."""
+"""Jobs on a real Slurm of four hosts (tests/support/cluster.py): staged, in arrays, prepared, cancelled, resumed."""
 
 import json
 import re
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leapmpi.run import load_run
-from tests import cluster as clusters
-from tests.cluster import Cluster, wait_for
+from leapmpi.runs.run import load_run
+from tests.support import cluster as clusters
+from tests.support.cluster import Cluster, wait_for
 
 LAUNCHERS = {"leapmpi": "leapmpi.cli", "leapmpi-prep": "data_prep.cli"}
 

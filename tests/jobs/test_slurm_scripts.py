@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from leapmpi.cli import main
+from leapmpi.cli.main import main
 from leapmpi.dataset.partitioned import write_dataset
-from leapmpi.slurm.site import Site, read_site
-from tests.cluster import wait_for
-from tests.dataset.graphs import random_graph
-from tests.launch import PROJECT, child_environment
+from leapmpi.tools.slurm.site import Site, read_site
+from tests.support.cluster import wait_for
+from tests.support.graphs import random_graph
+from tests.support.launch import PROJECT, child_environment
 
 SLURM = PROJECT / "jobs/slurm"
 
@@ -105,7 +105,7 @@ HEARS = "trap 'touch {0}/asked; exit 75' USR2; while :; do sleep 0.1; done"
 def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(
     signal_before, ranks, small_data, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("leapmpi.slurm.script._HANGS", 2)
+    monkeypatch.setattr("leapmpi.tools.slurm.script._HANGS", 2)
     (tmp_path / "site.toml").write_text(f"signal_before = {signal_before}")
     script = tmp_path / "job.sbatch"
     script.write_text(script_of(capsys, "--site", tmp_path / "site.toml", "train", small_data))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.launch import PROJECT, mpirun
+from tests.support.launch import PROJECT, mpirun
 
 WIRE = PROJECT / "jobs/bench/wire"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.compiled import set_threads
 from leapmpi.dataset.topology import Topology
 from leapmpi.nn.tensors import to_tensors
-from leapmpi.sampling.keys import TRAIN, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.jit import set_threads
 
 KEY = DrawKey(TRAIN, 5, 2, 7)
 
@@ -69,8 +69,9 @@ def model_config():
 def either_operations(request, monkeypatch):
     """Runs a test with the compiled kernels, then with the torch operations of other devices, on the CPU."""
     if request.param == "portable":
-        from leapmpi.nn import aggregate, portable, tensors
+        from leapmpi.nn import aggregate, tensors
+        from leapmpi.nn.kernels import csr_torch
 
         for module in (aggregate, tensors):
-            monkeypatch.setattr(module, "operations", lambda device: portable)
+            monkeypatch.setattr(module, "operations", lambda device: csr_torch)
     return request.param

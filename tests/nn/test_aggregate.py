@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from leapmpi.compiled import set_threads
-from leapmpi.nn import kernels, portable
 from leapmpi.nn.aggregate import edge_softmax, maximum, mean, total, weighted_sum
+from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.tensors import BlockTensors, Edges
+from leapmpi.system.jit import set_threads
 
 
 def make_edges(counts, sources, seed=0):
@@ -146,8 +146,8 @@ def test_gradients_of_a_maximum_do_not_depend_on_threads():
 def test_both_implementations_build_the_same_edge_lists(edges):
     for name in ("transpose", "with_self"):
         extra = (edges.sources,) if name == "transpose" else ()
-        ours = getattr(kernels, name)(edges.indptr, edges.indices, *extra)
-        theirs = getattr(portable, name)(edges.indptr, edges.indices, *extra)
+        ours = getattr(csr, name)(edges.indptr, edges.indices, *extra)
+        theirs = getattr(csr_torch, name)(edges.indptr, edges.indices, *extra)
         for a, b in zip(ours, theirs, strict=True):
             assert torch.equal(a, b)
             assert a.dtype == b.dtype
@@ -201,7 +201,7 @@ def test_no_work_for_inputs_without_gradient(monkeypatch):
     edges = make_edges([3, 4], 9)
     weight = random(7, 2)
     result = weighted_sum(edges, random(9, 4, grad=False), weight)
-    monkeypatch.setattr(kernels, "weighted_sum", None)  # would fail if called
+    monkeypatch.setattr(csr, "weighted_sum", None)  # would fail if called
     result.sum().backward()
     assert weight.grad is not None
     assert "transposed" not in edges.__dict__
@@ -210,9 +210,9 @@ def test_no_work_for_inputs_without_gradient(monkeypatch):
 def test_gathered_pieces_do_not_change_products(monkeypatch):
     edges = make_edges([9] * 20, 30)
     g, z = random(20, 8, grad=False), random(30, 8, grad=False)
-    whole = portable.edge_products(edges.indptr, edges.indices, g, z, 2)
-    monkeypatch.setattr(portable, "PIECE", 50)
-    assert torch.equal(portable.edge_products(edges.indptr, edges.indices, g, z, 2), whole)
+    whole = csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2)
+    monkeypatch.setattr(csr_torch, "PIECE", 50)
+    assert torch.equal(csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2), whole)
 
 
 def test_threads_do_not_change_bits():

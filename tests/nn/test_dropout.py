@@ -19,7 +19,7 @@ from leapmpi.nn.dropout import (
     threshold,
 )
 from leapmpi.nn.tensors import Edges
-from leapmpi.sampling.keys import fold_all
+from leapmpi.system.counter_rng import fold_all
 
 KEY = DropoutKey(1, 3, 0, 9)
 VERTICES = torch.tensor([5, 0, 2**40, 17, 3, 99])

@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leapmpi.compiled import set_threads
 from leapmpi.errors import ConfigError
 from leapmpi.nn.build import MODELS, build_model
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.loss import weighted_loss
-from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.jit import set_threads
 
 NAMES = ("gcn", "sage", "gat")
 KEY = DrawKey(TRAIN, 5, 2, 7)
@@ -294,12 +294,12 @@ def test_threads_do_not_change_bits(name, random_graph, sampled, model_config):
 
 
 def test_the_first_layer_computes_no_gradient_of_its_input(logits, model_config, monkeypatch):
-    from leapmpi.nn import kernels
+    from leapmpi.nn.kernels import csr
 
     model = build(model_config("sage"), 1)
     monkeypatch.setattr(Layer, "projects_first", lambda self, block, x: False)
     loss = logits(model, (3,), range(9)).sum()
-    monkeypatch.setattr(kernels, "weighted_sum", None)  # would fail if called
+    monkeypatch.setattr(csr, "weighted_sum", None)  # would fail if called
     loss.backward()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.nn.aggregate import maximum, total, weighted_sum
-from leapmpi.nn.products import product, sum_of_outer
+from leapmpi.nn.kernels.gemm import product, sum_of_outer
 from leapmpi.nn.rows import dense
 from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
 from leapmpi.nn.tensors import Edges
@@ -100,7 +100,7 @@ def test_weights_that_do_not_fit_are_refused(weight):
 
 
 def test_threads_do_not_change_bits():
-    from leapmpi.compiled import set_threads
+    from leapmpi.system.jit import set_threads
 
     x, _ = scattered(50, 70)
     edges = Edges(torch.arange(0, 101, 2), torch.randint(50, (100,), dtype=torch.int32), 50)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from leapmpi.world import finish, start
+from leapmpi.comm.world import finish, start
 
 
 @pytest.fixture

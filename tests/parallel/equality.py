@@ -15,22 +15,22 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from leapmpi.config import Config
-from leapmpi.fetch import RowFetcher
-from leapmpi.forecast.predict import Forecaster, predicted_traffic
-from leapmpi.phases import Phases
-from leapmpi.remote._mode import RemoteMode
-from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
-from leapmpi.strategies._surroundings import Surroundings
-from leapmpi.training.ahead import Ahead, Job
-from leapmpi.training.economy import Economy
-from leapmpi.training.loading import Loaded, load
-from leapmpi.training.loop import strategy_class
+from leapmpi.comm.world import World, start
+from leapmpi.config.schema import Config
+from leapmpi.engine.context import Surroundings
+from leapmpi.engine.first_layer.base import RemoteMode
+from leapmpi.engine.prefetch import Ahead, Job
+from leapmpi.features.fetcher import RowFetcher
+from leapmpi.system.phase_timers import Phases
+from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
+from leapmpi.training.feature_cache import Economy
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.world import World, start
-from tests.parallel import datasets
-from tests.parallel.pairs import pair
+from leapmpi.training.setup import Loaded, load
+from leapmpi.training.trainer import strategy_class
 from tests.parallel.traffic import expected_traffic
+from tests.support import datasets
+from tests.support.draw_digest import block_edges, digest_edges, unique_edges
+from tests.support.pairs import pair
 
 SEED = 3
 TOLERANCE = 1e-10

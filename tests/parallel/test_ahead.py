@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import leapmpi
-from leapmpi import lane
-from leapmpi.config import Config
-from leapmpi.courier import Courier, CourierStopped
-from leapmpi.flow import FRAGMENT, WINDOW
-from leapmpi.phases import Phases
-from leapmpi.shipment import Shipment
-from leapmpi.strategies._iteration import Iteration
-from leapmpi.timeline import NAMES
-from leapmpi.training.ahead import Ahead, Job
-from leapmpi.waiting import wait_all
-from leapmpi.wire import Wire
-from tests.parallel import datasets
+from leapmpi.comm.communicator import Wire
+from leapmpi.comm.flow_control import FRAGMENT, WINDOW
+from leapmpi.comm.polling import wait_all
+from leapmpi.comm.progress_thread import Courier, CourierStopped
+from leapmpi.config.schema import Config
+from leapmpi.engine.minibatch import Iteration
+from leapmpi.engine.prefetch import Ahead, Job
+from leapmpi.features.row_exchange import Shipment
+from leapmpi.system import channels
+from leapmpi.system.phase_timers import Phases
+from leapmpi.system.trace import NAMES
 from tests.parallel.equality import here
+from tests.support import datasets
 
 DATA = datasets.Wanted("single", "metis", 4)
 PATIENCE = 30.0
@@ -142,8 +142,8 @@ def test_training_and_work_ahead_overlap(world):
     run_all(strategy, 1)
     assert strategy.trained == list(range(len(JOBS)))
     for number in range(1, len(JOBS)):
-        planned = next(span for span in spans if span[:2] == (lane.AHEAD, "plan") and span[3] == number)
-        computed = [span for span in spans if span[:2] == (lane.FOREGROUND, "compute")][number - 1]
+        planned = next(span for span in spans if span[:2] == (channels.AHEAD, "plan") and span[3] == number)
+        computed = [span for span in spans if span[:2] == (channels.FOREGROUND, "compute")][number - 1]
         assert planned[4] < computed[5], f"iteration {number} was planned after the one before was computed"
     spent, hidden = strategy.phases.take_ahead()
     assert 0 < hidden <= sum(spent.values())
@@ -263,7 +263,7 @@ def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
     spans = [event for event in events if event["ph"] == "X"]
     assert {event["pid"] for event in events} == {world.rank}
     assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(NAMES.values())
-    ahead = [each for each in spans if each["tid"] == lane.AHEAD]
+    ahead = [each for each in spans if each["tid"] == channels.AHEAD]
     assert {"plan", "sample", "exchange"} <= {each["name"] for each in ahead}
     iterations = -(-datasets.TRAINING // BATCH)
     sampled = [(each["args"]["epoch"], each["args"]["iteration"]) for each in ahead if each["name"] == "sample"]
@@ -275,7 +275,7 @@ def test_the_timeline_holds_every_phase_of_both_lanes(world, base):
 
 @pytest.mark.parametrize("remote", ["raw", "partial"])
 def test_the_start_says_why_nothing_is_prepared_ahead(remote, world, base, monkeypatch):
-    monkeypatch.setattr("leapmpi.training.ahead.threads_may_call", lambda mpi: False)
+    monkeypatch.setattr("leapmpi.engine.prefetch.threads_may_call", lambda mpi: False)
     run = train(world, base, "auto", **{"strategy.remote": remote, "run.log_level": "info", "run.timeline": False})
     assert run.summary["epochs"][0]["prefetch"] == 0
     told = "no iterations are prepared ahead, where --prefetch auto would take 2: this MPI"

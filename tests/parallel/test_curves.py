@@ -5,10 +5,10 @@ import pytest
 from mpi4py import MPI
 
 import leapmpi
-from leapmpi.config import Config
-from leapmpi.training.job import evaluate
-from tests.parallel import datasets
+from leapmpi.config.schema import Config
+from leapmpi.training.run_training import evaluate
 from tests.parallel.equality import here
+from tests.support import datasets
 
 BATCH = 36
 FIRST = 20  # iterations over which float32 must agree

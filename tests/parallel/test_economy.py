@@ -3,9 +3,9 @@
 import pytest
 
 import leapmpi
-from leapmpi.config import Config
-from tests.parallel import datasets
+from leapmpi.config.schema import Config
 from tests.parallel.equality import here
+from tests.support import datasets
 
 LOPSIDED = datasets.Wanted("single", "lopsided", 4)
 EVEN = datasets.Wanted("single", "metis", 4)

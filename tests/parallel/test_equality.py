@@ -5,9 +5,9 @@ from itertools import combinations
 import pytest
 from mpi4py import MPI
 
-from tests.parallel import datasets
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
-from tests.parallel.pairs import full_product, pair, pairwise
+from tests.support import datasets
+from tests.support.pairs import full_product, pair, pairwise
 
 # The number of ranks is one more option: every value meets every number.
 WITH_RANKS = OPTIONS | {"ranks": (4, 3, 2, 1)}

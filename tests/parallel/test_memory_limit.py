@@ -3,9 +3,9 @@
 import pytest
 
 import leapmpi
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
 from leapmpi.errors import ResourceError
-from tests.parallel import datasets
+from tests.support import datasets
 
 DATA = datasets.Wanted("single", "metis", 4)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leapmpi import node_memory
-from leapmpi.dataset import node_shared
-from leapmpi.dataset.node_shared import share_topology
+from leapmpi.comm import shared_memory
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import DataError, ResourceError
-from tests.parallel import datasets
+from leapmpi.features import node_shared
+from leapmpi.features.node_shared import share_topology
+from tests.support import datasets
 
 NAMES = ("indptr", "indices", "original_id")
 
@@ -77,7 +77,7 @@ def test_ranks_that_cannot_reach_it_hold_equal_copies(world, dataset, which, rea
         return genuine(stranger, flags)
 
     if fails:
-        monkeypatch.setattr(node_memory.os, "open", fail)
+        monkeypatch.setattr(shared_memory.os, "open", fail)
     topology, held = share_topology(world, dataset)
     monkeypatch.undo()
     assert held == ("a copy per rank" if world.size > 1 else "one copy per node")

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
+from leapmpi.engine.minibatch import Cell, Iteration
 from leapmpi.nn.tensors import to_tensors
-from leapmpi.phases import Phases
-from leapmpi.sampling.keys import VAL, DrawKey
-from leapmpi.strategies._iteration import Cell, Iteration
-from leapmpi.training.loading import load
-from leapmpi.training.loop import strategy_class
-from tests.parallel import datasets
+from leapmpi.system.counter_rng import VAL, DrawKey
+from leapmpi.system.phase_timers import Phases
+from leapmpi.training.setup import load
+from leapmpi.training.trainer import strategy_class
+from tests.support import datasets
 
 DATA = datasets.Wanted("single", "uneven", 4)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import leapmpi
-from leapmpi.config import Config
+from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
-from tests.parallel import datasets
+from tests.support import datasets
 
 DATA, OTHER = (datasets.Wanted("single", partition, 4) for partition in ("lopsided", "hash"))
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from leapmpi.config import Config
-from leapmpi.phases import Phases
-from leapmpi.remote.raw import union
-from leapmpi.sampling.keys import TRAIN, DrawKey
-from leapmpi.training.loading import load
-from leapmpi.training.loop import Trainer
-from leapmpi.training.replicas import ReplicaTrainer
-from leapmpi.variations import variations
-from leapmpi.world import start
-from tests.parallel import datasets
+from leapmpi.comm.world import start
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import variations
+from leapmpi.engine.first_layer.modes.raw import union
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.phase_timers import Phases
+from leapmpi.training.ensemble_trainer import ReplicaTrainer
+from leapmpi.training.setup import load
+from leapmpi.training.trainer import Trainer
+from tests.support import datasets
 
 EPOCHS = 1
 

@@ -9,12 +9,12 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi import Config, load_run, train
+from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import Interrupted
-from leapmpi.run import model_folder
-from leapmpi.strategies._strategy import Strategy
-from leapmpi.training.ring import Ring
-from tests.parallel import datasets
+from leapmpi.runs.run import model_folder
+from leapmpi.training.ensemble_ring import Ring
 from tests.parallel.equality import here
+from tests.support import datasets
 
 COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
           "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip

@@ -3,8 +3,8 @@
 import pytest
 from mpi4py import MPI
 
-from tests.parallel import datasets
 from tests.parallel.equality import Case, Runner, check, here, references
+from tests.support import datasets
 
 COMMON = {
     "partition": "uneven", "parts": 4, "batch": "even", "fanout": "4,3", "dropout": "everywhere", "shape": "plain",
@@ -32,7 +32,7 @@ EVERY = [
         ("ladies,layer-size=100", "leap, ring", "partial", "gcn"),
         ("cluster-gcn,clusters=8,per-batch=3", "leap, ring of all steps but one", "projected", "sage"),
         ("graph-saint,size=300", "leap", "partial", "gcn"),
-        ("tests/sampling/graph_sage.py:GraphSage", "pull", "partial", "sage"),
+        ("tests/support/graph_sage.py:GraphSage", "pull", "partial", "sage"),
     ]
 ]
 # The last one is compiled anew by every process, in seconds: one job will do.

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.config import ModelConfig, TrainConfig
+from leapmpi.comm.communicator import Wire
+from leapmpi.config.schema import ModelConfig, TrainConfig
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.nn.build import build_model
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.sharded_parameters import SplitLayout
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.parameters import ParameterLayout
-from leapmpi.training.split_layout import SplitLayout
-from leapmpi.wire import Wire
 
 FEATURES = 7
 

@@ -5,9 +5,9 @@ import time
 import pytest
 from mpi4py import MPI
 
+from leapmpi.comm.polling import wait_all
+from leapmpi.comm.world import finish, start, together
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.waiting import wait_all
-from leapmpi.world import finish, start, together
 
 
 def test_every_rank_knows_its_place(world):

@@ -5,11 +5,11 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from leapmpi import message
-from leapmpi.flow import WINDOW
-from leapmpi.id_ranges import IdRanges
-from leapmpi.wire import Wire, WireError
-from tests.parallel.fake_device import FakeDevice, SpyComm, launch
+from leapmpi.comm import mpi_buffers
+from leapmpi.comm.communicator import Wire, WireError
+from leapmpi.comm.flow_control import WINDOW
+from leapmpi.comm.id_codec import IdRanges
+from tests.support.fake_device import FakeDevice, SpyComm, launch
 
 OVER_EAGER = 1 << 17  # numbers: far more bytes than any MPI sends before the receiver asks for them
 
@@ -93,8 +93,8 @@ def test_exchange_takes_torch_tensors(wire, dtype):
 
 @pytest.mark.parametrize("piece", [5, 64])
 def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
-    monkeypatch.setattr(message, "PIECE", piece)
-    monkeypatch.setattr("leapmpi.transport.FRAGMENT", piece)
+    monkeypatch.setattr(mpi_buffers, "PIECE", piece)
+    monkeypatch.setattr("leapmpi.comm.transport.FRAGMENT", piece)
     sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 5, "float64")
     received = np.zeros_like(wanted)
     wire.exchange(sent, send_counts, received, receive_counts, "features")
@@ -260,7 +260,7 @@ def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
         wire.exchange(array, counts, array, counts, "features")
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
-        message.as_bytes(array, "state")
+        mpi_buffers.as_bytes(array, "state")
     assert counted(wire) == {}
 
 
@@ -327,7 +327,7 @@ def check_memory(wire, tensors):
     """MPI got the tensors' own memory on the direct path, and none of it on the staged one."""
     pointers = {tensor.data_ptr() + offset for tensor in tensors for offset in range(tensor.nbytes)}
     for buffer in wire.comm.handed:
-        assert isinstance(buffer, message.DeviceBytes) == wire.direct
+        assert isinstance(buffer, mpi_buffers.DeviceBytes) == wire.direct
         if not wire.direct:
             assert buffer.ctypes.data not in pointers
     if wire.direct:

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.ledger import KINDS, ROWS
+from leapmpi.comm.byte_counters import KINDS, ROWS
 
 ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leapmpi.plan.cells import Cells
 from leapmpi.plan.homes import home_of
-from leapmpi.plan.merging._cells import Cells
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
 from leapmpi.registry import Registry
-from leapmpi.sampling.keys import PLAN, DrawKey
+from leapmpi.system.counter_rng import PLAN, DrawKey
 
 RULES = ("paper", "balanced", "random")
 KEY = DrawKey(PLAN, 1, 2, 3)

@@ -5,10 +5,10 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.clusters import clusters_of
-from leapmpi.sampling.keys import TRAIN, DrawKey
-from tests.sampling import kinds, twin
-from tests.sampling.kinds import KEY, make
+from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.sampling.test_node_wise import star
+from tests.support import kinds, twin
+from tests.support.kinds import KEY, make
 
 
 def positions(kind: str, degree: int, fanout: int, centres: int) -> list[np.ndarray]:

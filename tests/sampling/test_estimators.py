@@ -8,13 +8,13 @@ import pytest
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.column_norms import ByNorm, column_norms
 from leapmpi.sampling.inclusion import CountedInclusion
-from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.layer_tables import TableSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import graph_saint
 from leapmpi.sampling.samplers.ladies import chance_scale
-from tests.sampling import twin
-from tests.sampling.kinds import KEY, make
+from leapmpi.system.counter_rng import DrawKey
+from tests.support import twin
+from tests.support.kinds import KEY, make
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import labor_0, labor_i
 from leapmpi.sampling.source_numbers import source_number
-from tests.sampling.kinds import KEY
+from tests.support.kinds import KEY
 
 _WORD = 1 << 64
 VERTICES, FANOUT = 6, 2

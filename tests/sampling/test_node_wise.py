@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.digest import block_edges, digest_edges, unique_edges
-from leapmpi.sampling.keys import TRAIN, VAL, DrawKey
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from tests.sampling import twin
+from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
+from tests.support import twin
+from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 
 KEY = DrawKey(TRAIN, 7, 1, 2)
 

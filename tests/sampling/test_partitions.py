@@ -6,18 +6,18 @@ import sys
 import numpy as np
 import pytest
 
-from leapmpi.dataset import format as names
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.dataset.writing import write_dataset
 from leapmpi.plan.homes import rank_offsets
-from leapmpi.plan.order import batches, epoch_order
 from leapmpi.plan.planner import plan_leap, plan_pull
-from leapmpi.sampling.digest import block_edges, digest_edges
-from leapmpi.sampling.keys import TRAIN, DrawKey
+from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from tests.sampling import twin
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support import twin
+from tests.support.draw_digest import block_edges, digest_edges
 
 SEED, EPOCH = 11, 2
 

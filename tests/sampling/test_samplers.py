@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from leapmpi.config import Config
+from leapmpi.config.options import parse_options
+from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.build import SAMPLERS, build_sampler
-from leapmpi.sampling.options import parse_options
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, ITERATION_GLOBAL, LOCAL
-from tests.sampling import twin
-from tests.sampling.kinds import KEY, KINDS, SEED, make, weighted_edges
+from tests.support import twin
+from tests.support.kinds import KEY, KINDS, SEED, make, weighted_edges
 
 FANOUTS = (4, 3)
 VISITS_FROM_AFAR = ("random-walk",)

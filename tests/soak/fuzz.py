@@ -26,15 +26,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset import digests, storage
+from leapmpi.dataset.hdf5 import digests, reader
 from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
-from leapmpi.stamps import STAMPS_FILE, Board, create_stamps, map_stamps, read_stamps
-from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece, name_of
-from leapmpi.training.parameters import digest, read_weights, write_weights
-from tests.dataset.graphs import random_graph
+from leapmpi.fault_tolerance.heartbeats import STAMPS_FILE, Board, create_stamps, map_stamps, read_stamps
+from leapmpi.nn.parameters import digest, read_weights, write_weights
+from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece, name_of
+from tests.support.graphs import random_graph
 
 BATCH = 50
 SECONDS = 10
@@ -184,7 +184,7 @@ def damage_by_hdf5(path, chance):
 
 def damage_root(file, chance):
     """Another value of a root attribute, with a digest that fits."""
-    found = storage.read_attributes(file)
+    found = reader.read_attributes(file)
     del found["digest"]
     numbers = [name for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)]
     name = chance.choice(numbers)

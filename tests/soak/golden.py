@@ -74,9 +74,8 @@ class Recorder:
         command = [sys.executable, "-m", *map(str, words)]
         if ranks:
             command = [str(self.checkout / "jobs/mpirun/local"), str(ranks), *command]
-        process = subprocess.Popen(
-            command, cwd=self.checkout, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        settings = {"cwd": self.checkout, "env": self.environment, "text": True}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings)
         try:
             printed, _ = process.communicate(timeout=stop_after or 300)
         except subprocess.TimeoutExpired:
@@ -100,9 +99,10 @@ class Recorder:
         if name.startswith("restart"):
             # Stopped once it has written a checkpoint, wherever that is, and gone on with.
             self.call(*words, ranks=ranks, stop_after=9.0)
-        if not (run / "summary.json").exists() or json.loads((run / "summary.json").read_text())["status"] != "finished":
+        summary = run / "summary.json"
+        if not summary.exists() or json.loads(summary.read_text())["status"] != "finished":
             self.call(*words, ranks=ranks)
-        summary = json.loads((run / "summary.json").read_text())
+        summary = json.loads(summary.read_text())
         records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         epochs = [each for each in records if each.get("event") == "epoch" or "losses" in each]
         kept = ("losses", "models", "bytes", "rows", "accuracy", "time_steps", "remote", "cache")

@@ -25,12 +25,12 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from leapmpi.aftermath import how_it_ended
-from leapmpi.dataset.writing import write_dataset
-from leapmpi.run import Run, load_run
-from leapmpi.stamps import RUNNING, STAMPS_FILE, read_stamps
-from tests.launch import PROJECT, child_environment, end_session, session_members
-from tests.parallel.datasets import assign, make_graph
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.fault_tolerance.heartbeats import RUNNING, STAMPS_FILE, read_stamps
+from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.runs.run import Run, load_run
+from tests.support.datasets import assign, make_graph
+from tests.support.launch import PROJECT, child_environment, end_session, session_members
 
 PHASES = ("load", "plan", "sample", "gather", "compute", "migrate", "reduce", "evaluate", "checkpoint")
 OPTIONS = [

@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from leapmpi.world import World, start
-from tests.parallel import datasets
+from leapmpi.comm.world import World, start
 from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
-from tests.parallel.pairs import full_product, pair
+from tests.support import datasets
+from tests.support.pairs import full_product, pair
 
 # Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for
 # all of them.

@@ -15,10 +15,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from leapmpi.dataset.writing import write_dataset
-from leapmpi.run import Run
-from tests.parallel.datasets import assign, make_graph
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.runs.run import Run
 from tests.soak.kills import PHASES, Job, kill, weights_of
+from tests.support.datasets import assign, make_graph
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 

@@ -6,8 +6,8 @@ jobs/mpirun/local 3 python -m tests.soak.slowed train DATA ...
 import sys
 import time
 
-from leapmpi.cli import main
-from leapmpi.phases import Phases
+from leapmpi.cli.main import main
+from leapmpi.system.phase_timers import Phases
 
 REST = 0.003
 genuine = Phases._switch

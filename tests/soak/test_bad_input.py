@@ -1,4 +1,4 @@
-"""The bad input of tests/test_command_line.py again, under a real mpirun with 4 ranks: one sentence, nothing left."""
+"""The bad input of tests/cli/test_command_line.py again, under mpirun with 4 ranks: one sentence, nothing left."""
 
 import re
 import shutil
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.launch import mpirun
-from tests.test_command_line import BAD_WORDS, CONFIG, DATA, SPOILT_DATA
+from tests.cli.test_command_line import BAD_WORDS, CONFIG, DATA, SPOILT_DATA
+from tests.support.launch import mpirun
 
 RANKS = 4
 WORDS = [each for each in BAD_WORDS if "on 1 rank" not in each[1]]

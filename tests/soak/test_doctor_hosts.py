@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from tests import cluster as clusters
-from tests.cluster import Cluster, wait_for
-from tests.doctor.test_provoked import DOCTOR, found
+from tests.support import cluster as clusters
+from tests.support.cluster import Cluster, wait_for
+from tests.tools.doctor.test_provoked import DOCTOR, found
 
 
 def test_hosts_with_a_shared_address_a_wrong_name_and_a_slow_link(tmp_path):

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from leapmpi.run import load_run
-from tests import cluster as clusters
-from tests.cluster import Cluster, wait_for
+from leapmpi.runs.run import load_run
 from tests.jobs.test_hosts import AGENT, HOSTS
+from tests.support import cluster as clusters
+from tests.support.cluster import Cluster, wait_for
 
 TIMEOUT = 12
 """--comm-timeout; a link that is down for a moment comes back to life after the network's own pauses, which double."""

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from leapmpi.dataset.partitioned import open_dataset
-from tests.launch import PROJECT, child_environment, run
+from tests.support.launch import PROJECT, child_environment, run
 
 
 @pytest.mark.timeout(600)

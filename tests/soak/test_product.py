@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.launch import mpirun
+from tests.support.launch import mpirun
 
 JOB_TIMEOUT = 4 * 3600
 

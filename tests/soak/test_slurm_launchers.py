@@ -2,7 +2,7 @@
 
 import pytest
 
-from leapmpi.run import load_run
+from leapmpi.runs.run import load_run
 from tests.jobs.test_slurm import cancelled, cluster, ended, log, started, submit  # noqa: F401
 
 pytestmark = pytest.mark.timeout(600)

@@ -1,4 +1,4 @@
-"""A real time limit on the Slurm of tests/cluster.py: signalled, saved, queued again, resumed, finished.."""
+"""A real time limit on the Slurm of tests/support/cluster.py: signalled, saved, queued again, resumed, finished.."""
 
 import json
 import re
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from leapmpi.run import load_run
-from tests import cluster as clusters
-from tests.cluster import Cluster, wait_for
+from leapmpi.runs.run import load_run
+from tests.support import cluster as clusters
+from tests.support.cluster import Cluster, wait_for
 
 SECONDS = 120
 """What a run should take: two or three of the minutes that each start gets."""

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from leapmpi.config import ModelConfig, StrategyConfig
+from leapmpi.config.schema import ModelConfig, StrategyConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.build import build_model
 from leapmpi.strategies.leap import Leap
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.p3 import P3
 from leapmpi.strategies.pull import Pull
-from leapmpi.training.loop import strategy_class
+from leapmpi.training.trainer import strategy_class
 
 OFFSETS = np.array([0, 10, 30, 31, 60])
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.config import TrainConfig
+from leapmpi.config.schema import TrainConfig
+from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer, learning_rate
-from leapmpi.training.parameters import ParameterLayout
 
 
 def model(seed=0):

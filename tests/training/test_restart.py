@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from leapmpi import Config, load_run, train
-from leapmpi.cli import main
+from leapmpi.cli.main import main
 from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import DataError, Interrupted, RunFolderError
-from leapmpi.report.compare import row
-from leapmpi.strategies._strategy import Strategy
-from leapmpi.training import loading
-from leapmpi.training.checkpoint_folder import CheckpointFolder, Piece
+from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece
+from leapmpi.runs.tables.compare_table import row
+from leapmpi.training import setup
 from leapmpi.training.evaluation import Evaluator
-from tests.dataset.graphs import random_graph
+from tests.support.graphs import random_graph
 
 SETTINGS = {
     "model": {"hidden": 16},
@@ -137,7 +137,7 @@ def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step
 
 
 def test_while_loading_a_signal_ends_the_job_at_once(small_data, monkeypatch, tmp_path):
-    monkeypatch.setattr(loading, "verify", lambda *arguments, **keywords: send("USR2"))
+    monkeypatch.setattr(setup, "verify", lambda *arguments, **keywords: send("USR2"))
     with pytest.raises(Interrupted, match="SIGUSR2 ended the job") as caught:
         train(config(small_data, tmp_path / "run"))
     assert caught.value.exit_code == 75
@@ -145,7 +145,7 @@ def test_while_loading_a_signal_ends_the_job_at_once(small_data, monkeypatch, tm
 
 
 def test_a_second_signal_ends_the_job_at_once(small_data, at_step, monkeypatch, tmp_path):
-    monkeypatch.setattr("leapmpi.stopping._SAME_EVENT", 0.0)
+    monkeypatch.setattr("leapmpi.fault_tolerance.stop_signals._SAME_EVENT", 0.0)
     at_step(1, 0, lambda: [send(), send()])
     with pytest.raises(Interrupted, match="a second signal, SIGTERM") as caught:
         train(config(small_data, tmp_path / "run"))

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.products import product
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors

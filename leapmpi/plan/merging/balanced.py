@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.compiled import compiled
-from leapmpi.plan.merging._cells import Cells
-from leapmpi.sampling.keys import DrawKey
+from leapmpi.plan.cells import Cells
+from leapmpi.system.counter_rng import DrawKey
+from leapmpi.system.jit import compiled
 
 
 @compiled

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.merging._cells import Cells, deal_by_number
-from leapmpi.sampling.keys import DrawKey
+from leapmpi.plan.cells import Cells, deal_by_number
+from leapmpi.system.counter_rng import DrawKey
 
 
 def merge(cells: Cells, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:

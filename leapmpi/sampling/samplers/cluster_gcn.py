@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.clusters import clusters_of
-from leapmpi.sampling.keys import DrawKey, fold_all, key_hash
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.subgraph_sampler import SubgraphSampler
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import DrawKey, fold_all, key_hash
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import ByNorm
-from leapmpi.sampling.keys import DrawKey, fold, key_hash
 from leapmpi.sampling.layer_tables import TableSampler, layer_sizes
 from leapmpi.sampling.sampler import ITERATION_GLOBAL, Setup
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.compiled import compiled
+from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import ByNorm
 from leapmpi.sampling.inclusion import CountedInclusion, DrawInclusion, Inclusion, edge_chances
-from leapmpi.sampling.keys import PRESAMPLE, DrawKey, bounded, fold, key_hash
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.sampling.subgraph_sampler import SubgraphSampler
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, bounded, fold, key_hash
+from leapmpi.system.jit import compiled
 
 _APART = 1 << 40
 """Epoch of the subgraphs drawn in advance; no training has it."""

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.compiled import compiled
+from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import indptr_of
-from leapmpi.sampling.keys import DrawKey
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.row_weights import normalise_rows
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.sampling.source_numbers import SourceNumbers, source_number
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import DrawKey
+from leapmpi.system.jit import compiled
 
 _S11 = np.uint64(11)
 

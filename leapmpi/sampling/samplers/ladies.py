@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.compiled import compiled
+from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import column_norms
-from leapmpi.sampling.keys import DrawKey, fold, key_hash
 from leapmpi.sampling.layer_tables import FrontierSampler, layer_sizes
 from leapmpi.sampling.sampler import Setup
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import DrawKey, fold, key_hash
+from leapmpi.system.jit import compiled
 
 _ROUNDS, _CLOSE = 100, 1e-9
 """The scale is sought until the expected number is that close to the wanted one, or so often."""

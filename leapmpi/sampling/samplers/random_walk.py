@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.compiled import compiled
+from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Setup
-from leapmpi.setting import setting
+from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
+from leapmpi.system.jit import compiled
 
 _LARGEST_WORD = 2**64 - 1
 

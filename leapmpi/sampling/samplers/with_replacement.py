@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.compiled import compiled
 from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.keys import DrawKey, bounded, fold, key_hash
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
+from leapmpi.system.jit import compiled
 
 
 @compiled

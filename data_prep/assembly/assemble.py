@@ -1,0 +1,161 @@
+"""From what a source read to a Graph: adjacency, features, labels, splits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.assembly.feature_rows import FeatureRows
+from data_prep.assembly.feature_storage import stored
+from data_prep.assembly.made_features import FeatureRule, make
+from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
+from data_prep.assembly.summary import Summary
+from data_prep.assembly.vertex_data import Labels, make_features, make_labels
+from data_prep.edges.components import components, induced
+from data_prep.edges.edge_sort import Adjacency
+from data_prep.edges.edge_stream import sort_edges
+from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
+from data_prep.progress import Steps
+from data_prep.workspace import Workspace
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.errors import ConfigError, DataError
+
+# Attributes are cut beyond this; a cut list would be no JSON any more.
+_LONGEST_CLASS_NAMES = 4000 // 4
+
+
+@dataclass(frozen=True)
+class AssemblyOptions:
+    """Flags that concern the cleaning, the same for every source."""
+
+    splits: SplitRule
+    seed: int = 0
+    directed: bool = False
+    largest_component: bool = False
+    normalise: str = "none"
+    feature_dtype: str = "float32"
+    feature_storage: str = "auto"
+    classes: int | None = None
+    features: FeatureRule | None = None
+
+
+def make_graph(
+    raw: RawGraph, options: AssemblyOptions, where: str, workspace: Workspace, steps: Steps | None = None
+) -> tuple[Graph, Summary]:
+    """The cleaned Graph of `raw`, and its Summary; what is large lies in the temporary files of `workspace`.
+
+    `where` opens the messages about features, labels and splits. Values of dense features are checked only when rows
+    are taken, by write_graph. Raises DataError for the first other fault of the source.
+    """
+    steps = steps or Steps(silent=True)
+    if raw.vertices == 0:
+        raise DataError(f"{where} has no vertices")
+    with steps.step("sort edges") as progress:
+        found = sort_edges(
+            raw.edges,
+            raw.vertices,
+            compact=raw.compact,
+            directed=options.directed,
+            name=raw.edges_name,
+            workspace=workspace,
+            progress=progress,
+        )
+    adjacency, n = found.adjacency, found.adjacency.vertices
+    raw.names = found.ids if found.ids is not None else raw.names
+    with steps.step("find components") as progress:
+        parts = components(adjacency, symmetric=not options.directed, progress=progress)
+    with steps.step("vertex data") as progress:
+        labels = None
+        if raw.labels is not None:
+            labels = make_labels(raw.labels, n, options.classes or raw.classes, where)
+        rows = raw.features if options.features is None else _made(raw, options, adjacency, workspace, where)
+        features = None
+        if rows is not None:
+            features = make_features(rows, n, options.feature_dtype, options.normalise, where)
+        notes = raw.notes + (labels.notes if labels else [])
+        codes = _given_codes(raw, n, options.splits, labels, where)
+        original_id = None
+        if options.largest_component and parts.count > 1:
+            keep = parts.root == parts.largest_root
+            notes += _lost_members(codes, keep)
+            original_id = np.flatnonzero(keep)
+            adjacency = induced(adjacency, keep, workspace)
+            features = features and features.among(original_id)
+            labels = labels and Labels(labels.values[keep], labels.classes, [])
+            codes = None if codes is None else codes[keep]
+        if options.splits.kind in ("random", "per-class"):
+            codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
+        if features is not None:
+            features = stored(features, options.feature_storage, workspace, progress)
+    summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
+    return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
+
+
+def _made(
+    raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, workspace: Workspace, where: str
+) -> np.ndarray | SparseRows:
+    if raw.features is not None:
+        raise ConfigError(
+            f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
+        )
+    return make(options.features, np.diff(adjacency.indptr), options.seed, workspace)
+
+
+def _given_codes(raw: RawGraph, vertices: int, rule: SplitRule, labels: Labels | None, where: str) -> np.ndarray | None:
+    """Split codes in the source's numbering, for splits that are given and not drawn."""
+    values = labels and labels.values
+    if rule.kind == "source" and raw.splits:
+        return codes_of(raw.splits, vertices, values, where)
+    if rule.kind == "folder":
+        return codes_of(read_folder(rule.folder), vertices, values, str(rule.folder))
+    return None
+
+
+def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
+    if codes is None:
+        return []
+    before, after = (np.bincount(some, minlength=4)[1:] for some in (codes, codes[keep]))
+    for name, kept, had in zip(SPLIT_NAMES, after, before, strict=True):
+        if had and not kept:
+            raise DataError(f"--largest-component: no vertex of the {name} split lies in the largest component")
+    lost = [f"{had - kept:,} {name}" for name, had, kept in zip(SPLIT_NAMES, before, after, strict=True) if had > kept]
+    return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
+
+
+def _graph(
+    adjacency: Adjacency,
+    features: FeatureRows | SparseFeatures | None,
+    labels: Labels | None,
+    codes: np.ndarray | None,
+    original_id: np.ndarray | None,
+    raw: RawGraph,
+    options: AssemblyOptions,
+) -> Graph:
+    rule = options.splits
+    drawn = rule.kind in ("random", "per-class")
+    attributes = {
+        "directed": options.directed,
+        "feature_normalisation": options.normalise if features is not None else "none",
+        "largest_component": options.largest_component,
+        "feature_origin": "none" if features is None else options.features.text if options.features else "source",
+        "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
+    }
+    if drawn:
+        attributes["split_seed"] = options.seed
+    if options.features and options.features.kind == "random":
+        attributes["feature_seed"] = options.seed
+    if raw.class_names and len(text := json.dumps(raw.class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
+        attributes["class_names"] = text
+    return Graph(
+        indptr=adjacency.indptr,
+        indices=adjacency.indices,
+        features=features,
+        labels=labels and labels.values,
+        split=codes,
+        original_id=original_id,
+        classes=labels.classes if labels else 0,
+        attributes=attributes,
+    )

@@ -1,0 +1,243 @@
+"""A random graph to try things on: communities, heavy-tailed degrees, and features that a model can learn from.
+
+The edges are those of a degree-corrected stochastic block model (Karrer and Newman, Phys. Rev. E 83, 016107, 2011) with
+planted communities: both ends are drawn in proportion to a vertex's activity, which follows a Pareto law; an edge stays
+in its community but for a share `mixing`. Each community has a class, which its vertices share but for `strays`, whose
+class is drawn anew: no model gets those right by their neighbours. Features are the prototype of the vertex's class, a
+random vector of length `signal`, plus unit normal noise. Everything follows from `seed`.
+
+Up to EXACT_EDGES edges, all are distinct. Above, each is drawn by a hash of its number, so that edges can be made in
+chunks by several threads and none is remembered: the few that are drawn twice, and loops, are left to the import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.raw_graph import RawGraph
+from data_prep.workspace import Workspace, require
+from leapmpi.dataset.hdf5.names import index_dtype
+from leapmpi.errors import DataError
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import in_order
+
+EXACT_EDGES = 1 << 24
+"""Up to as many edges a graph has exactly as many distinct ones as were asked for."""
+
+_BYTES_PER_VERTEX = 32  # measured while labels are made
+_GUIDE_SHARE = 4  # vertices per entry of the table that shortens searches
+
+_TAIL = 2.0  # exponent of the Pareto law of activities: degrees with a finite mean, no finite variance
+_EDGES_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 14
+_LEAST_NEW = 0.02  # a draw that gives fewer new edges than this share meets a graph that is all but full
+
+
+@dataclass(frozen=True)
+class CommunityGraph:
+    """What to make. `edges` counts undirected edges; `mixing`, `strays` and `train` are shares."""
+
+    vertices: int
+    edges: int
+    features: int
+    classes: int
+    communities: int
+    mixing: float
+    strays: float
+    signal: float
+    train: float
+    seed: int
+    feature_dtype: str = "float32"
+
+
+def generate(wanted: CommunityGraph, workspace: Workspace) -> RawGraph:
+    """The graph as a source would give it, each undirected edge once. The same `wanted` gives the same graph.
+
+    What is large lies in temporary files of `workspace`. Raises DataError when so many distinct edges cannot be
+    placed, ResourceError when the vertices do not fit in memory.
+    """
+    require(
+        workspace.memory,
+        wanted.vertices * _BYTES_PER_VERTEX + min(wanted.edges, EXACT_EDGES) * 40,
+        f"making {wanted.vertices:,} vertices",
+        "ask for fewer, or allow more",
+    )
+    streams = np.random.SeedSequence(wanted.seed).spawn(4)
+    structure, edges, features, splits = (np.random.default_rng(stream) for stream in streams)
+    place, start, community_class = _communities(wanted, structure)
+    activity = _activity(wanted.vertices, structure)
+    if wanted.edges <= EXACT_EDGES:
+        drawn = place[_distinct_edges(wanted, start, activity, edges)]
+    else:
+        drawn = _streamed_edges(wanted, place, start, activity, workspace)
+    labels = _labels(wanted, place, np.repeat(community_class, np.diff(start)), structure)
+    return RawGraph(
+        vertices=wanted.vertices,
+        edges=drawn,
+        features=_features(wanted, labels, features, workspace) if wanted.features else None,
+        labels=labels,
+        splits=_splits(wanted, splits),
+        classes=wanted.classes,
+        split_origin=f"random, {wanted.train:g} for training",
+    )
+
+
+def _communities(wanted: CommunityGraph, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vertices are made community by community and then shuffled, so that ids tell nothing.
+
+    Returns the id of each place [n], the first place of each community int64[k + 1], and their classes int64[k].
+    """
+    place = rng.permutation(wanted.vertices).astype(index_dtype(wanted.vertices))
+    # One vertex each, so that none is empty; the others fall where they fall.
+    others = rng.integers(0, wanted.communities, wanted.vertices - wanted.communities)
+    size = 1 + np.bincount(others, minlength=wanted.communities)
+    start = np.concatenate([[0], np.cumsum(size)])
+    return place, start, (rng.permutation(wanted.communities) % wanted.classes).astype(np.int32)
+
+
+def _activity(vertices: int, rng: np.random.Generator) -> np.ndarray:
+    """float64[n]: the sum of the activities of all places up to each."""
+    drawn = rng.random(vertices)
+    np.subtract(1, drawn, out=drawn)
+    np.power(drawn, -1 / _TAIL, out=drawn)
+    # Held in memory: it is searched at random for every edge.
+    return np.cumsum(drawn, out=drawn)
+
+
+def _labels(
+    wanted: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    labels = np.empty(wanted.vertices, np.int32)
+    labels[place] = class_of_place
+    strays = np.flatnonzero(rng.random(wanted.vertices) < wanted.strays)
+    labels[strays] = rng.integers(0, wanted.classes, len(strays))
+    return labels
+
+
+def _draw_edges(
+    count: int, wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Keys low * n + high of `count` drawn pairs of places, loops left out; pairs may repeat."""
+    total = activity[-1]
+    low = np.searchsorted(activity, rng.random(count) * total, side="right")
+    community = np.searchsorted(start, low, side="right") - 1
+    before = np.concatenate([[0.0], activity])[start]
+    stays = rng.random(count) >= wanted.mixing
+    floor = np.where(stays, before[community], 0.0)
+    ceiling = np.where(stays, before[community + 1], total)
+    high = np.searchsorted(activity, floor + rng.random(count) * (ceiling - floor), side="right")
+    # Rounding at the very end of an interval may give the place after it.
+    low, high = np.minimum(low, wanted.vertices - 1), np.minimum(high, wanted.vertices - 1)
+    keep = low != high
+    return np.minimum(low, high)[keep] * np.int64(wanted.vertices) + np.maximum(low, high)[keep]
+
+
+def _distinct_edges(
+    wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """int64[2, E]: exactly `wanted.edges` distinct pairs of places, drawn until there are enough."""
+    keys = np.empty(0, np.int64)
+    while (missing := wanted.edges - len(keys)) > 0:
+        count, before = missing + missing // 8 + 64, len(keys)
+        slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
+        fresh = [_draw_edges(size, wanted, start, activity, rng) for size in slices]
+        keys = np.sort(np.concatenate([keys, *fresh]))  # far faster than np.unique, which hashes
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        if len(keys) - before < _LEAST_NEW * count:
+            break
+    if len(keys) < wanted.edges:
+        raise DataError(
+            f"{wanted.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "
+            "more vertices, fewer communities or more mixing"
+        )
+    surplus = rng.choice(len(keys), len(keys) - wanted.edges, replace=False)
+    keys = np.delete(keys, surplus)
+    return np.stack(np.divmod(keys, np.int64(wanted.vertices)))
+
+
+@compiled
+def _uniform(seed, edge, draw):
+    """A number in [0, 1), a hash of what it is for."""
+    return np.float64(fold(fold(np.uint64(seed), edge), draw) >> np.uint64(11)) * 2.0**-53
+
+
+@compiled
+def _place_of(value, activity, guide, scale):
+    """The first place whose sum of activities is above `value`."""
+    slot = min(np.int64(value * scale), len(guide) - 2)
+    low, high = np.int64(guide[slot]), np.int64(guide[slot + 1])
+    # Rounding may have put the value into the slot beside its own.
+    while low > 0 and activity[low - 1] > value:
+        low -= 1
+    while high < len(activity) - 1 and activity[high] <= value:
+        high += 1
+    while low < high:
+        middle = (low + high) >> 1
+        if activity[middle] > value:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
+def _draw_numbered(seed, first, mixing, start, activity, guide, place, out):
+    """Write the edges with numbers `first` ... to `out` [2, k], as ids of vertices."""
+    total = activity[len(activity) - 1]
+    scale = (len(guide) - 1) / total
+    for i in range(out.shape[1]):
+        edge = first + i
+        low = _place_of(_uniform(seed, edge, 0) * total, activity, guide, scale)
+        floor, ceiling = 0.0, total
+        if _uniform(seed, edge, 1) >= mixing:
+            community = np.searchsorted(start, low, side="right") - 1
+            floor = activity[start[community] - 1] if start[community] else 0.0
+            ceiling = activity[start[community + 1] - 1]
+        high = _place_of(floor + _uniform(seed, edge, 2) * (ceiling - floor), activity, guide, scale)
+        out[0, i], out[1, i] = place[low], place[high]
+
+
+def _streamed_edges(
+    wanted: CommunityGraph, place: np.ndarray, start: np.ndarray, activity: np.ndarray, workspace: Workspace
+) -> EdgeStream:
+    """`wanted.edges` edges by their numbers; loops and repeats may be among them."""
+    slots = max(1, wanted.vertices // _GUIDE_SHARE)
+    guide = np.searchsorted(activity, np.arange(slots + 1) * (activity[-1] / slots), side="right").astype(place.dtype)
+    np.minimum(guide, wanted.vertices - 1, out=guide)
+    seed = np.random.SeedSequence(wanted.seed).generate_state(1, np.uint64)[0]
+
+    def drawn(first: int) -> np.ndarray:
+        out = np.empty((2, min(_EDGES_AT_ONCE, wanted.edges - first)), place.dtype)
+        _draw_numbered(seed, first, wanted.mixing, start, activity, guide, place, out)
+        return out
+
+    def chunks() -> Iterator[np.ndarray]:
+        return in_order(drawn, range(0, wanted.edges, _EDGES_AT_ONCE), workspace.threads)
+
+    return EdgeStream(chunks, wanted.edges)
+
+
+def _features(wanted: CommunityGraph, labels: np.ndarray, rng: np.random.Generator, workspace: Workspace) -> np.ndarray:
+    prototype = rng.standard_normal((wanted.classes, wanted.features), np.float32)
+    prototype *= wanted.signal / np.linalg.norm(prototype, axis=1, keepdims=True)
+    out = workspace.array("features", (wanted.vertices, wanted.features), wanted.feature_dtype)
+    for first in range(0, wanted.vertices, _ROWS_AT_ONCE):
+        known = labels[first : first + _ROWS_AT_ONCE]
+        rows = rng.standard_normal((len(known), wanted.features), np.float32)
+        rows += prototype[known]
+        out[first : first + _ROWS_AT_ONCE] = rows
+    return out
+
+
+def _splits(wanted: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Training vertices drawn at random; the others go half to validation, half to test."""
+    order = rng.permutation(wanted.vertices).astype(index_dtype(wanted.vertices))
+    train = max(1, round(wanted.train * wanted.vertices))
+    val = (wanted.vertices - train) // 2
+    parts = {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}
+    return {name: ids for name, ids in parts.items() if len(ids)}

@@ -1,0 +1,105 @@
+"""Features and labels brought into the form a Graph holds: dense floats, class numbers or 0/1 columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.assembly.feature_rows import FeatureRows
+from data_prep.edges.raw_graph import SparseRows
+from leapmpi.errors import DataError
+
+NORMALISATIONS = ("none", "row")
+FEATURE_DTYPES = ("float32", "float16")
+_LABELS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as a Graph holds them (int64[n] or float32[n, C]), the number of classes, and notes for the user."""
+
+    values: np.ndarray
+    classes: int
+    notes: list[str]
+
+
+def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
+    """Features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
+
+    Raises DataError when there are not `vertices` rows of numbers; values are checked as rows are taken.
+    """
+    if len(raw.shape) != 2:
+        raise DataError(f"{where}: features must be [vertices, features], but their shape is {tuple(raw.shape)}")
+    if raw.shape[0] != vertices:
+        raise DataError(f"{where}: features have {raw.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+    kind = (raw.data if isinstance(raw, SparseRows) else raw).dtype
+    if kind.kind not in "biuf":
+        raise DataError(f"{where}: features must be numbers, but their type is {kind}")
+    return FeatureRows(raw, dtype, normalise == "row", where)
+
+
+def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str) -> Labels:
+    """Class numbers from [n] or [n, 1]; 0/1 columns from [n, C], unless every row is one-hot: then class numbers.
+
+    `classes` is the number of classes where it is known. Raises DataError naming row and value of a bad label.
+    """
+    if raw.ndim == 2 and raw.shape[1] == 1:
+        raw = raw[:, 0]
+    if raw.ndim not in (1, 2) or raw.dtype.kind not in "biuf":
+        raise DataError(f"{where}: labels must be numbers [n] or [n, classes], not {raw.dtype} of shape {raw.shape}")
+    if len(raw) != vertices:
+        raise DataError(f"{where}: there are {len(raw):,} labels, but the graph has {vertices:,} vertices")
+    if raw.ndim == 1:
+        return _single(raw, classes, where)
+    if len(raw) and np.all((raw == 0) | (raw == 1)) and np.all(raw.sum(axis=1) == 1):
+        note = f"labels: every row has a single 1, so the {raw.shape[1]} columns were read as classes (not multi-label)"
+        return Labels(raw.argmax(axis=1).astype(np.int64), raw.shape[1], [note])
+    return _multiple(raw, where)
+
+
+def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
+    # More classes than vertices are a wrong column or a stray id, not classes.
+    limit = len(raw) if classes is None else classes
+    most = f"more than the graph has vertices ({limit})" if classes is None else f"but there are {limit} classes"
+    values, found = np.empty(len(raw), np.int64), 0
+    for start in range(0, len(raw), _LABELS_AT_ONCE):
+        block = _whole(raw[start : start + _LABELS_AT_ONCE], start, where)
+        bad = (block < -1) | (block >= limit)
+        if bad.any():
+            row = int(np.argmax(bad))
+            fault = most if block[row] >= 0 else "expected -1 (unlabelled) or a class from 0 on"
+            raise DataError(f"{where}: the label of vertex {start + row} is {block[row]}, out of range: {fault}")
+        values[start : start + len(block)] = block
+        found = max(found, int(block.max(initial=-1)) + 1)
+    if found == 0:
+        raise DataError(f"{where}: no vertex has a label; leave the labels out to import the graph without")
+    return Labels(values, found if classes is None else classes, [])
+
+
+def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
+    """`labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
+    if labels.dtype.kind == "f":
+        known = ~np.isnan(labels)
+        bad = known & (labels != np.trunc(np.where(np.isfinite(labels), labels, 0)))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"{where}: the label of vertex {first + row} is {labels[row]}; classes are whole numbers from 0 on"
+            )
+        labels = np.where(known, labels, -1)
+    return labels.astype(np.int64)
+
+
+def _multiple(raw: np.ndarray, where: str) -> Labels:
+    values = raw.astype(np.float32)
+    bad = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if bad.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(bad))
+        raise DataError(f"{where}: label {column} of vertex {row} is {raw[row, column]}; expected 0, 1 or NaN")
+    return Labels(values, values.shape[1], [])
+
+
+def labelled(labels: np.ndarray) -> np.ndarray:
+    """bool[n]: which vertices have a label (at least one of several)."""
+    return labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)

@@ -1,0 +1,74 @@
+"""The names that vertices had in the source, in a text file beside the graph file: line k is the name of original id k.
+
+`graph.h5` has `graph.names.txt`. The graph's attributes `vertex_names` and `vertex_names_digest` name the file and the
+BLAKE2b of its bytes, so that a file of another graph is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.hdf5.names import DIGEST_BYTES
+from leapmpi.errors import DataError
+from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
+
+FILE, DIGEST = "vertex_names", "vertex_names_digest"
+_LINES_AT_ONCE = 100_000
+
+
+def names_path(graph: Path) -> Path:
+    """The file of names that belongs to the graph file `graph`."""
+    return graph.with_name(f"{graph.stem}.names.txt")
+
+
+@contextmanager
+def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *, overwrite: bool) -> Iterator[None]:
+    """Write `names` for the graph file `path`, note them in `graph.attributes`, and keep them if the body succeeds.
+
+    Raises DataError when the file exists and `overwrite` is false, or a name holds a line break.
+    """
+    target = names_path(path)
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    remove_abandoned(target)
+    with written_aside(target, overwrite=overwrite) as aside:
+        with aside.open("wb") as file, hold(aside):
+            for start in range(0, len(names), _LINES_AT_ONCE):
+                block = _encoded(names[start : start + _LINES_AT_ONCE], start)
+                state.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())  # a full disk shows here, before the graph file appears
+        graph.attributes |= {FILE: target.name, DIGEST: state.hexdigest()}
+        yield
+
+
+def _encoded(names: Sequence[str] | np.ndarray, first: int) -> bytes:
+    lines = list(map(str, names))
+    text = "\n".join(lines) + "\n"
+    if text.count("\n") != len(lines) or "\r" in text:
+        row = next(row for row, name in enumerate(lines) if "\n" in name or "\r" in name)
+        raise DataError(f"the name of vertex {first + row}, {lines[row][:40]!r}, holds a line break")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read_names(path: Path, graph: Graph) -> list[str] | None:
+    """The names by original id that belong to `graph`, opened from the file `path`; None when it has none.
+
+    Raises DataError when their file is missing or is not the one that was written with the graph.
+    """
+    if FILE not in graph.attributes:
+        return None
+    file = path.with_name(str(graph.attributes[FILE]))
+    if not file.is_file():
+        raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")
+    content = file.read_bytes()
+    if hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest() != graph.attributes.get(DIGEST):
+        raise DataError(f"{file} does not hold the names of the vertices of {path}: their digests differ")
+    return content.decode("utf-8", "surrogatepass").split("\n")[:-1]

@@ -1,0 +1,46 @@
+"""`leapmpi-prep check PATH`: verify every value, order, count and digest of a graph file or a dataset."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+BYTES_PER_VERTEX = 32  # original ids, as they stand and sorted, and splits; measured
+
+HELP = "verify every value, order, count and digest of a graph file or a dataset"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("path", type=Path, help="graph file or dataset folder")
+    most = "most memory to use, such as 4G; by default half of what is available"
+    parser.add_argument("--max-mem", metavar="SIZE", help=most)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify; one line when all is well, DataError with the first fault otherwise."""
+    from data_prep.assembly.vertex_names import read_names
+    from data_prep.open_any import open_any
+    from data_prep.progress import Steps
+    from data_prep.workspace import memory_budget, require
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.dataset.verify import verify, verify_graph
+
+    memory = memory_budget(arguments.max_mem)
+    found = open_any(arguments.path)
+    require(memory, found.vertices * BYTES_PER_VERTEX, f"checking {found.vertices:,} vertices", "allow more")
+    steps = Steps()
+    with steps.step("check") as progress:
+        progress.start(found.vertices, "vertices")
+        if isinstance(found, Dataset):
+            verify(found, progress=progress.reach)
+        else:
+            found = verify_graph(arguments.path, progress.reach)
+    if isinstance(found, Dataset):
+        what, uuid = f"dataset of {found.parts} parts", found.graph_uuid
+    else:
+        names = read_names(arguments.path, found)
+        what, uuid = "graph file" if names is None else "graph file with names of its vertices", found.uuid
+    print(f"{arguments.path}: sound {what}, {found.vertices:,} vertices, {found.edges:,} edges, graph {uuid}")
+    print("\n".join(steps.table()))
+    return 0

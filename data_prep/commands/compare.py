@@ -1,0 +1,94 @@
+"""`leapmpi-prep compare GRAPH --parts 4 --methods metis,ldg`: methods side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from data_prep.commands.report_flags import add_report_flags, reported_training
+from data_prep.partitioning.methods import METHODS
+from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.runs.tables.columns import aligned
+
+HELP = "cut a graph by several methods and set their figures, time and memory side by side"
+
+_DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
+    parser.add_argument("--parts", type=int, required=True, help="number of parts")
+    known = ", ".join(METHODS.names())
+    parser.add_argument("--methods", default=_DEFAULT, metavar="LIST", help=f"some of {known}")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
+    largest = "largest part / mean that is allowed, of vertices and of training vertices"
+    parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
+    parser.add_argument("--max-mem", metavar="SIZE", help="most memory that a method may use, such as 4G")
+    add_report_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON list, an object per method")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify the graph, cut it by each method, print the table; fails if no method succeeds."""
+    from data_prep.partitioning.partition_graph import check_request
+    from data_prep.partitioning.request import CutRequest
+    from data_prep.workspace import memory_budget
+    from leapmpi.dataset.verify import verify_graph
+    from leapmpi.system.worker_threads import processor_count
+
+    methods = _methods(arguments.methods)
+    request: dict[str, Any] = {"parts": arguments.parts, "seed": arguments.seed, "tolerance": arguments.tolerance}
+    request["memory"] = memory_budget(arguments.max_mem) if arguments.max_mem else None
+    request["threads"] = processor_count()
+    training = reported_training(arguments)
+    check_request(verify_graph(arguments.graph), CutRequest(**request))
+    rows = [_cut_apart(arguments.graph, method, request, training) for method in methods]
+    print(json.dumps(rows, indent=1) if arguments.json else _table(rows))
+    return 0 if any("error" not in row for row in rows) else rows[0]["exit_code"]
+
+
+def _methods(text: str) -> list[str]:
+    methods = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not methods:
+        raise ConfigError("--methods names no method; give some, such as metis,ldg")
+    for name in methods:
+        METHODS.load(name)
+    return methods
+
+
+def _cut_apart(graph: Path, method: str, request: dict[str, Any], training) -> dict[str, Any]:
+    """The figures of one method, or its `error` and `exit_code`."""
+    task = json.dumps({"graph": str(graph), "method": method, "request": request, "training": training})
+    command = [sys.executable, "-P", "-m", "data_prep.partitioning.worker", task]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        return {"method": method, **json.loads(done.stdout.splitlines()[-1])}
+    except (IndexError, ValueError):
+        said = " ".join(done.stderr.split())[-200:] or f"its process ended with code {done.returncode}"
+        return {"method": method, "error": said, "exit_code": LeapmpiError.exit_code}
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    done = [row for row in rows if "error" not in row]
+    sampled = any("micrograph_locality" in row for row in done)
+    headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "replication"]
+    headings += ["R_micro", "remote rows: leap", "pull"] if sampled else []
+    lines = [[*headings, "seconds", "MiB"], *(_line(row, sampled) for row in done)]
+    notes = [f"{row['method']} chose {row['used']}: {row['method_reason']}" for row in done if row["method_reason"]]
+    notes += [f"{row['method']}: {row['error']}" for row in rows if "error" in row]
+    return "\n".join([aligned(lines)] * bool(done) + notes)
+
+
+def _line(row: dict[str, Any], sampled: bool) -> list[str]:
+    balances = (f"{row[name]:.3f}" for name in ("vertex_balance", "training_balance", "edge_balance", "replication"))
+    cells = [row["method"], f"{row['edge_cut_share']:.2%}", *balances]
+    if sampled:
+        cells.append(f"{row['micrograph_locality']:.3f}" if "micrograph_locality" in row else "-")
+        names = ("leap_remote_rows", "pull_remote_rows")
+        cells += [f"{row[name]:,.0f}" if name in row else "-" for name in names]
+    return [*cells, f"{row['seconds']:.2f}", f"{row['memory'] / 2**20:,.0f}"]

@@ -1,0 +1,88 @@
+"""`leapmpi-prep synth GRAPH`: a random graph with communities and learnable features, for trials and benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from leapmpi.config.parser import number_between
+from leapmpi.errors import ConfigError
+
+HELP = "make a random graph with communities, heavy-tailed degrees and learnable features"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `synth`."""
+    add = parser.add_argument
+    share = number_between(0.0, 1.0, float)
+    output = "graph file to write, e.g. graph.h5; or NAME.npz, a source for import with its edges in random order"
+    add("graph", type=Path, metavar="GRAPH", help=output)
+    add("--vertices", type=number_between(2), default=200_000, metavar="N", help="vertices")
+    add(
+        "--edges",
+        type=number_between(1),
+        default=2_000_000,
+        metavar="M",
+        help="undirected edges (16 M at most: distinct)",
+    )
+    add("--features", type=number_between(0), default=300, metavar="F", help="features of a vertex")
+    add("--classes", type=number_between(1), default=40, metavar="C", help="classes")
+    add("--communities", type=number_between(1), metavar="K", help="communities, each of one class (10 per class)")
+    add("--mixing", type=share, default=0.15, metavar="SHARE", help="share of edges that ignore communities")
+    add("--strays", type=share, default=0.1, metavar="SHARE", help="share of vertices with a class of their own")
+    signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
+    add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
+    add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
+    add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
+    add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
+    add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
+    add("--overwrite", action="store_true", help="replace GRAPH if it exists")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make, check and write the graph; print what was done. Raises LeapmpiError when it cannot be made."""
+    from data_prep.assembly.assemble import AssemblyOptions, make_graph
+    from data_prep.assembly.community_graph import CommunityGraph, generate
+    from data_prep.assembly.output import check_output, write
+    from data_prep.assembly.splits import SplitRule
+    from data_prep.formats.npz_writer import write_source
+    from data_prep.progress import Steps
+    from data_prep.workspace import memory_budget, workspace_beside
+
+    memory = memory_budget(arguments.max_mem)
+    check_output(arguments.graph, arguments.overwrite)
+    communities = _communities(arguments)
+    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed", "feature_dtype")
+    wanted = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
+    title, steps = f"synthetic, seed {wanted.seed}", Steps()
+    with workspace_beside(arguments.graph, memory) as workspace:
+        with steps.step("draw vertices"):
+            raw = generate(wanted, workspace)
+        if arguments.graph.suffix == ".npz":
+            write_source(arguments.graph, raw, steps, overwrite=arguments.overwrite)
+            print(title, *steps.table(), sep="\n")
+            return 0
+        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=wanted.feature_dtype)
+        graph, summary = make_graph(raw, options, "the synthetic graph", workspace, steps)
+        del raw
+        graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}
+        graph.attributes |= {"synthetic_seed": wanted.seed}
+        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps)
+    return 0
+
+
+def _communities(arguments: argparse.Namespace) -> int:
+    """The number of communities, checked against the other sizes."""
+    pairs = arguments.vertices * (arguments.vertices - 1) // 2
+    if arguments.edges > pairs:
+        raise ConfigError(f"--edges {arguments.edges}: {arguments.vertices} vertices have only {pairs:,} pairs")
+    if arguments.classes > arguments.vertices:
+        raise ConfigError(f"--classes {arguments.classes}: more classes than vertices ({arguments.vertices})")
+    if arguments.communities is None:
+        return min(10 * arguments.classes, arguments.vertices)
+    if not arguments.classes <= arguments.communities <= arguments.vertices:
+        raise ConfigError(
+            f"--communities {arguments.communities}: expected at least one per class ({arguments.classes}) and at most "
+            f"one per vertex ({arguments.vertices})"
+        )
+    return arguments.communities

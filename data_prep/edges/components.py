@@ -1,0 +1,124 @@
+"""What is asked of an adjacency after it was sorted: its components, and the part of it among some vertices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.edges.edge_sort import Adjacency
+from data_prep.progress import SILENT, Progress
+from data_prep.workspace import Workspace
+from leapmpi.dataset.hdf5.names import index_dtype
+from leapmpi.dataset.scan import row_groups
+from leapmpi.system.jit import compiled
+
+_BLOCK_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Components:
+    """The (weakly) connected components: root [n], the smallest vertex of each vertex's; how many there are; the
+    size and the root of the largest (the one with the smallest root of several); how many are a single vertex."""
+
+    root: np.ndarray
+    count: int
+    largest: int
+    largest_root: int
+    isolated: int
+
+
+@compiled
+def _join(first, indptr, indices, symmetric, root):
+    """Union-find with path halving over a few rows; the root of a component is its smallest vertex.
+
+    Directions do not count; of a symmetric adjacency, half the entries tell all.
+    """
+    for row in range(len(indptr) - 1):
+        v = first + row
+        for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+            a, b = v, np.int64(indices[e])
+            if symmetric and b > a:
+                break
+            while root[a] != a:
+                root[a] = root[root[a]]
+                a = root[a]
+            while root[b] != b:
+                root[b] = root[root[b]]
+                b = root[b]
+            if a < b:
+                root[b] = a
+            else:
+                root[a] = b
+
+
+@compiled
+def _flatten(root):
+    for v in range(len(root)):
+        root[v] = root[root[v]]
+
+
+@compiled
+def _sizes(root, size):
+    """Count the vertices of each component in `size` [n]; returns components, largest, its root, single vertices."""
+    for v in range(len(root)):
+        size[root[v]] += 1
+    count, largest, at, isolated = 0, 0, 0, 0
+    for v in range(len(size)):
+        count += size[v] > 0
+        isolated += size[v] == 1
+        if size[v] > largest:
+            largest, at = np.int64(size[v]), v
+    return count, largest, at, isolated
+
+
+@compiled
+def _kept(indptr, indices, first, keep, new_id, degree, out):
+    """The renumbered neighbours, among the vertices to `keep`, of a few rows; returns how many are in `out`."""
+    filled = 0
+    for row in range(len(indptr) - 1):
+        before = filled
+        if keep[first + row]:
+            for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+                if keep[indices[e]]:
+                    out[filled] = new_id[indices[e]]
+                    filled += 1
+        degree[row] = filled - before
+    return filled
+
+
+def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SILENT) -> Components:
+    """The components of `adjacency`, which has every edge in both directions if `symmetric`.
+
+    Memory for two numbers per vertex, and a block of edges.
+    """
+    dtype = index_dtype(adjacency.vertices)
+    root = np.arange(adjacency.vertices, dtype=dtype)
+    progress.start(adjacency.vertices, "vertices")
+    for start, stop in row_groups(adjacency.indptr, 8, adjacency.indices.itemsize, _BLOCK_BYTES):
+        indptr = np.asarray(adjacency.indptr[start : stop + 1])
+        _join(start, indptr, np.asarray(adjacency.indices[indptr[0] : indptr[-1]]), symmetric, root)
+        progress.reach(stop)
+    _flatten(root)
+    return Components(root, *map(int, _sizes(root, np.zeros(adjacency.vertices, dtype))))
+
+
+def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adjacency:
+    """The adjacency among the vertices with `keep` bool[n], renumbered in order; it lies in temporary files."""
+    kept = int(np.count_nonzero(keep))
+    dtype = index_dtype(kept)
+    new_id = np.cumsum(keep, dtype=index_dtype(len(keep) + 1))
+    new_id -= 1
+    path, total, row = workspace.path("indices"), 0, 0
+    bounds = workspace.array("indptr", (kept + 1,), np.int64)
+    with path.open("wb") as file:
+        for start, stop in row_groups(adjacency.indptr, 16, 2 * adjacency.indices.itemsize, _BLOCK_BYTES):
+            indptr = np.asarray(adjacency.indptr[start : stop + 1])
+            indices = np.asarray(adjacency.indices[indptr[0] : indptr[-1]])
+            degree, out = np.empty(stop - start, np.int64), np.empty(len(indices), dtype)
+            filled = _kept(indptr, indices, start, keep, new_id, degree, out)
+            file.write(out[:filled])
+            own = degree[keep[start:stop]]
+            bounds[row + 1 : row + 1 + len(own)] = total + np.cumsum(own)
+            total, row = total + filled, row + len(own)
+    return Adjacency(bounds, workspace.map(path, dtype, (total,)))

@@ -1,0 +1,184 @@
+"""What a source hands over: a graph as it was found, before any cleaning.
+
+`RawGraph` is the contract between `data_prep.sources` and the cleaning that follows; `ReadOptions` is what a user may
+tell a source; `SparseRows` holds sparse features without scipy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.edges.edge_stream import CountVertices, Edges, EdgeStream
+from data_prep.workspace import Workspace
+from leapmpi.errors import DataError
+
+SPLIT_NAMES = ("train", "val", "test")
+_DENSE_ROWS_AT_ONCE = 8192
+_ENTRIES_AT_ONCE = 1 << 20
+
+# With this many times more vertices than edges, ids are names of things, or a stated size is damaged.
+_SPARSEST = 1000
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Flags of `leapmpi-prep import` that a source may accept; each source lists the ones it does in its `OPTIONS`."""
+
+    split_index: int | None = None
+    features: Path | None = None
+    labels: Path | None = None
+    vertices: int | None = None
+    label_column: str | None = None
+    missing_features: str | None = None
+    workspace: Workspace | None = None
+    """Where a source may put what it unpacks; without one it holds all in memory."""
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A sparse matrix in compressed rows; entries that occur twice are added up.
+
+    indptr int64[rows + 1], indices int64[k] (columns), data [k], shape (rows, columns).
+    """
+
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+    @classmethod
+    def from_triplets(cls, row: np.ndarray, column: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> SparseRows:
+        """Compress entries given in any order; `row` must lie in 0 ... shape[0] - 1."""
+        order = np.argsort(row, kind="stable")
+        indptr = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=shape[0]), out=indptr[1:])
+        return cls(shape, indptr, column[order], data[order])
+
+    def check(self, name: str) -> SparseRows:
+        """Return self. Raises DataError, naming the matrix `name`, when the arrays contradict each other."""
+        check_compressed(self.indptr, len(self.indices), self.shape[0], name)
+        if len(self.data) != len(self.indices):
+            raise DataError(f"{name}: {len(self.indices):,} column indices but {len(self.data):,} values")
+        bad = (self.indices < 0) | (self.indices >= self.shape[1])
+        if bad.any():
+            at = int(np.argmax(bad))
+            row = int(np.searchsorted(self.indptr, at, "right")) - 1
+            raise DataError(f"{name}: row {row} names column {self.indices[at]}, outside 0 ... {self.shape[1] - 1}")
+        return self
+
+    def taken(self, rows: slice | np.ndarray) -> SparseRows:
+        """The rows `rows` of this matrix, a slice of consecutive ones or int64[k]."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.shape[0])
+            low, high = self.indptr[start], self.indptr[stop]
+            bounds = self.indptr[start : stop + 1] - low
+            return SparseRows((stop - start, self.shape[1]), bounds, self.indices[low:high], self.data[low:high])
+        length = self.indptr[rows + 1] - self.indptr[rows]
+        bounds = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        entries = np.arange(bounds[-1]) + np.repeat(self.indptr[rows] - bounds[:-1], length)
+        return SparseRows((len(rows), self.shape[1]), bounds, self.indices[entries], self.data[entries])
+
+    def dense(self, dtype: np.dtype) -> np.ndarray:
+        """The same matrix as a C-ordered array of `dtype`, filled in slices of rows to keep temporaries small."""
+        out = np.zeros(self.shape, dtype)
+        for start in range(0, self.shape[0], _DENSE_ROWS_AT_ONCE):
+            stop = min(start + _DENSE_ROWS_AT_ONCE, self.shape[0])
+            low, high = self.indptr[start], self.indptr[stop]
+            row = np.repeat(np.arange(start, stop), np.diff(self.indptr[start : stop + 1]))
+            np.add.at(out, (row, self.indices[low:high]), self.data[low:high].astype(dtype))
+        return out
+
+
+@dataclass
+class RawGraph:
+    """A graph as read. Nothing in it is trusted yet.
+
+    vertices: number of vertices n, or what tells it from the largest id and the number of edges (and raises DataError).
+    edges: integers [2, E], row 0 the source and row 1 the destination of each edge, as found, or a stream of such.
+    features: [n, F] array, which may be mapped, SparseRows or None.
+    labels: [n] or [n, C] array or None; -1 or NaN is unlabelled.
+    splits: any of "train", "val", "test" -> vertex ids or bool[n], or None.
+    classes: number of classes if the source states it.
+    edges_name: what messages call the edges, e.g. "cora.npz: array 'edges'".
+    split_origin: where the splits come from, for the table.
+    notes: sentences for the user about choices made while reading.
+    names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
+    class_names: what the source calls each class, or None.
+    compact: whether ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
+    """
+
+    vertices: int | CountVertices
+    edges: Edges
+    features: np.ndarray | SparseRows | None = None
+    labels: np.ndarray | None = None
+    splits: dict[str, np.ndarray] | None = None
+    classes: int | None = None
+    edges_name: str = "edges"
+    split_origin: str = "source"
+    notes: list[str] = field(default_factory=list)
+    names: Sequence[str] | np.ndarray | None = None
+    class_names: list[str] | None = None
+    compact: bool = False
+
+
+def far_too_many(vertices: int, edges: int) -> bool:
+    """Whether `vertices` cannot be meant, given so few `edges`; asked before anything of that size is allocated."""
+    return vertices > _SPARSEST * edges + _SPARSEST
+
+
+def believable(vertices: int, edges: int, name: str) -> int:
+    """`vertices`, as found in the edges or stated beside them. Raises DataError when so few edges make it unlikely."""
+    if far_too_many(vertices, edges):
+        raise DataError(
+            f"{name}: there are only {edges:,} edges, but {vertices:,} vertices by the largest id or a stated number; "
+            "state their number by --vertices if that is meant"
+        )
+    return vertices
+
+
+def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
+    """`array`, of signed integers. Raises DataError when its type is not an integer one."""
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
+    return array if array.dtype.kind == "i" else array.astype(np.int64)
+
+
+def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> None:
+    """Raise DataError unless `indptr` cuts `entries` entries into `rows` rows."""
+    if indptr.shape != (rows + 1,):
+        raise DataError(f"{name}: indptr has shape {indptr.shape}, but {rows:,} rows need {rows + 1:,} entries")
+    if indptr[0] != 0 or indptr[-1] != entries:
+        raise DataError(f"{name}: indptr runs from {indptr[0]} to {indptr[-1]}, but there are {entries:,} indices")
+    falls = np.flatnonzero(np.diff(indptr) < 0)
+    if len(falls):
+        row = int(falls[0])
+        raise DataError(f"{name}: indptr falls from {indptr[row]} to {indptr[row + 1]} at row {row}; it must not fall")
+
+
+def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_are: str) -> EdgeStream:
+    """The edges of a compressed adjacency whose rows are the "source" or the "destination" of their entries.
+
+    Raises DataError when the arrays do not fit together.
+    """
+    indptr = whole_numbers(indptr, f"{name}: indptr")
+    indices = whole_numbers(indices, f"{name}: indices")
+    if indptr.ndim != 1 or len(indptr) == 0 or indices.ndim != 1:
+        raise DataError(f"{name}: indptr and indices must be one-dimensional, and indptr not empty")
+    check_compressed(indptr, len(indices), len(indptr) - 1, name)
+    row, column = (0, 1) if rows_are == "source" else (1, 0)
+
+    def chunks() -> Iterator[np.ndarray]:
+        for low in range(0, len(indices), _ENTRIES_AT_ONCE):
+            high = min(low + _ENTRIES_AT_ONCE, len(indices))
+            first, last = np.searchsorted(indptr, [low, high - 1], "right") - 1
+            inside = np.clip(indptr[first : last + 2], low, high)
+            edges = np.empty((2, high - low), np.int64)
+            edges[row] = np.repeat(np.arange(first, last + 1), np.diff(inside))
+            edges[column] = indices[low:high]
+            yield edges
+
+    return EdgeStream(chunks, len(indices))

@@ -1,0 +1,140 @@
+"""Lines of whole numbers in text, of any number per line: read in blocks by a compiled scanner, with line numbers.
+
+Numbers are separated by blanks or tabs; lines that begin with # or % are comments. For graphs of many edges, where
+`text_tables` would take minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.formats.numeric_text import open_bytes
+from leapmpi.errors import DataError
+from leapmpi.system.jit import compiled
+
+COMMENT = -1
+_BLOCK_BYTES = 4 * 2**20
+_MOST_DIGITS = 18
+_ALL = 2**62
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole lines: all numbers in `values` int64[k], how many each line has in `lengths` int32, or COMMENT.
+
+    Where only the first columns are wanted, `values` holds those, but `lengths` counts all words of a line.
+    first_line: the number of the first line in the file, counted from 1.
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+    first_line: int
+
+
+@compiled
+def _scan(data, columns, values, lengths):
+    """Read all of `data` into `values` and `lengths`; returns how many of each, and where a word is no number (or -1).
+
+    Of each line, the first `columns` words must be numbers; the others are only counted.
+    """
+    size, i, count, lines = len(data), 0, 0, 0
+    while i < size:
+        words = 0
+        while i < size and data[i] != 10:
+            if data[i] == 32 or data[i] == 9 or data[i] == 13:
+                i += 1
+                continue
+            if words == 0 and (data[i] == 35 or data[i] == 37):
+                words = -1
+                while i < size and data[i] != 10:
+                    i += 1
+                break
+            start, number, digits = i, 0, 0
+            negative = data[i] == 45
+            if negative or data[i] == 43:
+                i += 1
+            while i < size and 48 <= data[i] <= 57 and digits <= _MOST_DIGITS:
+                number = number * 10 + (np.int64(data[i]) - 48)
+                digits += 1
+                i += 1
+            whole = i == size or data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10
+            if words < columns:
+                if not whole or digits == 0 or digits > _MOST_DIGITS:
+                    return count, lines, start
+                values[count] = -number if negative else number
+                count += 1
+            while i < size and not (data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10):
+                i += 1
+            words += 1
+        lengths[lines] = words
+        lines += 1
+        i += 1
+    return count, lines, -1
+
+
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of `file` in pieces of about a block that end with a line."""
+    pieces: list[bytes] = []
+    while chunk := file.read(_BLOCK_BYTES):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*pieces, chunk[:cut]])
+            pieces = []
+        pieces.append(chunk[cut:])
+    if any(pieces):
+        yield b"".join(pieces)
+
+
+def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator[Block]:
+    """The lines of the file `path` (unpacked if .gz) after the first `skip`; of each, the first `columns` numbers.
+
+    Raises DataError naming file, line and text for the first word there that is not a whole number.
+    """
+    with open_bytes(path) as file:
+        for _ in range(skip):
+            file.readline()
+        line = skip + 1
+        for text in whole_lines(file):
+            data = np.frombuffer(text, np.uint8)
+            values = np.empty(len(data) // 2 + 1, np.int64)
+            lengths = np.empty(text.count(b"\n") + 1, np.int32)
+            count, lines, fault = _scan(data, _ALL if columns is None else columns, values, lengths)
+            if fault >= 0:
+                word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
+                raise DataError(f"{path}, line {line + lines}: {word!r} is not a whole number")
+            yield Block(values[:count].copy(), lengths[:lines].copy(), line)
+            line += lines
+
+
+def read_pairs(
+    path: Path, *, skip: int = 0, words: range = range(2, _ALL), kind: str = "two vertex ids"
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """By blocks, the first two numbers [k, 2] of each line that has any, and the numbers of these lines int64[k].
+
+    Raises DataError as `blocks`, and for a line whose number of words is not among `words`, which are for `kind`.
+    """
+    for block in blocks(path, columns=2, skip=skip):
+        wrong = (block.lengths > 0) & ((block.lengths < words.start) | (block.lengths >= words.stop))
+        if wrong.any():
+            line = int(np.argmax(wrong))
+            raise DataError(
+                f"{path}, line {block.first_line + line}: {block.lengths[line]} fields; expected {kind} per line"
+            )
+        filled = np.flatnonzero(block.lengths > 0)
+        yield block.values.reshape(-1, 2), block.first_line + filled
+
+
+def check_between(numbers: np.ndarray, lines: np.ndarray, low: int, high: int, path: Path) -> None:
+    """Raise DataError naming the line of the first of `numbers` [k] or [k, 2] outside `low` ... `high`.
+
+    lines: the line of each row of `numbers`.
+    """
+    bad = (numbers < low) | (numbers > high)
+    if bad.any():
+        at = np.unravel_index(int(np.argmax(bad)), numbers.shape)
+        raise DataError(f"{path}, line {lines[at[0]]}: vertex {numbers[at]} is outside {low} ... {high}")

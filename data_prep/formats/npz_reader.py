@@ -1,0 +1,175 @@
+"""One .npz archive, read array by array, with messages instead of tracebacks and pickles that cannot run anything."""
+
+from __future__ import annotations
+
+import errno
+import math
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.edges.raw_graph import SparseRows
+from data_prep.formats.memory_guard import require_bytes
+from data_prep.formats.restricted_unpickler import load_pickle, sparse_from_parts
+from data_prep.workspace import Workspace
+from leapmpi.errors import DataError
+
+MAPPED_FROM = 64 * 2**20
+"""Bytes from which on an array is mapped rather than read."""
+
+_TIMES_SPARSE = 3
+"""Memory that a sparse matrix takes while it is read, as a multiple of its entries as saved; measured: 2.3."""
+
+_READ_BYTES = 4 * 2**20
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
+
+
+@contextmanager
+def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFile]:
+    """The archive at `path`; DataError "`what` (reason)`hint`" for whatever zipfile raises when it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # zipfile would set aside as many bytes as a damaged entry claims to have.
+            if any(entry.compress_size > path.stat().st_size for entry in archive.infolist()):
+                raise zipfile.BadZipFile("an entry is longer than the archive")
+            yield archive
+    except (*_DAMAGE, OSError) as error:
+        # A damaged offset makes it seek where no file has a place; other OSErrors name the file they concern.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        raise DataError(f"{what} ({error}){hint}") from error
+
+
+def npz_names(path: Path) -> frozenset[str]:
+    """Names of the arrays in the archive at `path`; empty when it is no readable archive (for format detection)."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+    except (OSError, *_DAMAGE):
+        return frozenset()
+
+
+def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> tuple[Path, int]:
+    """The file that holds the bytes of `member`, and where they begin: the archive `path` itself, or a temporary file
+    of `workspace` for what is compressed. Either way its checksum has been checked."""
+    about = archive.getinfo(member)
+    with archive.open(member) as file:
+        if about.compress_type == zipfile.ZIP_STORED:
+            while file.read(_READ_BYTES):
+                pass  # to the end, where zipfile compares checksums
+            return path, _first_byte(path, about)
+        aside = workspace.path("unpacked")
+        with aside.open("wb") as out:
+            shutil.copyfileobj(file, out, _READ_BYTES)
+        return aside, 0
+
+
+def _first_byte(path: Path, about: zipfile.ZipInfo) -> int:
+    """Where the bytes of an uncompressed entry of the archive `path` begin: after its own header, name and extras."""
+    with path.open("rb") as file:
+        file.seek(about.header_offset)
+        _, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    return about.header_offset + _LOCAL_HEADER.size + name + extra
+
+
+class NpzFile:
+    """The arrays of one archive, each read when asked for: large ones are mapped, compressed ones unpacked before.
+
+    workspace: where to unpack; without one all arrays are read into memory. Raises DataError when the file is no zip
+    archive or is damaged.
+    """
+
+    def __init__(self, path: Path, workspace: Workspace | None = None) -> None:
+        self.path = path
+        self._workspace = workspace
+        with opened_zip(path, f"{path} is truncated or not an .npz archive") as archive:
+            self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
+
+    def label(self, name: str) -> str:
+        """How messages call the array `name`."""
+        return f"{self.path}: array {name!r}"
+
+    def read(self, name: str) -> np.ndarray | SparseRows:
+        """The array `name`; a pickled scipy matrix comes as SparseRows.
+
+        Raises DataError when it is missing, damaged, or pickles anything but arrays and matrices.
+        """
+        if name not in self.names:
+            raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
+        with opened_zip(self.path, f"{self.label(name)} is truncated or damaged") as archive:
+            member = f"{name}.npy"
+            size = archive.getinfo(member).file_size
+            if _is_pickled(archive, member):
+                require_bytes(self.label(name), size, _TIMES_SPARSE, self._workspace)
+                return _unpickled(archive, member, self.label(name))
+            if self._workspace and size >= MAPPED_FROM:
+                return self._mapped(archive, member, self._workspace)
+            with archive.open(member) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+
+    def array(self, name: str) -> np.ndarray:
+        """Like `read`, for arrays that must be dense numbers."""
+        found = self.read(name)
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise DataError(f"{self.label(name)} must be an array of numbers")
+        return found
+
+    def number(self, name: str) -> int:
+        """The array `name` as one whole number."""
+        found = self.array(name)
+        if found.size != 1:
+            raise DataError(f"{self.label(name)} must be a single number, but its shape is {found.shape}")
+        return int(found.reshape(-1)[0])
+
+    def first(self, *names: str) -> str | None:
+        """The first of `names` that the archive holds, or None."""
+        return next((name for name in names if name in self.names), None)
+
+    def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
+        """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
+        keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
+        name, parts = f"{self.path}: {prefix}*", {key: self.array(prefix + key) for key in keys}
+        require_bytes(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
+        return sparse_from_parts(kind, parts, name)
+
+    def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
+        """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""
+        path, start = unpacked(self.path, archive, member, workspace)
+        with path.open("rb") as file:
+            file.seek(start)
+            read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
+            shape, by_columns, dtype = read_header(file)
+            at = file.tell()
+        if at - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
+            raise ValueError("it is shorter than its header says")
+        return np.memmap(path, dtype, "r", at, shape, "F" if by_columns else "C")
+
+
+def _dtype(file: BinaryIO) -> np.dtype | None:
+    """The type of an .npy file's numbers, by its header; its data come next. None: of an unknown version."""
+    header = _HEADERS.get(np.lib.format.read_magic(file))
+    return header(file)[2] if header else None
+
+
+def _is_pickled(archive: zipfile.ZipFile, member: str) -> bool:
+    with archive.open(member) as file:
+        dtype = _dtype(file)
+    return dtype is not None and dtype.hasobject
+
+
+def _unpickled(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
+    with archive.open(member) as file:
+        _dtype(file)
+        found = load_pickle(file, name)
+    if not isinstance(found, np.ndarray | SparseRows):
+        raise DataError(f"{name} holds a {type(found).__name__}, not an array or a sparse matrix")
+    return found

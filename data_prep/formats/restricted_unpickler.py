@@ -1,0 +1,168 @@
+"""Pickles read without trust: numpy arrays, scipy sparse matrices and plain containers, nothing else.
+
+A pickle is a program. This reader admits only the constructors listed in `_admitted`; scipy's matrix classes are
+replaced by a stand-in that merely keeps their arrays, so no scipy is needed and its old module paths go on working.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.edges.raw_graph import SparseRows, whole_numbers
+from leapmpi.errors import DataError
+
+
+class RefusedPickle(DataError):
+    """A pickle that asks for something other than arrays and matrices."""
+
+
+class _SparseMatrix:
+    """Stands for a scipy matrix or array: keeps the attributes that its pickle holds."""
+
+    def __setstate__(self, state: dict) -> None:
+        self.state = state
+
+
+class _CompressedRows(_SparseMatrix):
+    pass
+
+
+class _CompressedColumns(_SparseMatrix):
+    pass
+
+
+class _Triplets(_SparseMatrix):
+    pass
+
+
+_SPARSE = {"csr": _CompressedRows, "csc": _CompressedColumns, "coo": _Triplets}
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """What Python 3 writes for bytes in old pickle protocols: always Latin-1."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"unexpected encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+@cache
+def _admitted() -> dict[tuple[str, str], Callable]:
+    # Taken from numpy's own __reduce__, because the modules these functions live in moved between versions.
+    reconstruct = np.empty(0).__reduce__()[0]
+    from_buffer = np.empty(0).__reduce_ex__(5)[0]
+    scalar = np.float64(0).__reduce__()[0]
+    table: dict[tuple[str, str], Callable] = {
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _encode,
+        ("collections", "defaultdict"): defaultdict,
+        ("__builtin__", "list"): list,
+        ("builtins", "list"): list,
+    }
+    for core in ("numpy.core", "numpy._core"):
+        table[f"{core}.multiarray", "_reconstruct"] = reconstruct
+        table[f"{core}.multiarray", "scalar"] = scalar
+        table[f"{core}.numeric", "_frombuffer"] = from_buffer
+    for kind, stand_in in _SPARSE.items():
+        for module in (f"scipy.sparse.{kind}", f"scipy.sparse._{kind}"):
+            table[module, f"{kind}_matrix"] = stand_in
+            table[module, f"{kind}_array"] = stand_in
+    return table
+
+
+class _WholeLines:
+    """A file whose last line may not be cut off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.read = file, file.read
+
+    def readline(self) -> bytes:
+        line = self.file.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("Ran out of input")
+        return line
+
+
+class CarefulUnpickler(pickle._Unpickler):
+    """Python's own unpickler: the compiled one allocates a table as long as a damaged index says.
+
+    Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(_WholeLines(file), encoding="latin1")
+
+
+class _Unpickler(CarefulUnpickler):
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        super().__init__(file)
+        self.name = name
+
+    def find_class(self, module: str, name: str) -> Callable:
+        if (module, name) in _admitted():
+            return _admitted()[module, name]
+        raise RefusedPickle(
+            f"{self.name}: its pickle asks for {module}.{name}; only numpy arrays and scipy csr, csc and coo matrices "
+            "are read from pickles, and nothing was run"
+        )
+
+
+def load_pickle(file: BinaryIO, name: str) -> object:
+    """The one object pickled in `file`; scipy matrices come as SparseRows, zero-dimensional object arrays unwrapped.
+
+    Raises RefusedPickle (a DataError) when the pickle names any other constructor, DataError when it is damaged.
+    """
+    try:
+        found = _Unpickler(file, name).load()
+    except (RefusedPickle, MemoryError):
+        raise
+    except Exception as error:  # a damaged pickle can raise anything at all
+        raise DataError(f"{name}: its pickle is damaged or truncated ({error})") from error
+    if isinstance(found, np.ndarray) and found.dtype == object and found.ndim == 0:
+        found = found.item()
+    return _sparse_rows(found, name) if isinstance(found, _SparseMatrix) else found
+
+
+def _sparse_rows(matrix: _SparseMatrix, name: str) -> SparseRows:
+    kind = next(kind for kind, stand_in in _SPARSE.items() if isinstance(matrix, stand_in))
+    state = getattr(matrix, "state", None)
+    if not isinstance(state, dict):
+        raise DataError(f"{name}: its scipy matrix is damaged (it has no content)")
+    parts = {key.lstrip("_"): value for key, value in state.items() if isinstance(key, str)}
+    if kind == "coo" and "coords" in parts:
+        parts["row"], parts["col"] = parts["coords"]
+    return sparse_from_parts(kind, parts, name)
+
+
+def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
+    """SparseRows from the arrays of a scipy matrix of `kind` csr, csc or coo (keys as scipy's attributes).
+
+    Raises DataError when one is missing or they contradict each other.
+    """
+    needed = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
+    if missing := [key for key in needed if key not in parts]:
+        raise DataError(f"{name}: its sparse matrix lacks {missing[0]!r}")
+    rows, columns = (int(size) for size in np.asarray(parts["shape"]).reshape(-1))
+    first, second = (
+        whole_numbers(np.asarray(parts[key]), f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:]
+    )
+    data = np.asarray(parts["data"])
+    if kind == "csr":
+        return SparseRows((rows, columns), second, first, data).check(name)
+    if kind == "csc":
+        turned = SparseRows((columns, rows), second, first, data).check(f"{name} (by columns)")
+        column = np.repeat(np.arange(columns), np.diff(turned.indptr))
+        return SparseRows.from_triplets(turned.indices, column, data, (rows, columns))
+    if (
+        first.shape != second.shape
+        or len(first) != len(data)
+        or (len(first) and not 0 <= first.min() <= first.max() < rows)
+    ):
+        raise DataError(f"{name}: the rows, columns and values of its sparse matrix do not fit together")
+    return SparseRows.from_triplets(first, second, data, (rows, columns)).check(name)

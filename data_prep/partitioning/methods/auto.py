@@ -1,0 +1,46 @@
+"""Auto: the method that suits the size of the graph and the memory allowed, with the reason for the choice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.partitioning.methods import METHODS
+from data_prep.partitioning.methods.metis import memory_needed
+from data_prep.partitioning.request import CutRequest
+from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
+from leapmpi.dataset.graph import Graph
+
+METIS_EDGES = 10_000_000
+"""Directed edges up to which METIS is quick: about ten seconds."""
+
+_GREM_BYTES, _GREM_BYTES_PER_VERTEX = 1 << 26, 32
+
+
+class Choice(NamedTuple):
+    """The name of a method, and why it was chosen: a sentence for the table and the dataset."""
+
+    method: str
+    reason: str
+
+
+def choose(graph: Graph, request: CutRequest) -> Choice:
+    """The method for `graph`: metis where it is quick and fits, else grem, else ldg where memory is for one pass."""
+    memory = request.memory or memory_budget(None)
+    metis = memory_needed(graph) + INTERPRETER_BYTES
+    grem = _GREM_BYTES + _GREM_BYTES_PER_VERTEX * graph.vertices + INTERPRETER_BYTES
+    size = f"{graph.edges:,} edges"
+    if graph.edges <= METIS_EDGES and metis <= memory:
+        return Choice("metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}")
+    why = f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
+    if metis <= memory:
+        why = f"metis would take long for {size}"
+    if grem <= memory:
+        return Choice("grem", why)
+    return Choice("ldg", f"{why}; grem would need {gibibytes(grem)}")
+
+
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+    """Part int32[n] of each vertex, by the method chosen."""
+    return METHODS.load(choose(graph, request).method).partition(graph, request)

@@ -1,0 +1,16 @@
+"""Contiguous parts: equal ranges of vertices in the order of their original ids.
+
+Good where the source's order has meaning (crawl order, time, space), and the plainest baseline.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.partitioning.request import CutRequest
+from leapmpi.dataset.graph import Graph
+
+
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+    """Part int32[n] of each vertex; sizes differ by at most one."""
+    return (np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices).astype(np.int32)

@@ -1,0 +1,22 @@
+"""Parts by a hash of the original id: what systems without a partitioner do.
+
+A vertex's part depends on its original id alone, whatever else is in the graph; sizes are only equal on average.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.partitioning.request import CutRequest
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.system.counter_rng import fold_all, mix
+
+
+def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+    """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
+    part, base = np.empty(graph.vertices, np.int32), np.uint64(mix(np.uint64(request.seed)))
+    for start, stop in row_ranges(graph.vertices, 16):
+        hashes = fold_all(base, np.asarray(graph.original_id[start:stop]))
+        part[start:stop] = hashes % np.uint64(request.parts)
+    return part

@@ -1,0 +1,81 @@
+"""The edges of a graph, chunk by chunk, read into one buffer: no page of the file stays with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.mapped_arrays import read_into
+from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights
+from data_prep.progress import SILENT, Progress
+
+_ROWS = 1 << 20
+"""At most so many rows in a chunk, whatever their edges."""
+
+_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
+"""Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
+
+_UNWEIGHTED = np.empty(0, np.int32)
+
+
+class AdjacencyStream:
+    """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
+
+    indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
+    a chunk is a chunk of its own. `progress` is told of each pass.
+    """
+
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        chunk_entries: int,
+        vertex_weights: VertexWeights,
+        progress: Progress = SILENT,
+    ) -> None:
+        self._indptr, self._neighbours = indptr, neighbours
+        self.vertices, self.entries = len(indptr) - 1, len(neighbours)
+        self.vertex_weights = vertex_weights
+        self.dtype = neighbours.dtype
+        self._wanted = max(1, chunk_entries)
+        self._progress = progress
+        self._rows_ahead = 1 + 2 * self._wanted * self.vertices // max(1, self.entries)
+        """Rows of twice as many entries as a chunk, on average: read to find where it ends."""
+        self._buffer = np.empty(0, neighbours.dtype)
+
+    def degrees(self) -> np.ndarray:
+        """How many neighbours each vertex has: int32[n]."""
+        out = np.empty(self.vertices, np.int32)
+        for first in range(0, self.vertices, _ROWS):
+            rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
+            read_into(self._indptr, first, rows)
+            out[first : first + len(rows) - 1] = np.diff(rows)
+        return out
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks of the graph in the order of vertices."""
+        self._progress.start_pass(self.entries)
+        first = 0
+        while first < self.vertices:
+            indptr = self._rows(first)
+            start, stop = int(indptr[0]), int(indptr[-1])
+            if stop - start > len(self._buffer):
+                self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
+            into = self._buffer[: stop - start]
+            read_into(self._neighbours, start, into)
+            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
+            first += len(indptr) - 1
+            self._progress.reach(stop)
+
+    def _rows(self, first: int) -> np.ndarray:
+        """indptr of the rows that make the chunk from row `first` on."""
+        most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
+        while True:
+            indptr = np.empty(min(ahead, most) + 1, np.int64)
+            read_into(self._indptr, first, indptr)
+            if ahead >= most or indptr[-1] - indptr[0] > self._wanted:
+                break
+            ahead *= 4
+        rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
+        return indptr[: max(1, rows) + 1]

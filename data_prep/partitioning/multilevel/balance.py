@@ -1,0 +1,47 @@
+"""How full parts may be, and how full they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.partitioning.balance import largest_part
+from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
+from leapmpi.system.jit import compiled
+
+
+@dataclass(frozen=True)
+class Caps:
+    """The most vertices, and training vertices, of a part."""
+
+    parts: int
+    size: int
+    training: int
+
+
+def caps_for(total: int, training: int, parts: int, tolerance: float) -> Caps:
+    """The caps of parts of a graph with `total` vertices, of which `training` train."""
+    return Caps(parts, largest_part(total, parts, tolerance), largest_part(training, parts, tolerance))
+
+
+@compiled
+def _loads(assignment, size, training, sizes, trainings):
+    for v in range(len(assignment)):
+        p = assignment[v]
+        if p >= 0:
+            sizes[p] += size[v] if len(size) else 1
+            trainings[p] += training[v] if len(training) else 0
+
+
+def loads(assignment: np.ndarray, weights: VertexWeights, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices and training vertices int64[P] of each part; vertices with part -1 count nowhere."""
+    sizes, trainings = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    _loads(assignment, weights.size, weights.training, sizes, trainings)
+    return sizes, trainings
+
+
+def excess(sizes: np.ndarray, trainings: np.ndarray, caps: Caps) -> float:
+    """By how much parts are too full, in shares of a part: 0 where the caps hold."""
+    over_size = np.maximum(0, sizes - caps.size).sum() / max(1, caps.size)
+    return float(over_size + np.maximum(0, trainings - caps.training).sum() / max(1, caps.training))

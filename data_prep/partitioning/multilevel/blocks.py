@@ -1,0 +1,59 @@
+"""Blocks of vertices, worked on by threads such that the result does not depend on their number.
+
+Within a block every vertex sees the labels of before the block: proposals are made in parallel, then applied one after
+the other. Blocks follow the vertices and the chunk alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+from data_prep.partitioning.multilevel.weighted_graph import Chunk
+
+_BLOCKS_PER_GRAPH = 256
+_SMALLEST, _LARGEST = 16, 1 << 14
+
+
+def block_ranges(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
+    """The ranges (begin, end) of rows of `chunk`, of a graph with that many vertices, that are blocks."""
+    step = min(_LARGEST, max(_SMALLEST, vertices // _BLOCKS_PER_GRAPH))
+    for begin in range(0, chunk.vertices, step):
+        yield begin, min(begin + step, chunk.vertices)
+
+
+class Workers:
+    """Threads that run a compiled kernel on pieces of a range of rows; the kernels release the interpreter's lock."""
+
+    _WORTHWHILE = 1 << 14  # entries: below, handing work over takes longer than the work
+
+    def __init__(self, threads: int, pool: ThreadPoolExecutor | None) -> None:
+        self.count = threads
+        self._pool = pool
+
+    def over_rows(self, indptr: np.ndarray, begin: int, end: int, work: Callable[[int, int, int], None]) -> None:
+        """Call work(begin, end, thread) for pieces of the rows with about equally many entries."""
+        entries = int(indptr[end] - indptr[begin])
+        if self._pool is None or entries < self._WORTHWHILE:
+            work(begin, end, 0)
+            return
+        aims = indptr[begin] + entries * np.arange(1, self.count) // self.count
+        cuts = np.clip(np.searchsorted(indptr, aims), begin, end)
+        bounds = [begin, *map(int, cuts), end]
+        futures = [self._pool.submit(work, bounds[t], bounds[t + 1], t) for t in range(1, self.count)]
+        work(bounds[0], bounds[1], 0)
+        for future in futures:
+            future.result()
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[Workers]:
+    """Workers with `threads` threads."""
+    if threads <= 1:
+        yield Workers(1, None)
+        return
+    with ThreadPoolExecutor(threads - 1) as pool:
+        yield Workers(threads, pool)

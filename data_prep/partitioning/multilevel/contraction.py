@@ -1,0 +1,111 @@
+"""The graph of clusters: edges between two clusters become one, of bounded number, while the graph streams by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
+from data_prep.partitioning.multilevel.pair_table import PairTable
+from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _collect(first, begin, end, indptr, neighbours, weights, label, clusters, threshold, seed, keys, sums):
+    """Keys of the pairs of clusters that edges of the rows join, each edge at its larger end; returns how many.
+
+    Where `threshold` is not 0, an edge counts if its hash is below. sums stays empty where edges weigh 1.
+    """
+    count = 0
+    for row in range(begin, end):
+        v = first + row
+        a = np.int64(label[v])
+        base = fold(seed, v)
+        for e in range(indptr[row], indptr[row + 1]):
+            u = np.int64(neighbours[e])
+            if u > v or (threshold and fold(base, u) >= threshold):
+                continue
+            b = np.int64(label[u])
+            if a != b:
+                keys[count] = min(a, b) * clusters + max(a, b)
+                if len(weights):
+                    sums[count] = weights[e]
+                count += 1
+    return count
+
+
+@compiled
+def _rows(keys, weights, clusters, indptr, neighbours, out):
+    """Write both directions of the pairs as compressed rows."""
+    for key in keys:
+        indptr[key // clusters + 1] += 1
+        indptr[key % clusters + 1] += 1
+    for c in range(clusters):
+        indptr[c + 1] += indptr[c]
+    place = indptr[:-1].copy()
+    for i in range(len(keys)):
+        a, b = keys[i] // clusters, keys[i] % clusters
+        for c, d in ((a, b), (b, a)):
+            neighbours[place[c]] = d
+            out[place[c]] = weights[i]
+            place[c] += 1
+
+
+@compiled
+def _sum_weights(label, size, training, out_size, out_training):
+    for v in range(len(label)):
+        c = label[v]
+        if c >= 0:
+            out_size[c] += size[v] if len(size) else 1
+            out_training[c] += training[v] if len(training) else 0
+
+
+def contract(graph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers) -> WeightedGraph:
+    """The graph of the clusters int32[n] (-1: in none) of an AdjacencyStream or WeightedGraph.
+
+    It has at most `most_pairs` edges. Where there would be more, it is a sample by weight, equal to it in
+    expectation up to a factor.
+    """
+    table = PairTable(most_pairs, graph.entries // 8 + 16, seed)
+    for chunk in graph.chunks():
+        for begin, end in _groups(chunk, graph.vertices):
+            pieces: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+            # What was halved before is drawn as rarely from the start.
+            threshold = np.uint64(2 ** (64 - table.halvings) if table.halvings else 0)
+
+            def collect(begin: int, end: int, thread: int, chunk=chunk, pieces=pieces, threshold=threshold) -> None:
+                entries = int(chunk.indptr[end] - chunk.indptr[begin])
+                keys = np.empty(entries, np.int64)
+                sums = np.empty(entries if len(chunk.weights) else 0, np.int32)
+                count = _collect(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, label,
+                                 clusters, threshold, np.uint64(seed), keys, sums)  # fmt: skip
+                pieces[begin] = keys[:count], sums[:count]
+
+            workers.over_rows(chunk.indptr, begin, end, collect)
+            for at in sorted(pieces):
+                table.add(*pieces[at])
+    return _graph_of(table, label, clusters, graph.vertex_weights)
+
+
+def _groups(chunk, vertices: int):
+    """Blocks joined to about as many entries as are worth a call."""
+    start = None
+    for begin, end in block_ranges(chunk, vertices):
+        start = begin if start is None else start
+        if chunk.indptr[end] - chunk.indptr[start] >= 1 << 18 or end == chunk.vertices:
+            yield start, end
+            start = None
+
+
+def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: VertexWeights) -> WeightedGraph:
+    keys, sums = table.pairs()
+    assert len(keys) <= table.most, (len(keys), table.most)
+    indptr = np.zeros(clusters + 1, np.int64)
+    neighbours, edge_weights = np.empty(2 * len(keys), np.uint32), np.empty(2 * len(keys), np.int32)
+    _rows(keys, sums, clusters, indptr, neighbours, edge_weights)
+    size, training = np.zeros(clusters, np.int32), np.zeros(clusters, np.int32)
+    _sum_weights(label, weights.size, weights.training, size, training)
+    if not len(weights.training):
+        training = training[:0]
+    return WeightedGraph(indptr, neighbours, edge_weights, VertexWeights(size, training))

@@ -1,0 +1,121 @@
+"""From a graph to ever smaller ones by clusters of clusters, and the cut of the smallest back up to the first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.partitioning.multilevel.balance import Caps, excess, loads
+from data_prep.partitioning.multilevel.blocks import Workers
+from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
+from data_prep.partitioning.multilevel.contraction import contract
+from data_prep.partitioning.multilevel.degree_fill import estimated_cut, fill_by_degree
+from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
+from data_prep.partitioning.multilevel.initial_cut import initial_cut
+from data_prep.partitioning.multilevel.refinement import cut_weight, refine
+from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+
+_ENOUGH_VERTICES = 1 << 13
+_FEW_VERTICES = 1 << 14
+"""Graphs that are cut without clustering too: clusters of them leave the first cut too few vertices to choose from."""
+
+_PASSES_BY_DEGREE = 8
+_LEAST_SHRINKING = 0.95
+_FEWEST_PER_PART = 32
+_MOST_ENTRIES = 1 << 22
+"""Entries of a graph beyond which Fiduccia-Mattheyses takes too long."""
+
+NOWHERE = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What all levels share: caps and tolerance, seed, threads, and the most edges of a contracted graph."""
+
+    caps: Caps
+    tolerance: float
+    seed: int
+    workers: Workers
+    most_pairs: int
+
+
+def cluster_and_contract(
+    graph, search: Search, per_part: int, number: int, within: np.ndarray = NOWHERE
+) -> tuple[np.ndarray, WeightedGraph] | None:
+    """Clusters of at most 1 / `per_part` of a part, and their graph; None where next to nothing can be joined."""
+    size, training = graph.vertex_weights.total(graph.vertices)
+    parts = search.caps.parts
+    rule = ClusterRule(
+        size_limit=size // (per_part * parts),
+        training_limit=max(2, training // (per_part * parts)),
+        seed=search.seed + 7919 * number,
+    )
+    if rule.size_limit < 2:
+        return None
+    label, clusters = cluster(graph, rule, search.workers, within)
+    if clusters < max(2, parts) or clusters > _LEAST_SHRINKING * graph.vertices:
+        return None
+    return label, contract(graph, label, clusters, search.most_pairs, rule.seed, search.workers)
+
+
+def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE) -> np.ndarray:
+    """Parts int32[n] of a graph in memory, through further levels. `within` is a cut to start from, kept if better."""
+    coarser = None
+    if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
+        coarser = cluster_and_contract(graph, search, 32, number, within)
+    if coarser is None:
+        if len(within):
+            assignment = within.copy()
+        else:
+            seed = search.seed + number
+            assignment = initial_cut(graph, search.caps, search.tolerance, seed, search.workers.count)
+            return assignment
+    else:
+        label, small = coarser
+        start = NOWHERE
+        if len(within):
+            start = np.zeros(small.vertices, np.int32)
+            start[label] = within
+        assignment = cut_in_memory(small, search, number + 1, start)[label]
+    polish(graph, assignment, search)
+    return assignment
+
+
+def cut_without_clusters_if_better(graph, assignment: np.ndarray, search: Search) -> np.ndarray:
+    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or of few vertices one made without clusters, if better.
+
+    Such a graph is taken as contracted already; what is held is as bounded.
+    """
+    if graph.vertices > _FEW_VERTICES or graph.entries > 2 * search.most_pairs:
+        return assignment
+    connected = graph.degrees() > 0
+    label = np.where(connected, np.cumsum(connected) - 1, -1).astype(np.int32)
+    same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
+    found = initial_cut(same, search.caps, search.tolerance, search.seed, search.workers.count)
+    candidate = np.where(connected, found[label], -1).astype(np.int32)
+    return min(assignment, candidate, key=lambda cut: _cost(graph, cut, search.caps))
+
+
+def _cost(graph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
+    return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)
+
+
+def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
+    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or one by degrees where that may be, and is, better.
+
+    cut: the weight of entries between parts.
+    """
+    degrees = graph.degrees()
+    if estimated_cut(degrees, search.caps) * graph.entries > cut:
+        return assignment
+    candidate = fill_by_degree(degrees, graph.vertex_weights.training, search.caps)
+    refine(graph, candidate, search.caps, _PASSES_BY_DEGREE, search.seed, search.workers)
+    return candidate if cut_weight(graph, candidate) < cut_weight(graph, assignment) else assignment
+
+
+def polish(graph: WeightedGraph, assignment: np.ndarray, search: Search) -> None:
+    """Refine a cut of a graph in memory, in place."""
+    refine(graph, assignment, search.caps, 4, search.seed, search.workers)
+    if graph.entries <= _MOST_ENTRIES:
+        improve(graph, assignment, search.caps)

@@ -1,0 +1,253 @@
+"""What a cut means for training, before any training: copies, cuts on fewer ranks, locality, expected remote rows.
+
+Rows are counted in rehearsals of some iterations with the real sampler, and beside that derived by vertex-inclusion
+probabilities (SALIENT++, MLSys 2023; leapmpi/features/policies/vip.py). These take draws of different vertices as
+independent, and expect too many rows where small batches meet dense neighbourhoods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.partitioning.balance import training_vertices
+from data_prep.partitioning.edge_chunks import Chunk, edge_chunks
+from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
+from data_prep.progress import SILENT, Progress
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.topology import from_graph
+from leapmpi.features.policies.vip import included
+from leapmpi.plan.micrograph import locality
+from leapmpi.plan.planner import plan_pull
+from leapmpi.sampling.epoch_order import epoch_order
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.jit import compiled
+
+STRATEGIES = ("leap", "pull")
+"""Roots trained where they are at home, and roots dealt to the ranks at random."""
+
+_MICROGRAPHS = 256
+"""Roots whose locality is looked at one by one."""
+
+_REHEARSALS = 8
+"""Iterations that are rehearsed."""
+
+
+@compiled
+def _mark(first, indptr, indices, assignment, first_part, bits, needed):
+    """Set the bit of each vertex's part in `needed` of itself and of its in-neighbours, for `bits` parts from
+    `first_part` on."""
+    for row in range(len(indptr) - 1):
+        bit = assignment[first + row] - first_part
+        if 0 <= bit < bits:
+            mark = np.uint64(1) << np.uint64(bit)
+            needed[first + row] |= mark
+            for e in range(indptr[row], indptr[row + 1]):
+                needed[indices[e]] |= mark
+
+
+@compiled
+def _set_bits(words):
+    count = 0
+    for word in words:
+        rest = np.uint64(word)
+        while rest:
+            rest &= rest - np.uint64(1)
+            count += 1
+    return count
+
+
+def replication(
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    also: Callable[[Chunk], None] | None = None,
+    progress: Progress = SILENT,
+) -> float:
+    """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
+
+    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `also` is called once with
+    every chunk of them.
+    """
+    total, bits = 0, min(64, 1 << max(3, (parts - 1).bit_length()))
+    for first_part in range(0, parts, bits):
+        needed = np.zeros(graph.vertices, f"u{bits // 8}")
+        for chunk in edge_chunks(graph, 1.0, progress):
+            _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
+            if also and first_part == 0:
+                also(chunk)
+        total += _set_bits(needed)
+    return total / graph.vertices
+
+
+class CutOnRanks:
+    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts."""
+
+    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int) -> None:
+        self._graph, self._assignment, self._parts = graph, assignment, parts
+        self._weights = no_cut_weights(parts if parts > 1 else 0)
+
+    def add(self, chunk: Chunk) -> None:
+        """Count the edges of `chunk`."""
+        if self._weights.size:
+            homes = self._assignment[chunk.first :]
+            add_cut_weights(chunk.indptr, chunk.indices, homes, self._assignment, self._weights)
+
+    def shares(self) -> dict[int, float]:
+        """The share by number of ranks; empty for one part, and for more than pairs of them can be counted."""
+        if not self._weights.size:
+            return {}
+        sizes = [2**power for power in range(1, self._parts.bit_length()) if 2**power < self._parts]
+        edges = max(1, self._graph.edges)
+        return {ranks: _between(self._weights, ranks) / edges for ranks in (*sizes, self._parts)}
+
+
+def _between(weights: np.ndarray, ranks: int) -> float:
+    rank_of = np.arange(len(weights)) * ranks // len(weights)
+    return float(weights[rank_of[:, None] != rank_of].sum())
+
+
+@dataclass(frozen=True)
+class SampledReport:
+    """What sampled training with `fanouts` and `batch_size` roots per iteration over all ranks, one a part, would see.
+
+    locality: R_micro. By strategy, raw feature rows that cross ranks: `rows` in an iteration with a whole batch,
+    `epoch_rows` in an epoch, whose last batch may be smaller, both rehearsed; `vip_rows` in an iteration by analysis.
+    """
+
+    fanouts: tuple[int, ...]
+    batch_size: int
+    locality: float
+    rows: dict[str, float]
+    epoch_rows: dict[str, float]
+    vip_rows: dict[str, float]
+
+    def figures(self) -> dict[str, int | float | str]:
+        """As attributes of the dataset."""
+        return {
+            "report_fanout": ",".join(map(str, self.fanouts)),
+            "report_batch_size": self.batch_size,
+            "micrograph_locality": self.locality,
+            **{f"{name}_remote_rows": count for name, count in self.rows.items()},
+            **{f"{name}_remote_rows_epoch": count for name, count in self.epoch_rows.items()},
+            **{f"{name}_remote_rows_vip": count for name, count in self.vip_rows.items()},
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """As lines of a table: name and text."""
+        of = f"fan-out {','.join(map(str, self.fanouts))}, {self.batch_size:,} roots over all ranks"
+        rows = [
+            f"{name} {self.rows[name]:,.0f} (by VIP {self.vip_rows[name]:,.0f}; {self.epoch_rows[name]:,.0f} an epoch)"
+            for name in STRATEGIES
+        ]
+        return [
+            ("R_micro", f"{self.locality:.3f} of a micrograph lies where its root does; {of}"),
+            ("remote rows", f"an iteration of raw rows on one rank a part: {', '.join(rows)}"),
+        ]
+
+
+@dataclass(frozen=True)
+class CutReport:
+    """replication: parts that need a vertex, on average; on_ranks: share of the edges cut by number of ranks."""
+
+    replication: float
+    on_ranks: dict[int, float]
+    sampled: SampledReport | None
+
+    def figures(self) -> dict[str, int | float | str]:
+        """As attributes of the dataset."""
+        shares = {"cut_on_ranks": " ".join(f"{ranks}:{share:.6g}" for ranks, share in self.on_ranks.items())}
+        sampled = self.sampled.figures() if self.sampled else {}
+        return {"replication": self.replication, **(shares if self.on_ranks else {}), **sampled}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """As lines of a table: name and text."""
+        lines = [("replication", f"{self.replication:.3f} parts need a vertex: its own, and those of out-neighbours")]
+        if self.on_ranks:
+            lines.append(("cut on ranks", ", ".join(f"{ranks}: {share:.2%}" for ranks, share in self.on_ranks.items())))
+        return lines + (self.sampled.lines() if self.sampled else [])
+
+
+def report_on(
+    graph: Graph,
+    assignment: np.ndarray,
+    parts: int,
+    training: tuple[tuple[int, ...], int] | None,
+    progress: Progress = SILENT,
+) -> CutReport:
+    """The report of a cut, with that of sampled training for `training` = (fan-outs, batch size) if wanted."""
+    sampled = sampled_report(graph, assignment, parts, *training) if training else None
+    on_ranks = CutOnRanks(graph, assignment, parts)
+    copies = replication(graph, assignment, parts, also=on_ranks.add, progress=progress)
+    return CutReport(copies, on_ranks.shares(), sampled)
+
+
+class _Training:
+    """Training on one rank a part, as a report looks at it."""
+
+    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], seed: int) -> None:
+        self.topology, self.assignment, self.parts, self.seed = from_graph(graph), assignment, parts, seed
+        self.train = np.flatnonzero(training_vertices(graph))
+        self.sampler = NodeWiseSampler(self.topology, fanouts)
+
+    def batch(self, size: int, epoch: int = 0) -> np.ndarray:
+        """`size` training vertices drawn as for an epoch, on a random stream that no run draws from."""
+        original = np.asarray(self.topology.original_id[self.train])
+        return epoch_order(self.train, original, self.seed, epoch, PRESAMPLE)[:size]
+
+    def locality(self, roots: np.ndarray) -> float:
+        """R_micro of `roots`."""
+        return locality(self.sampler, DrawKey(PRESAMPLE, self.seed, 0, 0), roots, lambda ids: self.assignment[ids])
+
+    def rehearsed(self, size: int) -> dict[str, float]:
+        """Mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
+        counts = dict.fromkeys(STRATEGIES, 0)
+        for rehearsal in range(_REHEARSALS):
+            batch = self.batch(size, rehearsal)
+            dealt = plan_pull(batch, self.parts)
+            for part in range(self.parts):
+                of_rank = {"leap": batch[self.assignment[batch] == part], "pull": dealt.rank_roots(part)}
+                for name, roots in of_rank.items():
+                    read = self.sampler.sample(DrawKey(PRESAMPLE, self.seed, rehearsal, 0), roots)[-1].src
+                    counts[name] += int(np.count_nonzero(self.assignment[read] != part))
+        return {name: count / _REHEARSALS for name, count in counts.items()}
+
+    def by_analysis(self, size: int) -> dict[str, float]:
+        """The same by vertex-inclusion probabilities."""
+        chance = size / len(self.train)
+        at_home = 0.0
+        for part in range(self.parts):
+            read = self._read(self.train[self.assignment[self.train] == part], chance)
+            at_home += float(read[self.assignment != part].sum())
+        # Dealt roots: all ranks read by the same law, and each row is at home with one of them.
+        dealt = float(self._read(self.train, chance / self.parts).sum())
+        return {"leap": at_home, "pull": (self.parts - 1) * dealt}
+
+    def _read(self, roots: np.ndarray, chance: float) -> np.ndarray:
+        """The chance of each vertex to be read where each of `roots` is one by `chance`: float64[n]."""
+        chances = np.zeros(len(self.assignment))
+        chances[roots] = chance
+        topology = self.topology
+        return included(np.asarray(topology.indptr), np.asarray(topology.indices), chances, self.sampler.fanouts)
+
+
+def sampled_report(
+    graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int, seed: int = 0
+) -> SampledReport | None:
+    """The report of a cut for training on one rank a part; None for a graph without training vertices.
+
+    The analysis takes a pass over the edges per part and hop, and some arrays of float64 per vertex.
+    """
+    training = _Training(graph, assignment, parts, fanouts, seed)
+    if not len(training.train):
+        return None
+    size = min(batch_size, len(training.train))
+    whole, rest = divmod(len(training.train), size)
+    rows = training.rehearsed(size)
+    last = training.rehearsed(rest) if rest else dict.fromkeys(STRATEGIES, 0.0)
+    epoch_rows = {name: whole * rows[name] + last[name] for name in STRATEGIES}
+    found = training.locality(training.batch(_MICROGRAPHS))
+    return SampledReport(fanouts, batch_size, found, rows, epoch_rows, training.by_analysis(size))

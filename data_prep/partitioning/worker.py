@@ -1,0 +1,60 @@
+"""The process in which `leapmpi-prep compare` runs one method: python -m data_prep.partitioning.worker TASK.
+
+TASK is a JSON object. Prints one JSON object: the figures of the cut, `seconds`, and `memory`, the most bytes of this
+process's own (no pages of mapped files) with those of the largest process that it started. Kernels are compiled before
+the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from typing import Any
+
+import numpy as np
+
+from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.quality_report import report_on
+from data_prep.progress import Steps
+from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.errors import LeapmpiError
+
+_RING = 64
+
+
+def main() -> None:
+    """Run the task that the command line names."""
+    task = json.loads(sys.argv[1])
+    try:
+        print(json.dumps(_cut(task)))
+    except LeapmpiError as error:
+        print(json.dumps({"error": str(error), "exit_code": error.exit_code}))
+
+
+def _cut(task: dict[str, Any]) -> dict[str, Any]:
+    graph, request = open_graph(task["graph"]), task["request"]
+    cut(_ring_like(graph), **{**request, "parts": 2, "memory": None}, method=task["method"])
+    steps = Steps(silent=True)
+    with steps.step("cut"):
+        result = cut(graph, **request, method=task["method"])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    step = steps.done[0]
+    report = report_on(graph, result.assignment, request["parts"], task["training"])
+    measured = {"used": result.method, "seconds": step.seconds, "memory": step.own + children}
+    return {"method_reason": result.reason, **result.figures(), **report.figures(), **measured}
+
+
+def _ring_like(graph: Graph) -> Graph:
+    """A ring with arrays of the types of `graph`, read-only as maps are."""
+    v = np.arange(_RING)
+    indices = np.sort(np.stack([(v - 1) % _RING, (v + 1) % _RING], axis=1)).astype(graph.indices.dtype).reshape(-1)
+    split = None if graph.split is None else (v % 2).astype(np.int8)
+    ring = Graph(np.arange(_RING + 1, dtype=np.int64) * 2, indices, split=split)
+    for array in (ring.indptr, ring.indices, ring.original_id, *([] if split is None else [split])):
+        array.flags.writeable = False
+    return ring
+
+
+if __name__ == "__main__":
+    main()

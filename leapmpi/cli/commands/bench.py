@@ -1,0 +1,41 @@
+"""`leapmpi bench`: strategies side by side in one job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
+
+HELP = "time several strategies in one job, on the same batches"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The dataset, the strategies, and all settings they share."""
+    add_dataset(parser)
+    parser.add_argument(
+        "--strategies",
+        default="pull,leap",
+        metavar="LIST",
+        help="names with settings of the strategy section, such as pull,leap,leap:time-steps=N:remote=raw; "
+        "ratios are to the first",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train with each strategy in turn, epoch by epoch, and print the medians of warm epochs. Collective."""
+    config = config_from(arguments)
+    if arguments.json:
+        config = config.replaced({"run.log_level": "warning"})
+    from leapmpi.comm.world import job_rank
+    from leapmpi.runs.tables.bench_table import table
+    from leapmpi.tools.bench_job import bench
+
+    rows = bench(config, arguments.strategies)
+    if job_rank() == 0:
+        sys.stdout.write((json.dumps(rows, indent=1) if arguments.json else table(rows)) + "\n")
+        sys.stdout.flush()
+    return 0

@@ -1,0 +1,21 @@
+"""`leapmpi compare`: finished runs side by side."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "print finished runs side by side"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The run folders."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; ratios are to the first")
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table, on one rank where there are several."""
+    from leapmpi.comm.launcher import launched_rank
+    from leapmpi.runs.tables.compare_table import compare
+
+    return compare(arguments.runs, arguments.json) if launched_rank() == 0 else 0

@@ -1,0 +1,31 @@
+"""`leapmpi doctor`: what a job would run with, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "show what a job would run with, and what is wrong with it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to look at, and the form of the answer."""
+    parser.add_argument("--data", metavar="DATA", help="look at this dataset's folder too")
+    parser.add_argument("--run", metavar="FOLDER", help="look at this run folder too")
+    parser.add_argument(
+        "--clean", action="store_true", help="only remove what jobs of leapmpi that were killed left on this machine"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look and report; 1 where there is a problem. Collective."""
+    if arguments.clean:
+        from leapmpi.system.stale_files import clean
+
+        sys.stdout.writelines([f"removed {each}\n" for each in clean()] or ["nothing to remove\n"])
+        return 0
+
+    from leapmpi.tools.doctor.examination import doctor
+
+    return doctor(arguments.json, arguments.data, arguments.run)

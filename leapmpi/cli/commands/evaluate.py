@@ -1,0 +1,77 @@
+"""`leapmpi evaluate`: score the weights of a run again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from leapmpi.config.flags import add_flags, given
+from leapmpi.config.schema import fields
+from leapmpi.errors import RunFolderError
+from leapmpi.runs.run import Run, load_run
+
+HELP = "score the weights of a run again"
+
+_SETTINGS = (
+    *("evaluate.fanout", "evaluate.batch_size", "evaluate.metric"),
+    *("run.device", "run.threads", "run.log_level"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The dataset, the run, and the settings that may differ from the run's."""
+    parser.add_argument("data", metavar="DATA", help="dataset folder")
+    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
+    parser.add_argument("--model", type=int, metavar="K", help="of several models, model K alone; all when not given")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per model")
+    add_flags(parser, [setting for key, setting in fields() if key in _SETTINGS])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score and print on rank 0. Collective."""
+    from leapmpi.comm.world import job_rank
+    from leapmpi.training import run_training
+
+    runs = _chosen(load_run(arguments.folder), arguments.model)
+    # The run's own settings hold unless a flag says otherwise.
+    changed = {**given(arguments), "data": arguments.data}
+    outcomes = run_training.evaluate(
+        [(run.config.replaced(changed, "evaluate"), run) for run in runs.values()], arguments.weights
+    )
+    if job_rank() == 0:
+        print_scores = _print_json if arguments.json else _print_lines
+        print_scores(arguments.weights, dict(zip(runs, outcomes, strict=True)))
+        sys.stdout.flush()
+    return 0
+
+
+def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
+    """The runs to score by number of the model, None for a run of one model. Raises RunFolderError."""
+    several = run.config.strategy.replicas == "independent"
+    models = dict(enumerate(run.models())) if several else {None: run}
+    if number is None:
+        return models
+    if not several:
+        raise RunFolderError(f"--model {number}: {run.path} holds one model; leave --model out")
+    if number not in models:
+        raise RunFolderError(f"--model {number}: {run.path} holds the models 0 to {len(models) - 1}")
+    return {number: models[number]}
+
+
+def _print_json(weights: str, outcomes: dict[int | None, dict[str, Any]]) -> None:
+    about = {"schema": 1, "weights": weights}
+    for number, outcome in outcomes.items():
+        named = {} if number is None else {"model": number}
+        sys.stdout.write(json.dumps({**about, **named, **outcome}) + "\n")
+
+
+def _print_lines(weights: str, outcomes: dict[int | None, dict[str, Any]]) -> None:
+    for number, outcome in outcomes.items():
+        known = {split: outcome[split] for split in ("val", "test") if outcome[split] is not None}
+        scores = " ".join(f"{split} {score:.4f}" for split, score in known.items()) or "no vertices to score"
+        named = "" if number is None else f"model {number}  "
+        line = f"{named}{weights} weights (epoch {outcome['epoch'] + 1})  {outcome['metric']} {scores}"
+        sys.stdout.write(line + "\n")

@@ -1,0 +1,58 @@
+"""`leapmpi plan`: what strategies would move and take on other numbers of ranks, without running them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
+
+HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
+
+
+_STRATEGIES, _WHERE_MODELS_DIFFER = "pull,leap,leap:time-steps=N", "pull,leap"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The dataset, the ranks and strategies to look at, and all settings they share."""
+    add_dataset(parser)
+    parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
+    parser.add_argument(
+        "--strategies",
+        metavar="LIST",
+        help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N "
+        f"(default {_STRATEGIES}; {_WHERE_MODELS_DIFFER} for models that differ)",
+    )
+    parser.add_argument(
+        "--link",
+        metavar="RATE",
+        help="predict seconds for a link of so many bits a second, such as 10gbit, or for the rates that a run with "
+        "--time-steps auto measured (its folder)",
+    )
+    parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to look at")
+    parser.add_argument("--compare", metavar="RUN", help="predict a finished run and set it beside what it counted")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and print, on one rank where there are several."""
+    config = config_from(arguments)
+    from leapmpi.comm.launcher import launched_rank
+
+    if launched_rank():
+        return 0
+    from leapmpi.runs.tables import forecast_table as report
+    from leapmpi.tools.simulation import forecast
+
+    if arguments.compare:
+        outcome = forecast.compare(config, arguments.compare, arguments.iterations)
+        text = report.comparison(outcome)
+    else:
+        usual = _STRATEGIES if config.strategy.replicas == "equal" else _WHERE_MODELS_DIFFER
+        strategies = usual if arguments.strategies is None else arguments.strategies
+        outcome = forecast.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
+        text = report.table(outcome)
+    sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
+    return 0

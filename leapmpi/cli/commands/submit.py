@@ -1,0 +1,59 @@
+"""`leapmpi submit`: a leapmpi command as a Slurm job."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import replace
+
+from leapmpi.config.flags import add_flags, given
+from leapmpi.errors import ConfigError
+
+HELP = "show a command as a Slurm batch script, and submit it on --yes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The site, what it may be told otherwise, and the command."""
+    from leapmpi.tools.slurm.site import scalars
+
+    parser.add_argument("--site", required=True, metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
+    parser.add_argument("--yes", action="store_true", help="submit what is shown")
+    parser.add_argument("--name", default="leapmpi", help="name of the job")
+    parser.add_argument(
+        "--prepare", metavar="COMMAND", help="run 'leapmpi-prep COMMAND' as a job of its own before, such as "
+        "'partition graph.h5 data --parts 8'; the other job starts when it has succeeded",
+    )  # fmt: skip
+    add_flags(parser, scalars())
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train, sweep, bench or evaluate, and its flags"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the scripts; with --yes hand them to sbatch."""
+    from leapmpi.tools.slurm.job import job_of
+    from leapmpi.tools.slurm.sbatch import submit
+    from leapmpi.tools.slurm.script import Job, preparation_script, training_script
+    from leapmpi.tools.slurm.site import read_site
+
+    if not arguments.name.isprintable() or any(letter in arguments.name for letter in " /%$'\"\\"):
+        raise ConfigError(f"--name {arguments.name!r}: give a name without blanks, slashes, quotes, % and $")
+    site = read_site(arguments.site, given(arguments))
+    job = job_of(arguments.command, site, arguments.name, data_exists=arguments.prepare is None)
+    about = f"Made by: {arguments.command_line}"
+    scripts = [training_script(site, replace(job, about=about))]
+    if arguments.prepare is not None:
+        words = tuple(shlex.split(arguments.prepare))
+        prepare = Job(f"{arguments.name}-prepare", words, program="leapmpi-prep", about=about)
+        scripts.insert(0, preparation_script(site, prepare))
+    sys.stdout.write("\n".join(scripts))
+    sys.stdout.flush()
+    if not arguments.yes:
+        sys.stderr.write("leapmpi: not submitted; --yes submits it\n")
+        return 0
+    number = None
+    for script in scripts:
+        number = submit(script, after=number)
+        sys.stderr.write(f"leapmpi: submitted as job {number}\n")
+    return 0

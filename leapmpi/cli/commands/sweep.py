@@ -1,0 +1,102 @@
+"""`leapmpi sweep`: the runs of a sweep file, one after another or one by its number."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from leapmpi.config.flags import add_settings, config_from, given
+from leapmpi.config.schema import Config
+from leapmpi.config.sweep_file import Sweep, read_sweep
+from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
+from leapmpi.runs.run import Run
+
+HELP = "train all runs of a sweep file, or one of them"
+
+_WITHOUT = ("run.folder", "run.overwrite")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The file, which runs, and all settings the runs share."""
+    parser.add_argument("file", metavar="SWEEP.toml", help="a config with lists of values under [sweep]")
+    parser.add_argument("--index", type=int, metavar="I", help="train run I alone; job arrays count this way")
+    parser.add_argument("--list", action="store_true", help="print the runs and train none")
+    parser.add_argument("--run", metavar="FOLDER", help="the runs' folder (default runs/NAME OF THE FILE)")
+    add_settings(parser, without=_WITHOUT)
+    parser.set_defaults(data=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train what is asked for; runs that are finished already are left alone. Collective."""
+    sweep = read_sweep(arguments.file)
+    shared = _shared(arguments, sweep)
+    folder = Path(arguments.run or shared.run.folder or Path("runs", sweep.path.stem))
+    chosen = range(len(sweep.points)) if arguments.index is None else (arguments.index,)
+    configs = {index: sweep.config(index, shared, folder) for index in chosen}
+    if arguments.list:
+        return _list(configs)
+    code = max(_train(index, config) for index, config in configs.items())
+    if len(configs) > 1:
+        _compare(configs)
+    return code
+
+
+def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
+    """What all runs share: the file, then --config, --set and flags, none of which may give what is swept."""
+    swept = {key for point in sweep.points for key in point}
+    assigned = {text.partition("=")[0].strip() for text in arguments.set}
+    for key in swept & {*given(arguments), *assigned}:
+        raise ConfigError(f"{key} is swept by {sweep.path}; give no other value for it")
+    return config_from(arguments, Config().assigned(sweep.base, str(sweep.path)))
+
+
+def _list(configs: dict[int, Config]) -> int:
+    from leapmpi.comm.launcher import launched_rank
+
+    if launched_rank() == 0:
+        for index, config in configs.items():
+            sys.stdout.write(f"{index}\t{config.run.folder}\n")
+    return 0
+
+
+def _train(index: int, config: Config) -> int:
+    """Train one run and return its exit code; what ends the whole job is raised."""
+    from leapmpi.comm.world import job_rank
+    from leapmpi.training.run_training import train
+
+    folder = Path(config.run.folder)
+    if Run(folder).finished:
+        _say(f"run {index}: {folder} is finished")
+        return 0
+    _say(f"run {index}: {folder}")
+    try:
+        train(config)
+    except LeapmpiError as error:
+        # A run that was told to stop stops the sweep; one that cannot be trained leaves the others alone.
+        if not error.agreed or isinstance(error, Interrupted):
+            raise
+        if job_rank() == 0:
+            sys.stderr.write(f"leapmpi: error: run {index}: {one_line(error)}\n")
+            sys.stderr.flush()
+        return error.exit_code
+    return 0
+
+
+def _compare(configs: dict[int, Config]) -> None:
+    """Print the finished runs side by side, on rank 0."""
+    from leapmpi.comm.world import job_rank
+    from leapmpi.runs.tables.compare_table import compare
+
+    finished = [config.run.folder for config in configs.values() if Run(Path(config.run.folder)).finished]
+    if job_rank() == 0 and finished:
+        compare(finished, as_json=False)
+        sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    from leapmpi.comm.world import job_rank
+
+    if job_rank() == 0:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,57 @@
+"""`leapmpi COMMAND`: finds the command's module, runs it, and turns errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from leapmpi.config.parser import dispatch
+from leapmpi.errors import Interrupted, LeapmpiError, one_line
+
+PROGRAM = "leapmpi"
+ABOUT = """Trains graph neural networks where the features are, over MPI.
+Start it on N ranks with: mpirun -n N leapmpi train DATA"""
+
+_NAMES = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+COMMANDS = {name: f"leapmpi.cli.commands.{name}" for name in _NAMES}
+
+_REPEAT_DELAY = 2.0
+"""Seconds that ranks other than 0 wait before they report an error that MPI has not agreed on."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `leapmpi`; returns the exit code. A user's error is one line on standard error."""
+    try:
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except LeapmpiError as error:
+        _report(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("leapmpi: interrupted\n")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _report(error: LeapmpiError) -> None:
+    """One line on standard error from one rank, also when MPI has not started."""
+    from leapmpi.comm.launcher import launcher_size, local_rank
+    from leapmpi.comm.world import job_rank, meet_before_the_end
+    from leapmpi.fault_tolerance.launcher_cleanup import outlived_after_a_failure
+
+    first = job_rank() == 0
+    if not first and not error.agreed:
+        # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
+        time.sleep(_REPEAT_DELAY)
+    if first or not error.agreed:
+        sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
+        sys.stderr.flush()
+    if launcher_size() and local_rank() == 0:
+        outlived_after_a_failure(os.getppid(), isinstance(error, Interrupted))
+    if error.agreed:
+        meet_before_the_end()

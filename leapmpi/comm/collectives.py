@@ -1,0 +1,60 @@
+"""Small values and rows of all ranks on every rank, waited for asleep, in messages of bounded size.
+
+Values travel as JSON: what arrives is data, and nothing of it is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm import mpi_buffers
+from leapmpi.comm.polling import wait_all
+
+Start = Callable[[], Any]
+"""Starts one non-blocking MPI call and returns its request."""
+
+Finish = Callable[[Start], None]
+"""Starts an MPI call and waits for its end."""
+
+
+def finish_here(start: Start) -> None:
+    """Start an MPI call and wait for its end on the calling thread."""
+    wait_all([start()])
+
+
+def gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[Any]:
+    """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
+    return [json.loads(text) for text in gather_texts(comm, to_text(value), finish)]
+
+
+def gather_texts(comm: Any, text: bytes, finish: Finish = finish_here) -> list[bytes]:
+    """The bytes of every rank of `comm`, by rank. Collective."""
+    lengths = np.empty((comm.size, 1), np.int64)
+    gather_rows(comm, np.array([len(text)]), lengths, finish)
+    padded = np.zeros(int(lengths.max()), np.uint8)
+    padded[: len(text)] = np.frombuffer(text, np.uint8)
+    rows = np.empty((comm.size, len(padded)), np.uint8)
+    gather_rows(comm, padded, rows, finish)
+    return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
+
+
+def to_text(value: Any) -> bytes:
+    """`value` as JSON; numpy's numbers count as numbers."""
+    return json.dumps(value, default=lambda number: number.item()).encode()
+
+
+def gather_rows(comm: Any, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
+    """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
+
+    No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.
+    """
+    mine, rows = mpi_buffers.as_bytes(row, "row"), mpi_buffers.as_bytes(into, "rows").reshape(comm.size, -1)
+    for part in mpi_buffers.pieces(len(mine), max(1, mpi_buffers.PIECE // comm.size)):
+        arrived = np.empty((comm.size, part.stop - part.start), np.uint8)
+        finish(partial(comm.Iallgather, mine[part], arrived))
+        rows[:, part] = arrived

@@ -1,0 +1,68 @@
+"""Vertex ids as they cross ranks: offsets in a range that both sides know, in 32 bits wherever they fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.system.jit import compiled
+
+_NARROW = 1 << 32
+"""Ranges up to this long have 32-bit offsets."""
+
+
+@compiled
+def _subtract(ids, counts, first, out):
+    """out = ids less the first id of the range of their receiver; `counts` ids go to each rank in turn."""
+    position = 0
+    for rank in range(len(counts)):
+        for _ in range(counts[rank]):
+            out[position] = ids[position] - first[rank]
+            position += 1
+
+
+@compiled
+def _add(offsets, first, out):
+    for i in range(len(offsets)):
+        out[i] = first + np.int64(offsets[i])
+
+
+@dataclass(frozen=True, eq=False)
+class IdRanges:
+    """For each rank the ids that it may be sent: at most `longest` of them, from first[rank] on."""
+
+    first: np.ndarray
+    """int64[ranks]."""
+    longest: int
+
+    @classmethod
+    def at_home(cls, rank_offsets: np.ndarray) -> IdRanges:
+        """Every rank is sent ids at home with it; `rank_offsets` is int64[ranks + 1]."""
+        return cls(np.ascontiguousarray(rank_offsets[:-1]), int(np.diff(rank_offsets).max()))
+
+    @classmethod
+    def anywhere(cls, rank_offsets: np.ndarray) -> IdRanges:
+        """Every rank may be sent any id below rank_offsets[-1]."""
+        return cls(np.zeros(len(rank_offsets) - 1, np.int64), int(rank_offsets[-1]))
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of one id on the wire."""
+        return 4 if self.longest <= _NARROW else 8
+
+    def encode(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """`ids` (int64, in order of receiver, counts[r] of them for rank r) as int32 words or int64 offsets."""
+        out = np.empty(len(ids), np.uint32 if self.id_bytes == 4 else np.int64)
+        _subtract(ids, counts, self.first, out)
+        return out.view(np.int32) if self.id_bytes == 4 else out
+
+    def empty(self, count: int) -> np.ndarray:
+        """Room for `count` encoded ids."""
+        return np.empty(count, np.int32 if self.id_bytes == 4 else np.int64)
+
+    def decode(self, received: np.ndarray, rank: int) -> np.ndarray:
+        """The int64 ids that others sent to `rank`, from what `encode` made of them."""
+        ids = np.empty(len(received), np.int64)
+        _add(received.view(np.uint32) if self.id_bytes == 4 else received, self.first[rank], ids)
+        return ids

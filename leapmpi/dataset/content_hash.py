@@ -1,0 +1,125 @@
+"""The identity of a graph's content: the same for every numbering and partition of it.
+
+Each vertex gives a 64-bit hash in each of two lanes, over its original id, split, labels, features and the original
+ids of its in-neighbours in ascending order. Each word is absorbed by a multiplication and a shift, between finalisers
+of SplitMix64 (`mix`). The lanes are summed modulo 2**64 over the vertices, so the order of the vertices does not
+matter and parts can be summed apart. This detects damage and mix-ups, not forgery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.dataset.sparse_features import Features, SparseFeatures
+from leapmpi.system.counter_rng import mix
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.graph import Graph
+
+FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+"""The odd number each lane multiplies by."""
+
+_A, _B = np.uint64(FACTORS[0]), np.uint64(FACTORS[1])
+_HALF = np.uint64(32)
+
+
+@compiled
+def _absorb(h, word, factor):
+    """The state `h` after one more word: a bijection of the word for a given state, and the other way round."""
+    h = (h ^ np.uint64(word)) * factor
+    return h ^ (h >> _HALF)
+
+
+@compiled
+def _sum_lanes(original_id, split, labels, features, bounds, columns, values, indptr, indices, original_of):
+    total_a, total_b = np.uint64(0), np.uint64(0)
+    natural, sparse = len(original_of) == 0, len(bounds) > 0
+    for v in range(len(original_id)):
+        a, b = mix(np.uint64(original_id[v]) ^ _A), mix(np.uint64(original_id[v]) ^ _B)
+        a, b = _absorb(a, split[v], _A), _absorb(b, split[v], _B)
+        for j in range(labels.shape[1]):
+            a, b = _absorb(a, labels[v, j], _A), _absorb(b, labels[v, j], _B)
+        for j in range(features.shape[1]):
+            a, b = _absorb(a, features[v, j], _A), _absorb(b, features[v, j], _B)
+        if sparse:
+            count = bounds[v + 1] - bounds[v]
+            a, b = _absorb(a, count, _A), _absorb(b, count, _B)
+            for e in range(bounds[v], bounds[v + 1]):
+                a, b = _absorb(a, columns[e], _A), _absorb(b, columns[e], _B)
+                a, b = _absorb(a, values[e], _A), _absorb(b, values[e], _B)
+        degree = indptr[v + 1] - indptr[v]
+        a, b = _absorb(a, degree, _A), _absorb(b, degree, _B)
+        for e in range(indptr[v], indptr[v + 1]):
+            u = np.int64(indices[e]) if natural else original_of[indices[e]]
+            a, b = _absorb(a, u, _A), _absorb(b, u, _B)
+        total_a += mix(a)
+        total_b += mix(b)
+    return total_a, total_b
+
+
+def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
+    """The elements of each row as unsigned integers of their own width: [rows, elements]."""
+    if array is None:
+        return np.empty((rows, 0), np.uint32)
+    array = np.asarray(array)
+    if array.size == 0:
+        return np.empty((rows, 0), np.uint32)
+    return array.reshape(rows, -1).view(f"u{array.dtype.itemsize}")
+
+
+def _feature_words(features: Features | None, rows: int) -> tuple[np.ndarray, ...]:
+    """Dense words, and where the words of sparse rows begin, their columns and their words; empty what is not there."""
+    if isinstance(features, SparseFeatures):
+        words = np.asarray(features.data).view(f"u{features.data.itemsize}")
+        return _words(None, rows), features.indptr, np.asarray(features.indices), words
+    return _words(features, rows), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint32)
+
+
+def content_lanes(
+    original_id: np.ndarray,
+    split: np.ndarray | None,
+    labels: np.ndarray | None,
+    features: Features | None,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    original_of: np.ndarray | None,
+) -> np.ndarray:
+    """The sums uint64[2] over the given vertices.
+
+    original_of: the original ids of what `indices` name, None where these are original ids already.
+    Sums of several parts add up modulo 2**64 to those of the whole graph. A missing split counts as NO_SPLIT.
+    """
+    rows = len(original_id)
+    split = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)
+    arrays = (
+        np.asarray(original_id),
+        split,
+        _words(labels, rows),
+        *_feature_words(features, rows),
+        np.asarray(indptr),
+        np.asarray(indices),
+        np.empty(0, np.int64) if original_of is None else np.asarray(original_of),
+    )
+    return np.array(_sum_lanes(*arrays), np.uint64)
+
+
+def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:
+    """The uuid of a graph with these sums and counts: 32 hex digits."""
+    text = ""
+    for lane in lanes:
+        h = lane
+        for count in (vertices, edges, feature_dim, classes):
+            h = np.uint64(mix(h ^ np.uint64(count)))
+        text += f"{int(h):016x}"
+    return text
+
+
+def content_uuid(graph: Graph) -> str:
+    """The identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
+    lanes = content_lanes(
+        graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
+    )
+    return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

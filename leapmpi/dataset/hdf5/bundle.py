@@ -1,0 +1,56 @@
+"""A bundle: named arrays and plain values about them in one HDF5 file, digested like a dataset. Weights are bundles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.reader import array_in, map_array, opened
+from leapmpi.dataset.hdf5.stored_digests import check_digest
+from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
+from leapmpi.errors import DataError
+
+_ABOUT = "about"
+
+
+def write_bundle(
+    path: Path,
+    kind: str,
+    group: str,
+    arrays: Mapping[str, np.ndarray],
+    about: Mapping[str, Any],
+    attributes: Attributes | None = None,
+) -> None:
+    """Write `arrays` below `group`, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
+    text = json.dumps({"about": about, "order": list(arrays)}).encode()
+    with new_file(path) as file:
+        write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
+        for name, array in arrays.items():
+            write_array(file, f"{group}/{name}", array.shape, array.dtype.newbyteorder("<").str, [array])
+        write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
+
+
+def read_bundle(
+    path: Path, kind: str, group: str, dtypes: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays, each of one of `dtypes`, by name, and what was said about them.
+
+    Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
+    """
+    with opened(path, kind) as (file, _):
+        text = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
+        check_digest(path, kind, {_ABOUT: text})
+        said = json.loads(bytes(text))
+        about, mapped = dict(said["about"]), {}
+        for name in said["order"]:
+            key = f"{group}/{name}"
+            mapped[key] = map_array(file, path, key, tuple(dtypes), array_in(file, path, key).shape)
+        if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
+            raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
+    check_digest(path, kind, mapped)
+    return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, about

@@ -1,0 +1,158 @@
+"""How arrays and attributes are read from HDF5 files: checked, then mapped.
+
+A row gather from a memory map is a hundred times faster than h5py's, so every array is one plain run of bytes.
+h5py raises almost anything on damaged metadata; all of it becomes a DataError here, and sizes are checked
+against the file before anything is mapped or allocated. No HDF5 handle stays open after a call.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi import __version__
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+from leapmpi.errors import DataError, LeapmpiError, one_line
+
+_LARGEST_ATTRIBUTE = 1 << 16
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while reading `path` into a DataError."""
+    try:
+        yield
+    except LeapmpiError:
+        raise
+    except PermissionError as error:
+        raise DataError(f"{path}: not allowed to read it; change its permissions") from error
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; check the path") from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise DataError(f"{path}: the name is too long; check the path") from error
+        raise _damaged(path, error) from error
+    except Exception as error:  # h5py answers damage with OSError, KeyError, RuntimeError, ValueError and more
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged ({one_line(error)[:200]}); copy or make it again")
+
+
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
+    """The HDF5 file at `path`, checked to be of format `kind` and of a version known here, and its attributes.
+
+    Raises DataError when it is missing, not HDF5, truncated, damaged, of another format or version.
+    """
+    with reading(path):
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
+        with open(path, "rb") as handle:
+            if handle.read(8) != b"\x89HDF\r\n\x1a\n":
+                raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")
+        try:
+            file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            what = "truncated" if "truncated" in str(error) else "damaged"
+            raise DataError(f"{path} is {what} ({str(error)[:200]}); copy or make it again") from error
+        with file:
+            yield file, _checked_attributes(file, path, kind)
+
+
+def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
+    found = read_attributes(file)
+    if found.get(names.FORMAT) != kind:
+        what = found.get(names.FORMAT, "a foreign HDF5 file")
+        raise DataError(f"{path} is {what}, not {kind}; {_MEND.get(kind, 'name another file')}")
+    version = found.get(names.VERSION)
+    if not isinstance(version, int) or version < names.OLDEST_VERSION:
+        raise DataError(
+            f"{path} has format version {version}, older than {names.OLDEST_VERSION}, the oldest this leapmpi reads; "
+            "make it again with leapmpi-prep"
+        )
+    if version > names.FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version}, but this leapmpi ({__version__}) reads up to "
+            f"{names.FORMAT_VERSION}; update leapmpi, or make the file again with this one"
+        )
+    stored = found.pop(names.DIGEST, None)
+    if stored != attributes_digest(found):
+        raise DataError(f"{path}: the root attributes do not match their digest; the file is damaged, make it again")
+    return found
+
+
+_MEND = {
+    names.GRAPH_FORMAT: "make a graph file with leapmpi-prep import or synth",
+    names.DATASET_FORMAT: "make a dataset with leapmpi-prep partition",
+    names.PART_FORMAT: "make the dataset again with leapmpi-prep partition",
+    names.WEIGHTS_FORMAT: "weights are written by leapmpi train into its run folder",
+    names.CHECKPOINT_FORMAT: "checkpoints are written by leapmpi train into its run folder",
+}
+
+
+def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
+    """All attributes of `group` as plain Python values. Raises ValueError for one that is larger than any of ours."""
+    for name in group.attrs:
+        size = group.attrs.get_id(name).get_storage_size()
+        if size > _LARGEST_ATTRIBUTE:
+            raise ValueError(f"attribute {name} takes {size} bytes")
+    return {name: plain_value(value) for name, value in group.attrs.items()}
+
+
+def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    """Array `name` (a path such as group/array) of `file` itself: no link is followed to another name or file.
+
+    Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
+    """
+    place = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) and part not in ("", ".", "..") else None
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            raise DataError(f"{path}: array {name} is a link to another place, which is not followed; make it again")
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+        place = place[part]
+    if not isinstance(place, h5py.Dataset):
+        raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
+    if place.external or place.is_virtual:
+        raise DataError(f"{path}: array {name} lies in other files, which are not opened; write it into this one")
+    return place
+
+
+def required(attributes: Attributes, name: str, kind: type, path: Path):
+    """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
+    value = attributes.get(name)
+    if not isinstance(value, kind) or (kind is int and value < 0):
+        raise DataError(f"{path}: attribute {name} is {value!r}, expected {kind.__name__}; make the file again")
+    return value
+
+
+def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Array `name` as a read-only memory map, checked to have one of `dtypes` and `shape` and to lie in the file.
+
+    Raises DataError naming the file and the array.
+    """
+    array = array_in(file, path, name)
+    if array.dtype.str not in [np.dtype(d).str for d in dtypes]:
+        raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
+    if array.shape != shape:
+        raise DataError(f"{path}: array {name} has shape {array.shape}, expected {shape}; make the file again")
+    # Not array.size, which overflows.
+    size = math.prod(shape) * array.dtype.itemsize
+    if size == 0:
+        return np.empty(shape, array.dtype)
+    offset = array.id.get_offset()
+    if array.chunks is not None or offset is None:
+        raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")
+    if offset + size > path.stat().st_size:
+        raise DataError(f"{path}: array {name} reaches past the end of the file: truncated; copy or make it again")
+    return np.memmap(path, array.dtype, "r", offset, shape)

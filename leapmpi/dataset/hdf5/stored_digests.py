@@ -1,0 +1,64 @@
+"""Comparing the arrays of a file with the digests that are stored beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.reader import array_in, opened, read_attributes
+from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.errors import DataError
+
+
+def stored_digest(file: h5py.File, path: Path, name: str) -> str:
+    """The digest stored with array `name`."""
+    value = read_attributes(array_in(file, path, name)).get(names.DIGEST)
+    if not isinstance(value, str):
+        raise DataError(f"{path}: array {name} has no digest; make the file again")
+    return value
+
+
+class Digests:
+    """The digests of arrays as their blocks come by; in the end they are compared with those stored in a file."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, hashlib.blake2b] = {}
+
+    def sink(self, name: str) -> Callable[[np.ndarray], None]:
+        """What takes the blocks of array `name`, in their order."""
+        state = self._states[name] = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+        return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
+
+    def take(self, name: str, array: np.ndarray | None) -> None:
+        """Take a whole array, if there is one."""
+        if array is not None:
+            sink = self.sink(name)
+            for block in row_blocks(array):
+                sink(block)
+
+    def compare(self, path: Path, kind: str) -> None:
+        """Raise DataError naming the first array of `path` whose stored digest is another."""
+        with opened(path, kind) as (file, _):
+            stored = {name: stored_digest(file, path, name) for name in self._states}
+        for name, state in self._states.items():
+            if stored[name] != state.hexdigest():
+                raise DataError(
+                    f"{path}: array {name} does not match its {names.DIGEST_ALGORITHM} digest: "
+                    "its bytes are damaged; copy or make the file again"
+                )
+
+
+def check_digest(path: Path, kind: str, arrays: dict[str, np.ndarray | None]) -> None:
+    """Compare the bytes of each mapped array of `arrays` with the digest stored in `path`.
+
+    Raises DataError naming the first array that differs.
+    """
+    digests = Digests()
+    for name, array in arrays.items():
+        digests.take(name, array)
+    digests.compare(path, kind)

@@ -1,0 +1,155 @@
+"""Writing HDF5 files: arrays contiguous, unfiltered and digested, attributes under a checksum, a full disk told."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi import __version__
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+
+
+class _Disk(io.FileIO):
+    """A file for HDF5 to write to, which keeps the first error to itself and then swallows what is written.
+
+    HDF5 crashes in C when its last writes fail, as they do on a full disk; so it never learns of the failure.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data) -> int:
+        """Write all of `data`, unless an earlier write failed."""
+        view = memoryview(data).cast("B")
+        written = 0
+        try:
+            while self.error is None and written < len(view):
+                written += super().write(view[written:])
+        except OSError as error:
+            self.error = error
+        return len(view)
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Write all of `data` from byte `offset` on, past HDF5, and raise what goes wrong."""
+        try:
+            while data:
+                count = os.pwrite(self.fileno(), data, offset)
+                data, offset = data[count:], offset + count
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size of the file, unless an earlier write failed."""
+        try:
+            if self.error is None:
+                super().truncate(size)
+        except OSError as error:
+            self.error = error
+        return size or 0
+
+    def raise_error(self) -> None:
+        """Raise the error that was kept, if any."""
+        if self.error is not None:
+            raise self.error
+
+
+class NewFile:
+    """An HDF5 file being written: its root group `root`, and `raise_error` for failures that HDF5 did not see."""
+
+    def __init__(self, root: h5py.File, disk: _Disk) -> None:
+        self.root = root
+        self.raise_error = disk.raise_error
+        self.write_at = disk.write_at
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayWriter:
+        """A new contiguous array, its place in the file reserved, to be written by blocks and finished."""
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.CONTIGUOUS)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        links.set_create_intermediate_group(True)
+        kind, space = h5py.h5t.py_create(np.dtype(dtype), logical=True), h5py.h5s.create_simple(shape)
+        made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
+        self.raise_error()
+        return ArrayWriter(self, h5py.Dataset(made))
+
+
+class ArrayWriter:
+    """One array of a new file, written by blocks of rows in their order, past HDF5: threads may write an array each."""
+
+    def __init__(self, file: NewFile, array: h5py.Dataset) -> None:
+        self._file, self._array = file, array
+        self._dtype, self._size = array.dtype, math.prod(array.shape) * array.dtype.itemsize
+        self._begin = array.id.get_offset() if self._size else 0
+        self._state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+        self._written = 0
+
+    def append(self, block: np.ndarray) -> None:
+        """Write the next rows. Raises OSError when the disk is full."""
+        data = np.ascontiguousarray(block, self._dtype).reshape(-1).view(np.uint8)
+        assert self._written + data.nbytes <= self._size, (self._array.name, self._written, data.nbytes, self._size)
+        self._state.update(data)
+        self._file.write_at(self._begin + self._written, memoryview(data))
+        self._written += data.nbytes
+
+    def finish(self) -> None:
+        """Store the digest, now that all rows are written. No other thread may be using the file."""
+        assert self._written == self._size, (self._array.name, self._written, self._size)
+        _write_text(self._array, names.DIGEST, self._state.hexdigest())
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[NewFile]:
+    """A new HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
+
+    Raises OSError when the disk is full, also where that shows only when the file is closed.
+    """
+    with _Disk(path, "x+") as disk:
+        try:
+            with h5py.File(disk, "w", libver=("v108", "v108")) as root:
+                yield NewFile(root, disk)
+        finally:
+            disk.raise_error()
+
+
+def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
+    """Write `blocks` of rows, which together have `shape`, as one contiguous array with its digest."""
+    array = file.array(name, shape, dtype)
+    for block in blocks:
+        array.append(block)
+    array.finish()
+
+
+def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
+    """Write the attributes every file of leapmpi has, `attributes`, and the digest of them all."""
+    every = {
+        names.FORMAT: kind,
+        names.VERSION: names.version_of(attributes),
+        names.CREATOR: f"leapmpi {__version__}",
+        names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
+        **{name: plain_value(value) for name, value in attributes.items()},
+    }
+    for name, value in every.items():
+        if isinstance(value, str):
+            _write_text(file.root, name, value)
+        else:
+            file.root.attrs[name] = value
+    _write_text(file.root, names.DIGEST, attributes_digest(every))
+
+
+def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
+    # Texts of fixed length lie beside their names, under a checksum; others would go to an unchecked heap.
+    data = text.encode()
+    item.attrs.create(name, data, dtype=h5py.string_dtype("utf-8", max(1, len(data))))

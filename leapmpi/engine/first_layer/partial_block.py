@@ -1,0 +1,210 @@
+"""The Piece of the first layer that some rows can contribute: edges cut to those that start at one of them.
+
+Which neighbours a destination sampled comes from a block, or is drawn anew; the rows may be a rank's own, or all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.nn.tensors import Edges, Piece
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.topology import Topology
+    from leapmpi.features.fetcher import RowFetcher
+    from leapmpi.nn.layer import Layer
+
+
+@compiled
+def _keep_home(indptr, neighbours, first, end, place, kept, rows):
+    """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
+
+    `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
+    """
+    n = len(indptr) - 1
+    kept_indptr = np.zeros(n + 1, np.int64)
+    edges = known = 0
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            vertex = neighbours[e]
+            if first <= vertex < end:
+                if place[vertex - first] < 0:
+                    place[vertex - first] = known
+                    rows[known] = vertex
+                    known += 1
+                kept[edges] = place[vertex - first]
+                edges += 1
+        kept_indptr[i + 1] = edges
+    return kept_indptr, edges, known
+
+
+@compiled
+def _number_own(vertices, first, place, known, rows, numbers):
+    """Number `vertices` at home as `_keep_home` does, after its `known` rows; clears `place`. The new count."""
+    for i in range(len(vertices)):
+        if place[vertices[i] - first] < 0:
+            place[vertices[i] - first] = known
+            rows[known] = vertices[i]
+            known += 1
+        numbers[i] = place[vertices[i] - first]
+    for k in range(known):
+        place[rows[k] - first] = -1
+    return known
+
+
+@compiled
+def _keep_in_place(indptr, neighbours, first, end, kept_indptr, kept):
+    """Edges whose source lies in [first, end), as row numbers counted from `first`; returns the number of them."""
+    edges = 0
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            row = neighbours[e] - first
+            kept[edges] = row
+            edges += 0 <= row < end - first
+        kept_indptr[i + 1] = edges
+    return edges
+
+
+@compiled
+def _count_new(rows, seen, stamp):
+    """How many of `rows` do not bear `stamp` in `seen` yet, each counted once; they bear it afterwards."""
+    count = 0
+    for k in range(len(rows)):
+        count += seen[rows[k]] != stamp
+        seen[rows[k]] = stamp
+    return count
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A piece, and which rows it reads: those of `vertices` (int64), or all of this rank in place where it is None.
+
+    `read` counts the distinct rows that the piece reads.
+    """
+
+    piece: Piece
+    vertices: np.ndarray | None
+    read: int
+
+    def rows(self, features: RowFetcher, scattered: bool) -> Any:
+        """The rows; with `scattered` none is copied where that can be."""
+        return features.whole if self.vertices is None else features.own(self.vertices, scattered)
+
+
+class Pieces:
+    """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
+
+    def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
+        self.topology, self.first, self.end, self.device = topology, first, end, device
+        self._place = np.full(end - first, -1, np.int32)
+        self._seen, self._stamp = np.zeros(end - first, np.int32), 0
+
+    def contribution(
+        self,
+        layer: Layer,
+        features: RowFetcher,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        destinations: np.ndarray,
+        sampled: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+    ) -> Contribution:
+        """What the rows in `features` contribute to `destinations`, read in the cheaper way. Arrays as in `cut`;
+        `weight` float32[edges] are the weights of `neighbours` where the sampler weights its edges."""
+        vertices = None
+        if self.suit_in_place(layer, features, len(neighbours), len(destinations)):
+            piece, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
+        else:
+            piece, vertices = self.cut(indptr, neighbours, destinations, sampled)
+            read = len(vertices)
+        if weight is not None:
+            # Both kinds of cut keep the order of the edges.
+            kept = weight[(neighbours >= self.first) & (neighbours < self.end)]
+            piece = replace(piece, weight=self._index(kept))
+        return Contribution(piece, vertices, read)
+
+    def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
+        """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
+
+        `edges` and `destinations` are those of the whole layer, not only of these rows.
+        """
+        if features.whole is None or not layer.plain_prefix:
+            return False
+        rows = self.end - self.first
+        most = min(edges + destinations, rows)
+        # Here the prefix is plain, so scattered rows are read where they lie too.
+        copied = 0 if features.scatters else layer.copying_cost(most)
+        collected = copied + min(layer.costs(most, destinations, edges))
+        return min(layer.costs(rows, destinations, edges)) <= collected
+
+    def cut(
+        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
+    ) -> tuple[Piece, np.ndarray]:
+        """What the rows contribute to `destinations`, and the int64 ids of those that contribute.
+
+        indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
+        sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
+        """
+        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
+        own_rows = np.empty(len(at_home), np.int64)
+        kept_indptr, edges, known = _keep_home(indptr, neighbours, self.first, self.end, self._place, kept, rows)
+        known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
+        rows = rows[:known].copy()
+        piece = Piece(
+            edges=self._edges(kept_indptr, kept[:edges].copy(), known),
+            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
+            dst_degree=self._index(self.topology.degree(destinations)),
+            src_original=self._index(self.topology.original_id[rows]),
+            src_degree=self._index(self.topology.degree(rows)),
+            at_home=(self._index(at_home), self._index(own_rows)),
+        )
+        return piece, rows
+
+    def cut_in_place(
+        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
+    ) -> tuple[Piece, int]:
+        """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
+        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        own_rows = destinations[at_home] - self.first
+        kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
+        edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
+        piece = Piece(
+            edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
+            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
+            dst_degree=self._index(self.topology.degree(destinations)),
+            src_original=self._names,
+            src_degree=self._degrees,
+            at_home=(self._index(at_home), self._index(own_rows)),
+        )
+        self._stamp += 1
+        read = (_count_new(rows, self._seen, self._stamp) for rows in (kept[:edges], own_rows))
+        return piece, int(sum(read))
+
+    @cached_property
+    def _names(self) -> Any:
+        return self._index(self.topology.original_id[self.first : self.end])
+
+    @cached_property
+    def _degrees(self) -> Any:
+        return self._index(np.diff(self.topology.indptr[self.first : self.end + 1]))
+
+    def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""
+        rows, numbers = np.empty(len(vertices), np.int64), np.empty(len(vertices), np.int64)
+        known = _number_own(vertices, self.first, self._place, 0, rows, numbers)
+        return rows[:known].copy(), numbers
+
+    def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
+        numbers = torch.from_numpy(indices)
+        on_host = self.device.type == "cpu"
+        return Edges(self._index(indptr), numbers if on_host else numbers.long().to(self.device), rows)
+
+    def _index(self, positions: np.ndarray) -> Any:
+        return torch.from_numpy(positions).to(self.device)

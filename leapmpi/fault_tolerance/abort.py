@@ -1,0 +1,106 @@
+"""How a failing rank ends the job: one message that names rank, host and phase, then all ranks stop."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from leapmpi.comm.world import World, abort
+from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
+from leapmpi.fault_tolerance.report import record, tell
+from leapmpi.fault_tolerance.watchdog import Watchdog
+from leapmpi.runs.run import FAILED, INTERRUPTED
+from leapmpi.system.phase_timers import Phases
+
+DEFECT_CODE = 70
+INTERRUPTED_CODE = 130
+
+_FIRST_RANK_FIRST = 1.0
+"""Seconds that other ranks wait before they report a signal that most likely all were sent."""
+_HEARSAY = 0.5
+"""Seconds in which the watchdog hears of a rank that died: an error that follows from it is not told in its place."""
+
+
+class Failure(LeapmpiError):
+    """A failure that is no user's error, told in one sentence; its traceback stands in a file."""
+
+    exit_code = DEFECT_CODE
+
+
+@contextmanager
+def ends_the_job(world: World, phases: Phases, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
+    """Run the body on all ranks; a failure of one ends all of them.
+
+    An error that all ranks agreed on (`world.together`) is passed on for an orderly end. Any other one is reported
+    here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. summary.json in the run
+    folder (`folder`, empty while there is none) then says that the run failed and why, and a traceback goes to
+    failure-rank-R.txt beside it.
+    """
+    try:
+        yield
+    except (LeapmpiError, KeyboardInterrupt) as error:
+        why = str(error) if isinstance(error, LeapmpiError) else "interrupted"
+        status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
+        if getattr(error, "agreed", False) or world.size == 1:
+            if world.rank == 0:
+                record(why, folder, _facts(world, phases), status)
+            raise
+        code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
+        _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
+    except Exception as error:
+        found = _explain(error, world, phases, folder)
+        if world.size == 1:
+            record(str(found), folder, _facts(world, phases))
+            raise found from error
+        _end_all(str(found), found.exit_code, world, phases, folder, watchdog)
+
+
+def _end_all(
+    why: str, code: int, world: World, phases: Phases, folder: list[Path], watchdog: Watchdog, status: str = FAILED
+) -> None:
+    """Tell of this rank's failure and abort the job; of a loss of another rank the watchdog tells."""
+    time.sleep(_FIRST_RANK_FIRST if status == INTERRUPTED and world.rank else _HEARSAY)
+    if watchdog.told:
+        watchdog.ends_the_process()
+    watchdog.failing()
+    watchdog.launcher_ends(status == INTERRUPTED)
+    tell(why, folder, _facts(world, phases), status)
+    abort(world, code)
+
+
+def _facts(world: World, phases: Phases) -> dict[str, Any]:
+    place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
+    return {"rank": world.rank, "host": world.host, **place}
+
+
+def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:
+    """What to tell the user about an error that nobody foresaw."""
+    if _lacks_memory(error):
+        return ResourceError(
+            f"{world.name} ran out of memory in {phases.where()}; use a smaller batch, fan-out or hidden width, "
+            "fewer ranks per node, or more nodes"
+        )
+    # torch appends the calls inside its library, line by line.
+    said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+    return Failure(f"{world.name} failed in {phases.where()}: {said}{_keep_traceback(world, folder)}")
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether Python, numpy or torch was refused memory; torch says so on a CPU in its text alone."""
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or "can't allocate memory" in str(error)
+
+
+def _keep_traceback(world: World, folder: list[Path]) -> str:
+    if not folder:
+        return ""
+    path = folder[0] / f"failure-rank-{world.rank}.txt"
+    try:
+        path.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        return ""
+    return f" (traceback in {path})"

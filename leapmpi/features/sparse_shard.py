@@ -1,0 +1,112 @@
+"""Sparse feature rows that this rank is home to, and how many entries the rows of all vertices have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.dataset.hdf5.reader import reading
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.errors import DataError
+from leapmpi.features.shard import HostShard
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _copy(indptr, indices, bits, rows, width, target_indptr, target_indices, target_bits, positions):
+    """Copy rows to places of the same size; returns the row of the first column out of range, -1 for none."""
+    for i in range(len(rows)):
+        place = target_indptr[positions[i]]
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            if indices[e] < 0 or indices[e] >= width:
+                return i
+            target_indices[place] = indices[e]
+            target_bits[place] = bits[e]
+            place += 1
+    return -1
+
+
+def place_entries(source: SparseFeatures, rows: np.ndarray, target: SparseFeatures, positions: np.ndarray) -> None:
+    """Row positions[i] of `target`, which has room for it, becomes row rows[i] of `source`; both int64[k].
+
+    Raises DataError for a column out of range: products would read beyond the weights.
+    """
+    bits = f"u{source.data.itemsize}"
+    entries = (np.asarray(source.indptr), np.asarray(source.indices), np.asarray(source.data).view(bits))
+    bad = _copy(*entries, rows, source.width, target.indptr, target.indices, target.data.view(bits), positions)
+    if bad >= 0:
+        raise DataError(
+            f"features of a vertex name a column outside 0..{source.width - 1} (row {rows[bad]} of its part): the "
+            "dataset is damaged; find the place with leapmpi-prep check"
+        )
+
+
+def empty_rows(counts: np.ndarray, like: SparseFeatures) -> SparseFeatures:
+    """Unfilled rows of `counts` (integers[k]) entries each, of the width and type of `like`."""
+    indptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return SparseFeatures(
+        indptr, np.empty(int(indptr[-1]), np.int32), np.empty(int(indptr[-1]), like.dtype), like.width
+    )
+
+
+def fill_entry_counts(dataset: Dataset, part: int, counts: np.ndarray) -> None:
+    """Write how many entries the rows of part `part` have to their places in `counts` int32[n]. Raises DataError."""
+    piece = dataset.part(part)
+    with reading(piece.path):
+        counts[dataset.offsets[part] : dataset.offsets[part + 1]] = np.diff(piece.features.indptr)
+
+
+class SparseShard(HostShard):
+    """Sparse rows in host memory or mapped: one SparseFeatures per part, in vertex order.
+
+    `first` is the global id of the first row; counts: int32[n], entries of the rows of all vertices, where rows cross
+    ranks.
+    """
+
+    def __init__(self, parts: Sequence[SparseFeatures], first: int, counts: np.ndarray | None = None) -> None:
+        self.parts, self.counts = list(parts), counts
+        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.parts[0].width
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry at rest."""
+        return self.parts[0].entry_bytes
+
+    @property
+    def mean_entries(self) -> float:
+        """Entries of a row, on average."""
+        return sum(len(part.indices) for part in self.parts) / max(1, int(self.bounds[-1] - self.bounds[0]))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the entries of a row, on average."""
+        return max(1, round(self.mean_entries * self.entry_bytes))
+
+    def whole(self) -> None:
+        """None: only the rows that are read are put together."""
+        return
+
+    def taken(self, ids: np.ndarray) -> SparseFeatures:
+        """The rows of `ids` (int64[k], all at home here), in order."""
+        if len(self.parts) == 1:
+            counts = self.parts[0].counts(ids - self.bounds[0])
+        else:
+            counts = np.empty(len(ids), np.int64)
+            for part, first, chosen, where in self.split(ids):
+                counts[where] = part.counts(chosen - first)
+        rows = empty_rows(counts, self.parts[0])
+        self.place_entries(ids, rows, np.arange(len(ids)))
+        return rows
+
+    def place_entries(self, ids: np.ndarray, target: SparseFeatures, positions: np.ndarray) -> None:
+        """Row positions[i] of `target` becomes that of vertex ids[i]. Raises DataError for a column out of range."""
+        for part, first, chosen, where in self.split(ids):
+            place_entries(part, chosen - first, target, positions[where])

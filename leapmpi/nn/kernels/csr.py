@@ -1,0 +1,311 @@
+"""Sums over the edges of a block, compiled for the CPU.
+
+Each output row is summed by one thread in the order of its edges, so results do not depend on the thread count.
+Memory is proportional to vertices x features and edges x heads, never to edges x features.
+`portable` offers the same functions for other devices. Both take and return tensors; gradients are in `aggregate`.
+
+Shapes: an edge list in CSR form is `indptr` int64[rows + 1] and `indices` int32|int64[edges]; `weight` is
+float[edges, heads]; head h of a row of `z` is its h-th slice of width z.shape[1] // heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from leapmpi.system.jit import compiled, compiled_dot, compiled_parallel, prange
+
+_U = np.uint64  # unsigned positions spare the kernels numba's test for negative ones
+
+
+@compiled
+def _sum_row(first, last, indices, weight, z, out, i, heads, width):
+    for f in range(heads * width):
+        out[i, f] = 0
+    e = _U(first)
+    end = _U(last)
+    while e + _U(4) <= end:  # four rows at a time: the output row is loaded and stored a quarter as often
+        e1, e2, e3 = e + _U(1), e + _U(2), e + _U(3)
+        p, q, r, s = _U(indices[e]), _U(indices[e1]), _U(indices[e2]), _U(indices[e3])
+        for h in range(heads):
+            a, b, c, d = weight[e, h], weight[e1, h], weight[e2, h], weight[e3, h]
+            for f in range(h * width, h * width + width):
+                out[i, f] = out[i, f] + a * z[p, f] + b * z[q, f] + c * z[r, f] + d * z[s, f]
+        e += _U(4)
+    while e < end:
+        p = _U(indices[e])
+        for h in range(heads):
+            a = weight[e, h]
+            for f in range(h * width, h * width + width):
+                out[i, f] += a * z[p, f]
+        e += _U(1)
+
+
+@compiled_parallel
+def _weighted_sum(indptr, indices, weight, z, out):
+    heads = _U(weight.shape[1])
+    width = _U(z.shape[1]) // heads
+    for i in prange(len(indptr) - 1):
+        _sum_row(indptr[i], indptr[i + 1], indices, weight, z, out, _U(i), heads, width)
+
+
+@compiled_dot
+def _dot(g, z):
+    total = g.dtype.type(0)
+    for f in range(len(g)):
+        total += g[f] * z[f]
+    return total
+
+
+@compiled_dot
+def _four_dots(g, p, q, r, s):
+    a = b = c = d = g.dtype.type(0)
+    for f in range(len(g)):
+        a += g[f] * p[f]
+        b += g[f] * q[f]
+        c += g[f] * r[f]
+        d += g[f] * s[f]
+    return a, b, c, d
+
+
+@compiled
+def _products_row(first, last, indices, g, z, out, heads, width):
+    e = first
+    while e + 4 <= last:
+        p, q, r, s = _U(indices[e]), _U(indices[e + 1]), _U(indices[e + 2]), _U(indices[e + 3])
+        for h in range(heads):
+            lo, hi = h * width, h * width + width
+            products = _four_dots(g[lo:hi], z[p, lo:hi], z[q, lo:hi], z[r, lo:hi], z[s, lo:hi])
+            out[e, h], out[e + 1, h], out[e + 2, h], out[e + 3, h] = products
+        e += 4
+    while e < last:
+        p = _U(indices[e])
+        for h in range(heads):
+            lo, hi = h * width, h * width + width
+            out[e, h] = _dot(g[lo:hi], z[p, lo:hi])
+        e += 1
+
+
+@compiled_parallel
+def _edge_products(indptr, indices, g, z, out):
+    heads = out.shape[1]
+    width = z.shape[1] // heads
+    for i in prange(len(indptr) - 1):
+        _products_row(indptr[i], indptr[i + 1], indices, g[i], z, out, heads, width)
+
+
+@compiled_parallel
+def _maximum(indptr, indices, z, out, chosen):
+    for i in prange(len(indptr) - 1):
+        if indptr[i] == indptr[i + 1]:
+            for f in range(z.shape[1]):
+                out[i, f] = 0
+                chosen[i, f] = -1
+        else:
+            _maximum_row(indptr[i], indptr[i + 1], indices, z, out[i], chosen[i])
+
+
+@compiled
+def _maximum_row(first, last, indices, z, out, chosen):
+    source = _U(indices[first])
+    for f in range(len(out)):
+        out[f] = z[source, f]
+        chosen[f] = np.int32(source)
+    for e in range(first + 1, last):
+        source = _U(indices[e])
+        for f in range(len(out)):
+            value, best, before = z[source, f], out[f], chosen[f]
+            larger = (value > best) | (value != value)  # what is not a number is passed on
+            out[f] = value if larger else best
+            chosen[f] = np.int32(source) if larger else before
+
+
+@compiled_parallel
+def _maximum_backward(chosen, grad, slices, out):
+    width = grad.shape[1]
+    for s in prange(slices):  # a thread for some columns: each sum has a fixed order and is read once
+        for i in range(len(chosen)):
+            for f in range(width * s // slices, width * (s + 1) // slices):
+                if chosen[i, f] >= 0:
+                    out[chosen[i, f], f] += grad[i, f]
+
+
+@compiled_parallel
+def _edge_sums(indptr, edges, values, out):
+    for i in prange(len(indptr) - 1):
+        for h in range(values.shape[1]):
+            total = values.dtype.type(0)
+            for k in range(indptr[i], indptr[i + 1]):
+                total += values[edges[k], h]
+            out[i, h] = total
+
+
+@compiled
+def _softmax_row(first, last, indices, source, target, h, slope, out):
+    largest = source.dtype.type(-np.inf)
+    for e in range(first, last):
+        score = source[indices[e], h] + target
+        if score < 0:
+            score *= slope
+        out[e, h] = score
+        largest = max(largest, score)
+    total = source.dtype.type(0)
+    for e in range(first, last):
+        out[e, h] = np.exp(out[e, h] - largest)
+        total += out[e, h]
+    for e in range(first, last):
+        out[e, h] /= total
+
+
+@compiled_parallel
+def _softmax(indptr, indices, source, target, slope, out):
+    for i in prange(len(indptr) - 1):
+        for h in range(source.shape[1]):
+            _softmax_row(indptr[i], indptr[i + 1], indices, source, target[i, h], h, slope, out)
+
+
+@compiled_parallel
+def _softmax_backward(indptr, indices, source, target, slope, share, grad, out):
+    for i in prange(len(indptr) - 1):
+        for h in range(source.shape[1]):
+            mean = source.dtype.type(0)
+            for e in range(indptr[i], indptr[i + 1]):
+                mean += share[e, h] * grad[e, h]
+            for e in range(indptr[i], indptr[i + 1]):
+                change = share[e, h] * (grad[e, h] - mean)
+                if source[indices[e], h] + target[i, h] < 0:
+                    change *= slope
+                out[e, h] = change
+
+
+@compiled
+def _transpose(indptr, indices, out_indptr, out_indices, out_edges):
+    for e in range(len(indices)):
+        out_indptr[indices[e] + 1] += 1
+    for j in range(len(out_indptr) - 1):
+        out_indptr[j + 1] += out_indptr[j]
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            place = out_indptr[indices[e]]
+            out_indices[place] = i
+            out_edges[place] = e
+            out_indptr[indices[e]] = place + 1
+    for j in range(len(out_indptr) - 1, 0, -1):  # filling moved each start to the next row's
+        out_indptr[j] = out_indptr[j - 1]
+    out_indptr[0] = 0
+
+
+@compiled
+def _with_self(indptr, indices, out_indptr, out_indices):
+    place = 0
+    out_indptr[0] = 0
+    for i in range(len(indptr) - 1):
+        out_indices[place] = i
+        place += 1
+        for e in range(indptr[i], indptr[i + 1]):
+            out_indices[place] = indices[e]
+            place += 1
+        out_indptr[i + 1] = place
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
+
+
+def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """Row i of the result, head by head, is the sum over edges e of row i of weight[e] * z[indices[e]]."""
+    if weight.shape[1] == 1 and z.dtype == torch.float32:
+        return _bags(indptr, indices, weight, z)
+    out = z.new_empty(len(indptr) - 1, z.shape[1])
+    _weighted_sum(_array(indptr), _array(indices), _array(weight), _array(z), out.numpy())
+    return out
+
+
+def _bags(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    """Weighted sums of single-precision rows by torch's embedding bags, twice as fast as the compiled loop.
+
+    They too sum each row in the order of its edges, by one thread.
+    """
+    offsets = indptr[:-1].to(indices.dtype)
+    return F.embedding_bag(
+        indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1), sparse=False
+    )
+
+
+def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
+    """float[edges, heads]: for each edge of row i, head by head, the dot product of g[i] and z[indices[e]]."""
+    out = z.new_empty(len(indices), heads)
+    _edge_products(_array(indptr), _array(indices), _array(g), _array(z), out.numpy())
+    return out
+
+
+def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Element by element the largest of z[indices[e]] over each row's edges, and int32: the first source that has it.
+
+    Rows without edges get 0, and -1 for the source. Both are of shape [rows, width].
+    """
+    out = z.new_empty(len(indptr) - 1, z.shape[1])
+    chosen = torch.empty(out.shape, dtype=torch.int32)
+    _maximum(_array(indptr), _array(indices), _array(z), out.numpy(), chosen.numpy())
+    return out, chosen
+
+
+def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
+    """float[sources, width]: the gradient float[rows, width] summed to where each maximum came from, row after row."""
+    out = grad.new_zeros(sources, grad.shape[1])
+    slices = max(1, min(torch.get_num_threads(), grad.shape[1]))
+    _maximum_backward(_array(chosen), _array(grad), slices, out.numpy())
+    return out
+
+
+def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
+    """float[rows, heads]: row i sums values[edges[k]] over its k; `edges` are edge numbers in CSR form."""
+    out = values.new_empty(len(indptr) - 1, values.shape[1])
+    _edge_sums(_array(indptr), _array(edges), _array(values), out.numpy())
+    return out
+
+
+def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
+    """float[edges, heads]: softmax over each row i of LeakyReLU(source[indices[e]] + target[i]); stable.
+
+    `source` is float[sources, heads], `target` float[rows, heads], `slope` that of the negative side.
+    """
+    out = source.new_empty(len(indices), source.shape[1])
+    s, t = _array(source), _array(target)
+    _softmax(_array(indptr), _array(indices), s, t, s.dtype.type(slope), out.numpy())
+    return out
+
+
+def softmax_backward(
+    indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
+) -> Tensor:
+    """float[edges, heads]: gradient of each edge's score before LeakyReLU, from softmax's result and its gradient."""
+    out = torch.empty_like(share)
+    s, t = _array(source), _array(target)
+    _softmax_backward(
+        _array(indptr), _array(indices), s, t, s.dtype.type(slope), _array(share), _array(grad), out.numpy()
+    )
+    return out
+
+
+def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The edges by source: indptr int64[sources + 1], row of each edge int32, and number of each edge int64.
+
+    The edges of a source keep their order.
+    """
+    out_indptr = torch.zeros(sources + 1, dtype=torch.int64)
+    out_indices = torch.empty(len(indices), dtype=indices.dtype)
+    edges = torch.empty(len(indices), dtype=torch.int64)
+    _transpose(_array(indptr), _array(indices), out_indptr.numpy(), out_indices.numpy(), edges.numpy())
+    return out_indptr, out_indices, edges
+
+
+def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """indptr and indices with an edge from i to itself put before the other edges of each row i."""
+    rows = len(indptr) - 1
+    out_indptr = torch.empty(rows + 1, dtype=torch.int64)
+    out_indices = torch.empty(len(indices) + rows, dtype=indices.dtype)
+    _with_self(_array(indptr), _array(indices), out_indptr.numpy(), out_indices.numpy())
+    return out_indptr, out_indices

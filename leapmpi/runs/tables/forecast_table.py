@@ -1,0 +1,54 @@
+"""Forecasts of `leapmpi plan` as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leapmpi.runs.tables.columns import aligned
+
+_HEADINGS = (
+    *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote", "R_micro", "imbalance"),
+    *("MiB sent", "busiest pair", "GiB a rank", "s"),
+)
+
+
+def table(outcome: dict[str, Any]) -> str:
+    """Figures of one iteration over all ranks, bytes by kind, and what was left out."""
+    forecasts = outcome["forecasts"]
+    kinds = [kind for kind in forecasts[0]["sent"] if any(each["sent"][kind] >= 2**10 for each in forecasts)]
+    by_kind = [("ranks", "MiB an iteration", *kinds)]
+    by_kind += [
+        (str(each["ranks"]), each["strategy"], *(f"{each['sent'][kind] / 2**20:.2f}" for kind in kinds))
+        for each in forecasts
+    ]
+    tables = [aligned([_HEADINGS, *(_line(each) for each in forecasts)]), aligned(by_kind), *outcome["left_out"]]
+    return "\n\n".join(tables)
+
+
+def _line(each: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(each["ranks"]),
+        each["strategy"],
+        str(each["time_steps"]),
+        each["remote"],
+        f"{sum(each['rows'].values()):,.0f}",
+        f"{each['rows']['remote']:,.0f}",
+        f"{each['remote_ratio']:.1%}",
+        f"{each['micrograph_locality']:.2f}",
+        f"{each['imbalance']:.2f}",
+        f"{sum(each['sent'].values()) / 2**20:.2f}",
+        f"{max(map(max, each['pairs'])) / 2**20:.2f}",
+        f"{max(each['memory']) / 2**30:.2f}",
+        "-" if each["seconds"] is None else f"{each['seconds']:.4f}",
+    )
+
+
+def comparison(outcome: dict[str, Any]) -> str:
+    """Rows and bytes of an epoch, predicted and counted."""
+    lines = [("an epoch", "predicted", "counted", "ratio")]
+    for name, unit, scale in (("rows", "rows", 1), ("bytes", "MiB", 2**20)):
+        for key, each in outcome[name].items():
+            ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"
+            figures = (f"{each[side] / scale:,.{0 if scale == 1 else 3}f}" for side in ("predicted", "counted"))
+            lines.append((f"{key} ({unit})", *figures, ratio))
+    return f"{outcome['run']}: {outcome['strategy']} on {outcome['ranks']} ranks\n\n{aligned(lines)}"

@@ -1,0 +1,75 @@
+"""Ranks in text: lists of their numbers, and the table of who does what where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from leapmpi.runs.tables.columns import aligned
+from leapmpi.runs.tables.sizes import size_text
+
+MOST_ROWS = 16
+"""Of more ranks than this the table has a row per node; of more nodes than this, rows of some of them."""
+
+_HEAD = ("rank", "host", "device", "threads", "parts", "features", "memory", "free on host")
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """'rank 3', 'ranks 0-3, 7'."""
+    numbers = sorted(set(ranks))
+    return f"rank{'s' * (len(numbers) > 1)} {_spans(numbers)}"
+
+
+def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table of all ranks, given the facts of each by rank (`training.banner.rank_facts`).
+
+    Many ranks are told by node: devices and threads as ranges, features and memory as sums. Of very many nodes the
+    first ones are told, the one with the least free memory, and the last.
+    """
+    if len(facts) <= MOST_ROWS:
+        return aligned([_HEAD, *(_row([each], [rank]) for rank, each in enumerate(facts))]).splitlines()
+    nodes = defaultdict(list)
+    for rank, each in enumerate(facts):
+        nodes[each["node"]].append(rank)
+    numbers = sorted(nodes)
+    shown = _chosen(numbers, lambda node: facts[nodes[node][0]]["free"] or 0)
+    rows = [_row([facts[rank] for rank in nodes[node]], nodes[node]) for node in shown]
+    lines = aligned([_HEAD, *rows]).splitlines()
+    if left := len(numbers) - len(shown):
+        lines.insert(len(lines) - 1, f"... and {left} more nodes; metrics.jsonl tells of all ranks")
+    return lines
+
+
+def _chosen(numbers: list[int], free: Any) -> list[int]:
+    if len(numbers) <= MOST_ROWS:
+        return numbers
+    return sorted({*numbers[: MOST_ROWS - 2], min(numbers, key=free), numbers[-1]})
+
+
+def _row(members: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> tuple[str, ...]:
+    parts = sorted(part for each in members for part in range(each["parts"][0], each["parts"][1] + 1))
+    devices = list(dict.fromkeys(each["device"] for each in members))
+    threads = sorted({each["threads"] for each in members})
+    free = members[0]["free"]
+    return (
+        _spans(ranks),
+        members[0]["host"],
+        devices[0] if len(devices) == 1 else f"{devices[0]} ... {devices[-1]}",
+        "-".join(map(str, dict.fromkeys((threads[0], threads[-1])))),
+        _spans(parts),
+        size_text(sum(each["features"] for each in members)),
+        size_text(sum(each["memory"] for each in members)),
+        "unknown" if free is None else size_text(free),
+    )
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """'0-3, 7' of ascending numbers."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

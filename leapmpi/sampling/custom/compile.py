@@ -1,0 +1,138 @@
+"""Code of the user's, named on the command line as my_file.py:MySampler: loaded, checked and compiled."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import numpy as np
+
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.custom.api import NONE, OwnSampler, holds
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
+
+_ATTEMPTS = 1000
+"""Draws that may repeat an earlier vertex before a sampler is given up."""
+
+STRANGER, REPEATS = -1, -2
+"""What `pick` returns instead of a count: a vertex that is no neighbour, and one that is always drawn before."""
+
+
+fresh = numba.njit(nogil=True)
+"""Compiles what differs from class to class: no cache."""
+
+careful = numba.njit(nogil=True, boundscheck=True)
+"""The same for the user's functions: reading outside an array is an error, not a crash."""
+
+
+@functools.cache
+def load_own(named: str) -> type[OwnSampler]:
+    """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
+    path, _, name = named.rpartition(":")
+    if not Path(path).is_file():
+        raise ConfigError(f"--sampler {named}: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"own_sampler_{Path(path).stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"--sampler {named}: {path} cannot be loaded: {_sentence(error)}") from error
+    found = getattr(module, name, None)
+    if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
+        raise ConfigError(
+            f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.custom.api.OwnSampler"
+        )
+    return found
+
+
+def sizes_of(own: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> tuple[int, ...]:
+    """Draws per step: the class's own, or else the fan-outs. Raises ConfigError for what they cannot be."""
+    sizes = own.sizes
+    if not isinstance(sizes, tuple | list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
+        raise ConfigError(f"--sampler {named}: sizes is {sizes!r}; give positive whole numbers, one per step")
+    if sizes and len(sizes) != len(fanouts):
+        raise ConfigError(
+            f"--sampler {named}: it has {len(sizes)} steps, but --fanout names {len(fanouts)} layers; "
+            f"add --fanout {','.join(map(str, sizes))}"
+        )
+    return tuple(sizes) or fanouts
+
+
+@compiled
+def _place_of(names, vertex):
+    """The position of `vertex` in `names` (int64[k], ascending), -1 where it is not there."""
+    low, high = 0, len(names)
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] < vertex:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(names) and names[low] == vertex else -1
+
+
+@compiled
+def _sort_few(values):
+    """Sort in place, by insertion."""
+    for i in range(1, len(values)):
+        value, k = values[i], i
+        while k > 0 and values[k - 1] > value:
+            values[k] = values[k - 1]
+            k -= 1
+        values[k] = value
+
+
+@functools.cache
+def picker(own: type[OwnSampler]) -> Callable:
+    """A compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
+
+    names: int64[k] ascending original ids; base: uint64, from which the words of its draws follow. Writes the drawn
+    ones' positions in `names` to `positions` (int64[size]) and returns (their number, 0), or (STRANGER or REPEATS, the
+    vertex).
+    """
+    next_vertex = careful(own.next)
+
+    @fresh
+    def pick(names, size, unique, base, positions):
+        if unique and len(names) <= size:
+            for j in range(len(names)):
+                positions[j] = j
+            return len(names), 0
+        drawn, taken = np.empty(size, np.int64), 0
+        for number in range(size if len(names) else 0):
+            for attempt in range(_ATTEMPTS):
+                word = fold(base, number) if attempt == 0 else fold(fold(base, number), attempt)
+                vertex = np.int64(next_vertex(names, number, size, drawn[:taken], word))
+                if vertex == NONE:
+                    break
+                place = _place_of(names, vertex)
+                if place < 0:
+                    return STRANGER, vertex
+                if not (unique and holds(drawn[:taken], vertex)):
+                    drawn[taken], positions[taken] = vertex, place
+                    taken += 1
+                    break
+                if attempt == _ATTEMPTS - 1:
+                    return REPEATS, vertex
+        _sort_few(positions[:taken])
+        return taken, 0
+
+    return pick
+
+
+def refused(named: str, error: Exception) -> ConfigError:
+    """The sentence about an exception in the user's code, or in compiling it."""
+    if isinstance(error, numba.core.errors.NumbaError):
+        return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
+    return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    """The kind of `error` and the first line of its message that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
+    return f"{type(error).__name__}: {told[0]}" if told else type(error).__name__

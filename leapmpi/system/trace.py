@@ -1,0 +1,81 @@
+"""When this rank did what, in training and ahead of it: every stretch of every phase, in Chrome's trace format.
+
+https://ui.perfetto.dev shows the files of all ranks side by side. Times are those of the host's clock, in microseconds
+since 1970, so hosts are in step as far as their clocks are. The format is the JSON array of "Trace Event Format"
+(Google, 2016), one event a line; its closing bracket may be missing, as it is after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from leapmpi.system import channels
+from leapmpi.system.atomic_files import explain
+from leapmpi.system.phase_timers import Phases
+
+NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
+"""What each lane is called."""
+
+_KEPT = 4096
+"""Spans in memory before they are written."""
+
+
+class Timeline:
+    """Takes down the spans of `phases` from now on, in a new file `path`.
+
+    Raises ResourceError or DataError when it cannot be written.
+    """
+
+    def __init__(self, path: Path, phases: Phases, rank: int, name: str) -> None:
+        self.path, self.phases, self.rank = path, phases, rank
+        self._offset = time.time() - time.perf_counter()
+        self._events: list[dict] = [_named("process_name", rank, 0, name)]
+        self._events += [_named("thread_name", rank, number, known) for number, known in NAMES.items()]
+        self._written = 0
+        phases.span = self.add
+
+    def add(self, number: int, phase: str, epoch: int | None, iteration: int | None, begin: float, end: float) -> None:
+        """Take down one span of lane `number`; times on the clock time.perf_counter."""
+        start, place = round((begin + self._offset) * 1e6), {"epoch": epoch, "iteration": iteration}
+        event = {"name": phase, "ph": "X", "ts": start, "dur": round((end - begin) * 1e6)}
+        self._events.append(event | {"pid": self.rank, "tid": number, "args": place})
+        if len(self._events) >= _KEPT and number == channels.FOREGROUND:
+            self.write()
+
+    def write(self, last: str = "") -> None:
+        """Append what has not been written yet, and `last`. Called by the thread that trains."""
+        events, self._events = self._events, []
+        try:
+            with self.path.open("a" if self._written else "w", encoding="utf-8") as file:
+                for number, event in enumerate(events, self._written):
+                    file.write(("," if number else "[") + json.dumps(event) + "\n")
+                file.write(last)
+        except OSError as error:
+            raise explain(error, self.path) from None
+        self._written += len(events)
+
+    def close(self) -> None:
+        """Write the rest and take down no more."""
+        self.phases.span = None
+        self.write("]\n")
+
+
+@contextmanager
+def recorded(folder: Path | None, phases: Phases, rank: int, name: str) -> Iterator[None]:
+    """Take down in `folder` (None: nowhere) what this rank, called `name`, does while the body runs."""
+    if folder is None:
+        yield
+        return
+    timeline = Timeline(folder / f"timeline-rank-{rank}.json", phases, rank, name)
+    try:
+        yield
+    finally:
+        timeline.close()
+
+
+def _named(kind: str, rank: int, number: int, name: str) -> dict:
+    return {"name": kind, "ph": "M", "pid": rank, "tid": number, "args": {"name": name}}

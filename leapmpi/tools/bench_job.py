@@ -1,0 +1,159 @@
+"""`leapmpi bench`: several strategies in one job, on the same data, batches and ranks, epoch by epoch in turn.
+
+Taking turns within the epochs lets a disturbance of the machine fall on all strategies alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections import Counter
+from typing import Any
+
+from leapmpi.comm.world import together
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import models_of, variations
+from leapmpi.errors import ConfigError
+from leapmpi.training.ensemble_trainer import trainer_class
+from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.training.setup import with_new_model
+from leapmpi.training.trainer import Trainer, ahead_seconds
+
+log = logging.getLogger("leapmpi")
+
+
+def parse_strategies(text: str, config: Config) -> dict[str, Config]:
+    """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError.
+
+    One that is given again, to see how much its times differ, is labelled 'pull (2)'.
+    """
+    configs, given = {}, Counter()
+    for label in filter(None, (each.strip() for each in text.split(","))):
+        given[label] += 1
+        name = label if given[label] == 1 else f"{label} ({given[label]})"
+        configs[name] = config.replaced(_values_of(label), f"--strategies {label}")
+    if not configs:
+        raise ConfigError("--strategies names no strategy; give some, such as pull,leap")
+    return configs
+
+
+def _values_of(label: str) -> dict[str, str]:
+    """The settings that 'leap:time-steps=N:migrate=none' stands for. Raises ConfigError."""
+    name, *settings = label.split(":")
+    values = {"strategy.name": name}
+    for setting in settings:
+        flag, equals, value = setting.partition("=")
+        key = f"strategy.{flag.replace('-', '_')}"
+        if not equals:
+            raise ConfigError(f"--strategies {label}: write settings as NAME:KEY=VALUE, such as leap:time-steps=N")
+        if key == "strategy.name":
+            raise ConfigError(f"--strategies {label}: the name comes first, as in {value or 'leap'}:time-steps=N")
+        if key in values:
+            raise ConfigError(f"--strategies {label}: {flag} is given twice")
+        values[key] = value
+    return values
+
+
+def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, Any]]:
+    """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
+
+    Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
+    the ratio of seconds to the first strategy's, and the loss and scores of every epoch.
+    """
+    configs = parse_strategies(strategies, config)
+    if config.strategy.replicas == "independent":
+        configs = _together_and_apart(configs)
+    return in_session(config, comm, lambda session: _bench(configs, session))
+
+
+def _together_and_apart(configs: dict[str, Config]) -> dict[str, Config]:
+    """The models of one strategy, all together, then each by itself. Raises ConfigError for several strategies."""
+    if len(configs) > 1:
+        raise ConfigError("--strategies: with --replicas independent give one strategy, such as leap")
+    label, config = next(iter(configs.items()))
+    apart = variations(config)
+    return {f"{label}, {len(apart)} models": config, **apart}
+
+
+def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
+    world = session.world
+    for config in configs.values():
+        together(world, lambda config=config: check_settings(config, world))
+    first = next(iter(configs.values()))
+    loaded = session.load(first)
+    trainers = {
+        label: together(
+            world,
+            lambda config=config: trainer_class(config)(config, world, with_new_model(models_of(config)[0], loaded)),
+        )
+        for label, config in configs.items()
+    }
+    for trainer in trainers.values():
+        trainer.prepare()
+    for epoch in range(first.train.epochs):
+        for label, trainer in trainers.items():
+            record = trainer.epoch(epoch)
+            if world.rank == 0:
+                log.info(
+                    f"epoch {epoch + 1}/{first.train.epochs}  {label}  {record['seconds']:.3f} s  "
+                    f"loss {record['loss']:.4f}"
+                )
+    rows = [_row(label, trainer) for label, trainer in trainers.items()]
+    if first.strategy.replicas == "independent":
+        rows.append(_summed(rows[1:]))
+    for row in rows:
+        row["ratio"] = row["epoch_seconds"] / rows[0]["epoch_seconds"]
+    return rows
+
+
+def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What separate runs take one after the other: a row of sums, with the mean loss."""
+
+    def total(name: str) -> dict[str, float]:
+        return {key: sum(row[name][key] for row in rows) for key in rows[0][name]}
+
+    return {
+        **rows[0],
+        "strategy": "separate runs, in sum",
+        "remote": " ".join(dict.fromkeys(row["remote"] for row in rows)),
+        "ignored": [],
+        "epoch_seconds": sum(row["epoch_seconds"] for row in rows),
+        "seconds": [sum(each) for each in zip(*(row["seconds"] for row in rows), strict=True)],
+        "core_seconds": sum(row["core_seconds"] for row in rows),
+        **{name: total(name) for name in ("rows", "bytes", "phases", "ahead")},
+        "loss": [statistics.fmean(each) for each in zip(*(row["loss"] for row in rows), strict=True)],
+        "accuracy": [{"val": None, "test": None}],
+    }
+
+
+def _row(label: str, trainer: Trainer) -> dict[str, Any]:
+    epochs = trainer.epochs
+    warm = epochs[1:] or epochs
+
+    def medians(name: str) -> dict[str, float]:
+        return {key: statistics.median(epoch[name][key] for epoch in warm) for key in warm[0][name]}
+
+    return {
+        "strategy": label,
+        "ranks": trainer.world.size,
+        "time_steps": trainer.strategy.time_steps,
+        "remote": trainer.strategy.remote_name,
+        "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "seconds": [epoch["seconds"] for epoch in epochs],
+        "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
+        "rows": medians("rows"),
+        "bytes": medians("bytes"),
+        **{name: medians(name) for name in ("cache", "row_error") if name in warm[0]},
+        "phases": {
+            phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
+        },
+        "prefetch": trainer.prefetch,
+        "ahead": {
+            "seconds": statistics.median(ahead_seconds(epoch["ahead"]) for epoch in warm),
+            "hidden": statistics.median(epoch["ahead"]["hidden"] for epoch in warm),
+        },
+        "loss": [epoch["loss"] for epoch in epochs],
+        "accuracy": [epoch["accuracy"] for epoch in epochs],
+        "metric": trainer.evaluator.metric,
+        "ignored": trainer.economy.ignored(),
+    }

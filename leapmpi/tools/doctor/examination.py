@@ -1,0 +1,74 @@
+"""The examination: facts of all ranks, the problems in them, printed on rank 0."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Any
+
+from leapmpi.comm.collectives import gather_values
+from leapmpi.comm.world import World, abort, finish, load_mpi, start
+from leapmpi.fault_tolerance.abort import DEFECT_CODE
+from leapmpi.tools.doctor import links, mpi, places, rank
+from leapmpi.tools.doctor.checks import Problem, problems
+from leapmpi.tools.doctor.text import lines
+from leapmpi.tools.doctor.time_limit import time_limit
+
+SCHEMA = 2
+"""Version of what --json prints."""
+
+
+def doctor(as_json: bool = False, data: str | None = None, run: str | None = None) -> int:
+    """Print what was found; returns 0, or 1 where a problem would keep a job from running or make it slow. Collective.
+
+    `data` and `run` name a dataset and a run folder to look at. Raises LaunchError for a missing MPI or a foreign
+    launcher.
+    """
+    library = load_mpi()
+    # As in training, the device is chosen before MPI starts.
+    device = rank.choose_device()
+    stage = ["the start of MPI"]
+    with time_limit(stage):
+        world = start()
+        try:
+            facts = _facts(library, world, device, data, run, stage)
+            found = problems(facts)
+            if world.rank == 0:
+                _print(facts, found, as_json)
+        except Exception:
+            # The others wait for this rank.
+            traceback.print_exc()
+            abort(world, DEFECT_CODE)
+        finally:
+            finish(world)
+    return int(any(problem.grave for problem in found))
+
+
+def _facts(
+    library: Any, world: World, device: int | None, data: str | None, run: str | None, stage: list[str]
+) -> dict[str, Any]:
+    """All facts, the same on all ranks. Collective."""
+    stage.append("gathering facts")
+    ranks = gather_values(world.comm, rank.facts(world, device))
+    seen = places.facts(data, run) if world.node_comm.rank == 0 else None
+    found = [each for each in gather_values(world.comm, seen) if each]
+    stage.append("measuring links")
+    measured = links.measured(world, device is not None) if _usable(ranks) else []
+    versions = ranks[0]["versions"]
+    return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": found, "versions": versions}
+
+
+def _usable(ranks: list[dict[str, Any]]) -> bool:
+    """Whether leapmpi's kernels can be loaded everywhere, which the wire needs."""
+    return all(each["kernels"]["writable"] for each in ranks)
+
+
+def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
+    if as_json:
+        text = json.dumps({"schema": SCHEMA, **facts, "problems": [asdict(each) for each in found]}, indent=1)
+    else:
+        text = "\n".join(lines(facts, found))
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,99 @@
+"""Latency and bandwidth between ranks, measured through the wire that training uses."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Wire
+    from leapmpi.comm.world import World
+
+_BYTES = 4 << 20
+_REPEATS, _PINGS = 3, 20
+
+
+def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
+    """One entry per distance in ranks (1, 2, 4, ... up to half of them) and memory; empty for one rank. Collective.
+
+    Every rank sends to rank + distance, in three rounds such that no rank sends and receives at once. `mbytes` is the
+    rate in 10^6 bytes per second from each rank, `microseconds` the median time of a message of 8 bytes from it, both
+    until sender and receiver are done. `crosses_nodes` tells which of the ranks send to another node.
+    """
+    if world.size == 1:
+        return []
+    # Imported here: the wire needs kernels that can be compiled.
+    from leapmpi.comm.communicator import Wire
+    from leapmpi.comm.world import cuda_aware, load_mpi
+
+    ways = [("host", Wire(world.comm), np)]
+    every_gpu = all(_column(ways[0][1], float(on_gpu)))
+    if every_gpu:
+        ways.append(("gpu, staged", Wire(world.comm), None))
+        if cuda_aware(load_mpi())[0]:
+            ways.append(("gpu, direct", Wire(world.comm, direct=True), None))
+    nodes = np.array(_column(ways[0][1], float(world.node)))
+    distances = [1 << power for power in range((world.size // 2).bit_length())]
+    return [
+        {
+            "memory": memory,
+            "distance": distance,
+            "crosses_nodes": (nodes != np.roll(nodes, -distance)).tolist(),
+            "mbytes": [round(_BYTES / 1e6 / each, 1) for each in _seconds(wire, distance, _BYTES, _REPEATS, library)],
+            "microseconds": [round(each * 1e6, 1) for each in _seconds(wire, distance, 8, _PINGS, library)],
+        }
+        for memory, wire, library in ways
+        for distance in distances
+    ]
+
+
+def rounds(size: int, distance: int) -> list[np.ndarray]:
+    """For each round, which ranks send (bool[size]) to rank + distance. No rank sends and receives in one round."""
+    ranks = np.arange(size)
+    wraps = ranks + distance >= size
+    odd = ranks // distance % 2 == 1
+    return [~odd & ~wraps, odd & ~wraps, wraps]
+
+
+def _seconds(wire: Wire, distance: int, size: int, repeats: int, library: Any) -> list[float]:
+    """Median seconds in which `size` bytes of each rank reach rank + distance, by rank."""
+    result = np.zeros(wire.size)
+    for senders in rounds(wire.size, distance):
+        transfer = _transfer(wire, distance, senders, size, library)
+        spent = np.array(_column(wire, _median_seconds(wire, transfer, repeats)))
+        result[senders] = np.maximum(spent, np.roll(spent, -distance))[senders]
+    return result.tolist()
+
+
+def _transfer(wire: Wire, distance: int, senders: np.ndarray, size: int, library: Any) -> Callable[[], None]:
+    """A function in which each rank of `senders` sends `size` bytes to rank + distance."""
+    to, origin = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
+    to[(wire.rank + distance) % wire.size] = size * senders[wire.rank]
+    origin[(wire.rank - distance) % wire.size] = size * senders[(wire.rank - distance) % wire.size]
+    if library is None:
+        import torch
+
+        send, receive = (torch.ones(int(each.sum()), dtype=torch.uint8, device="cuda") for each in (to, origin))
+    else:
+        send, receive = np.ones(to.sum(), np.uint8), np.empty(origin.sum(), np.uint8)
+    return lambda: wire.exchange(send, to, receive, origin, "control")
+
+
+def _median_seconds(wire: Wire, transfer: Callable[[], None], repeats: int) -> float:
+    transfer()
+    seconds = []
+    for _ in range(repeats):
+        wire.barrier()
+        begin = time.perf_counter()
+        transfer()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def _column(wire: Wire, value: float) -> list[float]:
+    """One number of each rank, by rank. Collective."""
+    return wire.gather_rows(np.array([value])).reshape(-1).tolist()

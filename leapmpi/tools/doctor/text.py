@@ -1,0 +1,99 @@
+"""The doctor's findings for people."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.tools.doctor.checks import Problem, by_node
+
+_MOST_RANKS = 16
+"""Up to so many ranks are told one by one; of more, the nodes."""
+
+_MOST_NODES = 32
+
+
+def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
+    """All findings, the problems last."""
+    mpi = facts["mpi"]
+    yield f"MPI library   {mpi['library']} (vendor {mpi['vendor']}, standard {mpi['standard']})"
+    yield f"  file        {mpi['file']}"
+    yield f"  mpi4py      {mpi['mpi4py']}"
+    yield f"  threads     {mpi['thread_level']}"
+    yield f"  launcher    {mpi['launcher']}"
+    yield f"  CUDA-aware  {'yes' if mpi['cuda_aware'] else 'no'}: {mpi['cuda_aware_evidence']}"
+    nodes = by_node(facts)
+    yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
+    yield from _ranks(facts, nodes)
+    yield from _nodes(nodes)
+    yield from _links(facts)
+    yield from _places(facts)
+    told = facts["ranks"][0]["launcher"]
+    yield "launcher says " + (" ".join(f"{name}={value}" for name, value in told.items()) or "nothing")
+    yield "versions      " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    for problem in found:
+        yield f"{'PROBLEM' if problem.grave else 'note   '}       {problem.what}"
+        yield f"  mend        {problem.mend}"
+    grave = sum(problem.grave for problem in found)
+    yield f"{_count(grave, 'problem')}, {_count(len(found) - grave, 'note')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+
+
+def _ranks(facts: Mapping[str, Any], nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:
+    if len(facts["ranks"]) > _MOST_RANKS:
+        return
+    for rank in facts["ranks"]:
+        yield (
+            f"  rank {rank['rank']}: {rank['host']} (node {rank['node']}), {rank['cores']} cores, "
+            f"{rank['threads']} threads, GPU: {_gpu(rank)}"
+        )
+
+
+def _gpu(rank: Mapping[str, Any]) -> str:
+    named = [f"{gpu['number']} {gpu['name']}" for gpu in rank["gpus"] if gpu["uuid"] == rank["gpu"]]
+    return named[0] if named else "none"
+
+
+def _nodes(nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:
+    for node in sorted(nodes)[:_MOST_NODES]:
+        ranks = nodes[node]
+        first, shared = ranks[0], ranks[0]["shared_memory"]
+        room = f"{shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free" if shared else "none"
+        limits = " ".join(f"{name}={'unlimited' if it is None else it}" for name, it in first["limits"].items())
+        addresses = " ".join(f"{name}={address}" for name, address in first["addresses"].items())
+        yield f"  node {node}: {first['host']}, {ranks_text(rank['rank'] for rank in ranks)}, {first['processor']}"
+        yield f"    /dev/shm {room}; {addresses or 'no addresses'}; limits {limits}"
+        yield f"    kernels in {first['kernels']['folder']}"
+    if len(nodes) > _MOST_NODES:
+        yield f"  ... {len(nodes) - _MOST_NODES} more nodes (--json tells of all)"
+
+
+def _links(facts: Mapping[str, Any]) -> Iterator[str]:
+    for link in facts["links"]:
+        for crosses, where in ((False, "within nodes"), (True, "between nodes")):
+            chosen = [rank for rank, flag in enumerate(link["crosses_nodes"]) if flag == crosses]
+            if not chosen:
+                continue
+            rates, delays = ([link[name][rank] for rank in chosen] for name in ("mbytes", "microseconds"))
+            slowest = chosen[rates.index(min(rates))]
+            yield (
+                f"links         {link['memory']}, to rank + {link['distance']}, {where}: "
+                f"{statistics.median(rates):,.0f} MB/s (least {min(rates):,.0f}, from rank {slowest}), "
+                f"{statistics.median(delays):,.0f} us (most {max(delays):,.0f})"
+            )
+
+
+def _places(facts: Mapping[str, Any]) -> Iterator[str]:
+    told = set()
+    for seen in facts["places"]:
+        for name in ("data", "run"):
+            if place := seen[name]:
+                text = f"{place['path']}: {place['file_system']}, {place['free'] / 2**30:.1f} GiB free"
+                if text not in told:
+                    told.add(text)
+                    yield f"{name:<12}  {text}"

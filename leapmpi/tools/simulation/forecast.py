@@ -1,0 +1,122 @@
+"""`leapmpi plan` as functions: a table of forecasts, and a forecast beside the run that it is of."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.topology import load_topology
+from leapmpi.engine.first_layer.selection import MODES
+from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.runs.run import load_run
+from leapmpi.tools.bench_job import parse_strategies
+from leapmpi.tools.simulation.rates import LinkRates, check_link
+from leapmpi.tools.simulation.simulator import Forecaster
+from leapmpi.training.setup import open_for_training
+
+_SHARED = ("model", "sampling", "strategy", "train")
+
+
+def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
+    """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
+
+    Returns {"forecasts": one row of figures each, "left_out": sentences on what cannot be}. Raises ConfigError, and
+    DataError where nothing can be.
+    """
+    sizes = parse_ranks(ranks)
+    if link:
+        check_link(link)
+    forecaster = _forecaster(config, iterations)
+    rates = LinkRates(link, forecaster) if link else None
+    configs = parse_strategies(strategies, config)
+    forecasts, left_out = [], []
+    for size in sizes:
+        if size > forecaster.dataset.parts:
+            left_out.append(_too_many(forecaster.dataset.parts, size))
+            continue
+        for label, each in configs.items():
+            try:
+                forecasts.append(_forecast(forecaster, label, each, size, rates))
+            except ConfigError as error:
+                left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
+    if not forecasts:
+        raise DataError(left_out[0])
+    return {"data": config.data, "forecasts": forecasts, "left_out": left_out}
+
+
+def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
+    """The forecast of the run in `folder` beside what its warm epochs counted, per epoch and over all ranks.
+
+    The run's settings hold; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+
+    Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
+    """
+    run = load_run(folder)
+    settings = {name: run.config.to_values()[name] for name in _SHARED}
+    config = Config.from_values({**settings, "data": config.data}, folder)
+    forecaster = _forecaster(config, iterations)
+    records = run.metrics()
+    epochs = [record for record in records if record["event"] == "epoch"]
+    banner = next((record for record in records if record["event"] == "banner"), None)
+    if epochs and "together" in epochs[0]:
+        raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; compare their run")
+    if not epochs or banner is None:
+        raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
+    last = epochs[-1]
+    # A strategy's own way to compute the first layer is no setting.
+    remote = last["remote"] if last["remote"] in MODES else "auto"
+    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
+    found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
+    same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
+    return {
+        "run": folder,
+        "strategy": found.strategy,
+        "ranks": found.ranks,
+        "rows": _beside(found.epoch_rows, same, "rows"),
+        "bytes": _beside(found.epoch_sent, same, "bytes"),
+    }
+
+
+def parse_ranks(text: str) -> list[int]:
+    """'2,4,8' as numbers. Raises ConfigError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 7 and int(word) > 0):
+            raise ConfigError(f"--ranks {text}: {word!r} is no number of ranks; give whole numbers such as 2,4,8")
+    if not words:
+        raise ConfigError("--ranks names no number of ranks; give some, such as 2,4,8")
+    return [int(word) for word in words]
+
+
+def _forecaster(config: Config, iterations: int) -> Forecaster:
+    if iterations < 1:
+        raise ConfigError(f"--iterations must be at least 1, not {iterations}")
+    dataset = open_for_training(config)
+    return Forecaster(dataset, load_topology(dataset), iterations)
+
+
+def _forecast(
+    forecaster: Forecaster, label: str, config: Config, ranks: int, rates: LinkRates | None
+) -> dict[str, Any]:
+    alone = config.strategy.replicas != "independent"
+    found = rates.rates(config, ranks) if rates and alone else None
+    return forecaster.forecast(label, config, ranks, found).to_values()
+
+
+def _too_many(parts: int, ranks: int) -> str:
+    return (
+        f"{ranks} ranks need a dataset of at least {ranks} parts and this one has {parts}: "
+        f"partition the graph again with --parts {ranks}"
+    )
+
+
+def _beside(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
+    """Predicted and counted figures, and their ratio where there is one; those 0 on both sides are left out."""
+    table = {}
+    for key, expected in predicted.items():
+        counted = statistics.median(epoch[name].get(key, 0) for epoch in epochs)
+        if expected or counted:
+            ratio = expected / counted if counted else None
+            table[key] = {"predicted": expected, "counted": counted, "ratio": ratio}
+    return table

@@ -1,0 +1,83 @@
+"""Rates for a forecast of seconds: computing as measured here, the link as given or as a run measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numba
+import numpy as np
+import torch
+
+from leapmpi.config.schema import Config
+from leapmpi.engine.calibration import compute_rates
+from leapmpi.engine.context import Surroundings
+from leapmpi.engine.tuning import RATES
+from leapmpi.errors import RunFolderError
+from leapmpi.plan.cost_model import Rates, link_rates
+from leapmpi.runs.run import load_run
+from leapmpi.system.jit import set_threads
+from leapmpi.tools.simulation.simulator import Forecaster
+
+
+def check_link(link: str) -> None:
+    """Raise ConfigError or RunFolderError when `LinkRates` would refuse `link`."""
+    _measured_by(link) if _is_run(link) else link_rates(link)
+
+
+class LinkRates:
+    """The rates of `link`: a run folder's own, or bits a second with computing measured in this process.
+
+    Computing is timed on one thread, once for all strategies and numbers of ranks whose models read rows of equal
+    width, so that their forecasts can be compared. Raises ConfigError for a link that is neither, RunFolderError for a
+    run that measured nothing.
+    """
+
+    def __init__(self, link: str, forecaster: Forecaster) -> None:
+        self._forecaster = forecaster
+        self._of_run = _measured_by(link) if _is_run(link) else None
+        self._link = (0.0, 0.0) if self._of_run else link_rates(link)
+        self._computing: dict[tuple[object, ...], tuple[float, float, float]] = {}
+
+    def rates(self, config: Config, ranks: int) -> Rates:
+        """Those of `config` on so many `ranks`."""
+        if self._of_run:
+            return self._of_run
+        at = self._forecaster.strategies(config, ranks)[0].at
+        kind = (at.model.layers[0].in_dim, config.model, config.sampling, config.train)
+        if kind not in self._computing:
+            self._computing[kind] = self._timed(at, config.train.batch_size // ranks)
+        byte, latency = self._link
+        return Rates(*self._computing[kind], latency, byte)
+
+    def _timed(self, at: Surroundings, batch: int) -> tuple[float, float, float]:
+        begin, end = at.rank_offsets[:2]
+        train = self._forecaster.dataset.splits.train
+        roots = train[(train >= begin) & (train < end)][: max(1, batch)]
+        with _one_thread():
+            return compute_rates(at, roots if len(roots) else np.arange(begin, begin + 1))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread, as each of many ranks of a node would."""
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(1)
+    set_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        set_threads(before[1])
+
+
+def _is_run(link: str) -> bool:
+    return Path(link, "config.toml").exists()
+
+
+def _measured_by(folder: str) -> Rates:
+    for record in reversed(load_run(folder).metrics()):
+        if record["event"] == "decision" and record["about"] == RATES:
+            return Rates.from_values(record["value"])
+    raise RunFolderError(f"{folder}: the run measured no rates; train with --time-steps auto on several ranks for them")

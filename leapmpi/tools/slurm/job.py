@@ -1,0 +1,87 @@
+"""From the words of a leapmpi command to the job that runs it, checked now rather than after hours in a queue."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from leapmpi.config.flags import config_from
+from leapmpi.config.parser import parser_of
+from leapmpi.config.schema import Config
+from leapmpi.config.sweep_file import read_sweep
+from leapmpi.errors import ConfigError, nearest
+from leapmpi.tools.slurm.script import Job
+from leapmpi.tools.slurm.site import Site
+
+COMMANDS = ("train", "sweep", "bench", "evaluate")
+"""What a job may run: the commands of several ranks."""
+
+_PLACEHOLDER = "\0dataset"
+
+
+def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_exists: bool = True) -> Job:
+    """The job that runs `leapmpi COMMAND` at `site`, with a run folder that a restart finds again.
+
+    `data_exists` says that the dataset should be there already, not made by an earlier job. Raises LeapmpiError for a
+    command that could not start.
+    """
+    if not command or command[0] not in COMMANDS:
+        given = command[0] if command else ""
+        raise ConfigError(f"a job cannot run {given!r}; {nearest(given, COMMANDS)}")
+    arguments = _parsed(command)
+    words = list(command)
+    config = config_from(arguments) if command[0] in ("train", "bench") else None
+    if command[0] == "sweep":
+        return _sweep_job(words, arguments, site, name, data_exists)
+    data = arguments.data or (config.data if config else "")
+    _check_data(data, site, data_exists)
+    if command[0] == "train" and not config.run.folder:
+        words += ["--run", "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID"]
+    words += _device(site, arguments, config)
+    return Job(name, tuple(words), data=data, data_at=_place_of_data(command, arguments))
+
+
+def _parsed(command: Sequence[str]) -> argparse.Namespace:
+    module = importlib.import_module(f"leapmpi.cli.commands.{command[0]}")
+    return parser_of("leapmpi", command[0], module).parse_strictly(command[1:])
+
+
+def _sweep_job(words: list[str], arguments: argparse.Namespace, site: Site, name: str, data_exists: bool) -> Job:
+    if arguments.index is not None or arguments.list:
+        raise ConfigError("a job array numbers the runs of a sweep; leave out --index and --list")
+    sweep = read_sweep(arguments.file)
+    shared = config_from(arguments, Config().assigned(sweep.base, str(sweep.path)))
+    swept = any("data" in point for point in sweep.points)
+    if not swept:
+        _check_data(shared.data, site, data_exists)
+    words += ["--index", "$SLURM_ARRAY_TASK_ID", *_device(site, arguments, shared)]
+    return Job(name, tuple(words), data="" if swept else shared.data, runs=len(sweep.points))
+
+
+def _device(site: Site, arguments: argparse.Namespace, config: Config | None) -> list[str]:
+    """Where a site gives GPUs, a job that finds none should fail rather than train on CPUs for hours."""
+    chosen = getattr(arguments, "run.device", None) or (config is not None and config.run.device != "auto")
+    return [] if chosen or not site.gpus_per_node else ["--device", "cuda"]
+
+
+def _check_data(data: str, site: Site, exists: bool) -> None:
+    if not data:
+        raise ConfigError("no dataset given; name its folder, as in leapmpi submit --site SITE.toml train data/")
+    if not exists and not Path(data).exists():
+        return
+    from leapmpi.dataset.partitioned import open_dataset
+    from leapmpi.plan.homes import rank_offsets
+
+    rank_offsets(open_dataset(data).offsets, site.ranks)
+
+
+def _place_of_data(command: Sequence[str], arguments: argparse.Namespace) -> int | None:
+    """Which word of `command` is the dataset's folder; None when a TOML file names it."""
+    for place, word in enumerate(command):
+        if place and word == arguments.data:
+            tried = [*command[:place], _PLACEHOLDER, *command[place + 1 :]]
+            if _parsed(tried).data == _PLACEHOLDER:
+                return place
+    return None

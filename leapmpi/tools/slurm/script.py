@@ -1,0 +1,245 @@
+"""The batch scripts themselves: a site profile and a leapmpi command in, the text for sbatch out.
+
+The files in jobs/slurm are made by this module too (jobs/slurm/render), so there is one source of every line.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from leapmpi.tools.slurm.site import Site
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a batch script runs.
+
+    `command` is the words after `leapmpi` (or after nothing, when `program` says so); `data_at` is the place of the
+    dataset's folder among them, None where it is not among them. `runs` counts the runs of a job array, 0 for a plain
+    job. `about` opens the script's comment.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    program: str = "leapmpi"
+    data: str = ""
+    data_at: int | None = None
+    runs: int = 0
+    about: str = ""
+
+
+def training_script(site: Site, job: Job) -> str:
+    """The script of a job of ranks that MPI connects."""
+    stage, unstage = _staging(site, job)
+    sections = [_head(site, job), _environment(site), _signals(site), stage, _launch(site, job), unstage, _end(site)]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def preparation_script(site: Site, job: Job) -> str:
+    """The script of a job of one process, without MPI: data preparation."""
+    options = [f"--job-name={job.name}", "--output=%x-%j.out", "--open-mode=append", f"--time={site.time}"]
+    options += [f"--nodes=1 --ntasks=1 --cpus-per-task={site.cores_per_rank * site.ranks_per_node}"]
+    options += _site_options(site)
+    head = "\n".join([_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options), "", _START])
+    return "\n\n".join([head, _environment(site), _words(job.program, *job.command)]) + "\n"
+
+
+_START = """\
+echo "$(date -Is) $SLURM_JOB_NAME $SLURM_JOB_ID on $SLURM_JOB_NODELIST, restart ${SLURM_RESTART_COUNT:-0}\""""
+
+_LAST_STEPS = 30
+"""Seconds before the time limit that are left to the last lines of a script."""
+
+
+def _signals(site: Site) -> str:
+    patience = max(site.signal_before // 2, site.signal_before - _LAST_STEPS)
+    pass_on, late = _PASS_ON_BY_SRUN if site.launcher == "srun" else _PASS_ON_TO_RANKS
+    return f"""\
+# Signals go on to the ranks: time is nearly up (USR2), or the job is cancelled or preempted (TERM).
+launcher=
+stopped=
+killer=
+{pass_on}
+{late.format(patience=patience, hangs=_HANGS)}
+trap 'if pass_on && [[ -z $stopped ]]; then kill_late & killer=$!; fi; stopped=yes' USR2
+trap 'pass_on || exit 143' TERM"""
+
+
+_HANGS = 30
+"""Seconds that mpirun has to end once its ranks have ended: Open MPI's may hang when they end with an error."""
+
+_PASS_ON_BY_SRUN = (
+    """\
+pass_on() {
+    [[ -n $launcher ]] && kill -USR2 "$launcher" 2>/dev/null
+}""",
+    """\
+# What has not ended {patience} s later is killed.
+kill_late() {{ # `read` waits without a process of its own
+    read -rt {patience} _ <> <(:) || kill -KILL "$launcher"
+}}""",
+)
+
+_PASS_ON_TO_RANKS = (
+    """\
+# Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
+ranks_below() {
+    local each
+    for each in $(pgrep -P "$1"); do
+        if grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$each/environ"; then echo "$each"; else ranks_below "$each"; fi
+    done
+}
+pass_on() {
+    [[ -n $launcher ]] || return
+    ranks=$(ranks_below "$launcher") # none where it is not Open MPI's
+    kill -USR2 ${ranks:-"$launcher"} 2>/dev/null
+}""",
+    """\
+# What has not ended {patience} s later is killed; so is an mpirun that hangs for {hangs} s after its ranks have ended.
+kill_late() {{
+    local left={patience} alone=0
+    while ((left-- > 0 && alone < {hangs})); do
+        read -rt 1 _ <> <(:) # waits without a process of its own
+        if [[ -z $ranks || $(ranks_below "$launcher") ]]; then alone=0; else ((++alone)); fi
+    done
+    kill -KILL "$launcher"
+}}""",
+)
+
+
+_DEAF = """\
+# Slurm sends TERM to every process of a job that it cancels or preempts. Open MPI's mpirun and its daemons would kill
+# the ranks a quarter of a second later. With TERM blocked they leave it to the ranks, which write a checkpoint and end.
+deaf="env --block-signal=TERM"
+$deaf true 2>/dev/null || deaf=
+export PRTE_MCA_prte_launch_agent="${deaf:+$deaf }prted" OMPI_MCA_orte_launch_agent="${deaf:+$deaf }orted\""""
+
+
+def _opening(site: Site) -> str:
+    # A login shell, since it alone knows the command 'module' on some clusters.
+    return "#!/bin/bash -l" if site.modules else "#!/bin/bash"
+
+
+def _comment(job: Job) -> list[str]:
+    return [f"# {line}".rstrip() for line in job.about.splitlines()] + ["#"] * bool(job.about)
+
+
+def _head(site: Site, job: Job) -> str:
+    output = "%x-%A_%a.out" if job.runs else "%x-%j.out"
+    options = [
+        f"--job-name={job.name}",
+        f"--output={output}",
+        "--open-mode=append",
+        f"--nodes={site.nodes} --ntasks={site.ranks} --ntasks-per-node={site.ranks_per_node} "
+        f"--cpus-per-task={site.cores_per_rank}",
+        *([f"--array=0-{job.runs - 1}%{site.array_limit}"] if job.runs else []),
+        f"--time={site.time}",
+    ]
+    lines = [_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options)]
+    if site.gpus_per_node:
+        lines += [
+            "# GPUs are given to the node, not to each task: bound to tasks (--gpus-per-task, --gpu-bind=single) they",
+            "# stand in separate cgroups, in which ranks of a node cannot open each other's device memory. Each rank",
+            "# takes the GPU of its number on the node.",
+            f"#SBATCH --gpus-per-node={site.gpus_per_node} --gpu-bind=none",
+        ]
+    lines += [f"#SBATCH {option}" for option in _site_options(site)]
+    lines += [
+        f"# {site.signal_before} s before the time limit SIGUSR2 comes to this script (B:), which passes it on. Sent",
+        "# to the job's steps instead, it would end the daemons by which mpirun reaches the other nodes.",
+        f"#SBATCH --signal=B:USR2@{site.signal_before}",
+        f"#SBATCH --{'requeue' if site.requeue else 'no-requeue'}",
+    ]
+    return "\n".join([*lines, "", _START])
+
+
+def _site_options(site: Site) -> list[str]:
+    named = {"account": site.account, "partition": site.partition, "qos": site.qos, "mem": site.memory_per_node}
+    return [*(f"--{name}={value}" for name, value in named.items() if value), *site.sbatch]
+
+
+def _environment(site: Site) -> str:
+    lines = ["# Environment."]
+    if site.modules:
+        lines += ["module purge", *(f"module load {shlex.quote(module)}" for module in site.modules)]
+    if site.venv:
+        lines.append(f"source {shlex.quote(site.venv + '/bin/activate')}")
+    lines += site.commands
+    lines.append("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK")
+    return "\n".join(lines)
+
+
+def _staging(site: Site, job: Job) -> tuple[str, str]:
+    """The lines that copy the dataset to the nodes' own disks, and those that remove it; empty without staging."""
+    if not site.stage or not job.data:
+        return "", ""
+    copy = f"""\
+# Every node copies the dataset to its own disk. Copies left there by jobs that were cancelled go first.
+copies={shlex.quote(site.stage)}/leapmpi-$USER
+data=$copies.$SLURM_JOB_ID
+on_every_node() {{
+    srun --mpi=none --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c "$@"
+}}
+on_every_node '
+    running=$(squeue --noheader --user "$USER" --format %A) && for copy in "$0".*; do
+        grep -qx "${{copy##*.}}" <<<"$running" || rm -rf "$copy"
+    done
+    rm -rf "$1" && cp -rL "$2" "$1"' "$copies" "$data" {shlex.quote(job.data)} || exit"""
+    return copy, """on_every_node 'rm -rf "$0"' "$data\""""
+
+
+def _launch(site: Site, job: Job) -> str:
+    words = [_quoted(word) for word in job.command]
+    if site.stage and job.data_at is not None:
+        words[job.data_at] = '"$data"'
+    elif site.stage and job.data:
+        words += ["--set", 'data="$data"']
+    command = " ".join([job.program, *words])
+    if site.launcher == "srun":
+        note = "# One rank's failure ends the others too. srun does not take cores per task over from sbatch by itself."
+        options = " ".join([f"--mpi={site.srun_mpi}", "--kill-on-bad-exit=1", *site.launcher_options])
+        launch = f'srun {options} --cpus-per-task="$SLURM_CPUS_PER_TASK" \\\n    {command} &'
+    else:
+        note = f"{_DEAF}\n\n# mpirun finds the job's nodes by itself. Unbound, the ranks of a node share its cores."
+        options = " ".join(['-n "$SLURM_NTASKS"', "--bind-to none", *site.launcher_options])
+        launch = f"$deaf mpirun {options} \\\n    {command} &"
+    return f"""\
+{note}
+{launch}
+launcher=$!
+
+# A signal ends a wait early, not the ranks.
+while kill -0 "$launcher" 2>/dev/null; do
+    wait "$launcher"
+done
+wait "$launcher"
+code=$?
+[[ -n $killer ]] && kill "$killer" 2>/dev/null"""
+
+
+def _end(site: Site) -> str:
+    told = """\
+# 75: unfinished, with a checkpoint. So is a job whose launcher crashed or was killed after it had been told to stop.
+[[ $stopped && $code -gt 128 ]] && code=75"""
+    if not site.requeue:
+        return f"{told}\nexit $code  # after 75 the job goes on from there when it is submitted again"
+    return f"""{told}
+
+# Back into the queue, to go on from there, unless the job was cancelled or seems to get nowhere.
+job=$SLURM_JOB_ID
+[[ -n ${{SLURM_ARRAY_JOB_ID:-}} ]] && job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+if [[ $code == 75 ]] &&
+    [[ $(squeue --noheader --job "$job" --format %T) == RUNNING && ${{SLURM_RESTART_COUNT:-0}} -lt 1000 ]]; then
+    scontrol requeue "$job"
+fi
+exit $code"""
+
+
+def _words(*words: str) -> str:
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """The word as bash takes it; Slurm's variables stay variables."""
+    return f'"{word}"' if "$SLURM_" in word and '"' not in word else shlex.quote(word)

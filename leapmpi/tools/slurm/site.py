@@ -1,0 +1,112 @@
+"""Site profiles: what a cluster wants to be told, said once in a short TOML file.
+
+partition = "cpu"
+nodes = 4
+ranks_per_node = 2
+cores_per_rank = 16
+modules = ["openmpi/5.0"]
+venv = "/home/me/leapmpi/.venv"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from leapmpi.config.setting import Setting, parse_value, setting
+from leapmpi.config.toml import read_toml
+from leapmpi.errors import ConfigError, nearest
+
+LAUNCHERS = ("mpirun", "srun")
+
+
+@dataclass(frozen=True)
+class Site:
+    """How jobs are written for one cluster. Every field is a key of the profile; submit takes scalars as flags too."""
+
+    nodes: int = setting(1, "nodes", least=1)
+    ranks_per_node: int = setting(1, "ranks on each node; with GPUs, one per GPU", least=1)
+    cores_per_rank: int = setting(1, "cores of each rank", least=1)
+    gpus_per_node: int = setting(0, "GPUs on each node", least=0)
+    memory_per_node: str = setting("", "memory of each node, such as 200G or 0 for all of it")
+    time: str = setting("01:00:00", "time limit, in Slurm's [days-]hours:minutes:seconds or minutes")
+    account: str = setting("", "account that is charged")
+    partition: str = setting("", "partition")
+    qos: str = setting("", "quality of service")
+    signal_before: int = setting(300, "seconds before the time limit at which a checkpoint is asked for", least=10)
+    requeue: bool = setting(True, "put a job back into the queue when it ends with a checkpoint, unfinished")
+    array_limit: int = setting(4, "runs of a sweep at the same time", least=1)
+    launcher: str = setting("mpirun", "what starts the ranks", choices=LAUNCHERS)
+    srun_mpi: str = setting("pmix", "how srun meets MPI: pmix (Open MPI), pmi2 (MPICH), cray_shasta")
+    stage: str = setting("", "folder on each node's own disk to copy the dataset to, such as /tmp")
+    venv: str = setting("", "virtual environment to activate")
+    modules: tuple[str, ...] = setting((), "modules to load")
+    commands: tuple[str, ...] = setting((), "further shell lines before the launch")
+    launcher_options: tuple[str, ...] = setting((), "further options of the launcher")
+    sbatch: tuple[str, ...] = setting((), "further #SBATCH options, such as --constraint=ib")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a job."""
+        return self.nodes * self.ranks_per_node
+
+
+@functools.cache
+def fields() -> tuple[Setting, ...]:
+    """The fields of a profile as settings with keys 'site.NAME'."""
+    types = get_type_hints(Site)
+    return tuple(
+        Setting(f"site.{each.name}", types[each.name], each.default, each.metadata) for each in dataclasses.fields(Site)
+    )
+
+
+def scalars() -> list[Setting]:
+    """The fields that can be given as flags too."""
+    return [each for each in fields() if each.type in (int, str, bool)]
+
+
+def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
+    """Read a profile; `over` ('site.NAME' -> value) wins over it.
+
+    Raises ConfigError, naming file and key, for unknown keys and unusable values.
+    """
+    known = {each.key: each for each in fields()}
+    given = {f"site.{key}": (value, f"{path}: {key}") for key, value in read_toml(path).items()}
+    given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
+    values = {}
+    for key, (value, where) in given.items():
+        if key not in known:
+            names = [name.removeprefix("site.") for name in known]
+            raise ConfigError(f"{path}: unknown key {key[5:]!r}; {nearest(key[5:], names)}")
+        read = parse_value if known[key].type in (int, str, bool) else _texts
+        values[key.removeprefix("site.")] = read(known[key], value, where)
+    site = Site(**values)
+    _check(site, path)
+    return site
+
+
+def _texts(setting: Setting, value: Any, where: str) -> tuple[str, ...]:
+    del setting
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f'{where}: give a list of texts, such as ["one", "two"], not {value!r}')
+    return tuple(value)
+
+
+def _check(site: Site, path: str | Path) -> None:
+    for name, value in dataclasses.asdict(site).items():
+        texts = value if isinstance(value, tuple) else (str(value),)
+        if any("\n" in text for text in texts):
+            raise ConfigError(f"{path}: {name}: a line break cannot stand here; give several texts in a list instead")
+    for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
+        if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
+            raise ConfigError(f"{path}: {name}: {value!r} is no value for sbatch")
+    if site.gpus_per_node and site.ranks_per_node > site.gpus_per_node:
+        raise ConfigError(
+            f"{path}: {site.ranks_per_node} ranks on a node of {site.gpus_per_node} GPUs would share a GPU; "
+            "give one rank per GPU, or gpus_per_node = 0 to train on CPUs"
+        )

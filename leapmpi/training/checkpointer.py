@@ -1,0 +1,265 @@
+"""Saving and restoring a training run in the middle of an epoch, and stopping it when it is asked to.
+
+A checkpoint holds all that the iterations to come depend on: parameters, optimizer, position, what the strategy has
+settled; and all that the records to come tell of those gone: losses, seconds, bytes and rows of the running epoch,
+earlier epochs, the best model. Draws depend on their place alone, so there is no generator to save.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi import __version__
+from leapmpi.comm.world import World, together
+from leapmpi.config.setting import parse_interval
+from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
+from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Agreement, Signals, Word
+from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece, name_of
+from leapmpi.system.phase_timers import PHASES
+from leapmpi.training.model_state import below, named
+from leapmpi.training.progress import Progress
+from leapmpi.training.resume import SavedRun
+
+if TYPE_CHECKING:
+    from leapmpi.runs.run_folder import RunFolder
+    from leapmpi.training.trainer import Trainer
+
+log = logging.getLogger("leapmpi")
+
+
+class Checkpointer:
+    """Watches over the iterations of `trainer`: saves its state when due, and ends training when asked to.
+
+    `job_end` is when the scheduler will end the job (seconds since 1970), known on rank 0. Methods are collective.
+    """
+
+    def __init__(self, trainer: Trainer, folder: RunFolder, signals: Signals, job_end: float | None) -> None:
+        run = trainer.config.run
+        self.trainer, self.folder, self.signals = trainer, folder, signals
+        self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
+        self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
+        self.agreement = Agreement(trainer.at.wire, self._wish)
+        self.last: str | None = None
+        self._saved_at = self._begun_at = time.monotonic()
+        self._stop_at = _stop_at(job_end, run.stop_before_end)
+        self._slowest = 0.0
+
+    @property
+    def periodic(self) -> bool:
+        """Whether checkpoints are made without being asked for."""
+        return bool(self.every or self.seconds)
+
+    def iteration_begins(self) -> None:
+        """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
+        self._begun_at = time.monotonic()
+        self.agreement.ask()
+
+    def iteration_ended(self, quiet: Callable[[], AbstractContextManager] = nullcontext) -> None:
+        """Save if it is time to; raise Interrupted on all ranks, the state being saved, if any rank wants to stop.
+
+        In the context that `quiet` makes nobody else uses MPI.
+        """
+        word, progress = self.agreement.answer(), self.trainer.progress
+        self._slowest = max(self._slowest, time.monotonic() - self._begun_at)
+        done = progress.epoch * self.trainer.per_epoch + progress.iteration
+        if word.wish == NOTHING and not (self.every and done % self.every == 0):
+            return
+        with quiet():
+            if word.wish == STOP:
+                self.stop(word)
+            self._complain(self.save())
+
+    @contextmanager
+    def evaluation_round(self) -> Iterator[None]:
+        """One round of an evaluation, after which Interrupted is raised on all ranks if any rank wants to stop."""
+        self.agreement.ask()
+        yield
+        word = self.agreement.answer()
+        if word.wish == STOP:
+            self.stop(word)
+
+    def stop(self, word: Word) -> None:
+        """Save, and raise Interrupted on all ranks."""
+        trainer, progress = self.trainer, self.trainer.progress
+        where = f"epoch {progress.epoch + 1}, after iteration {progress.iteration} of {trainer.per_epoch}"
+        error = self.save(word.reason())
+        if error and self.last is None:
+            raise error
+        again = f"--run {self.folder.path} resumes it"
+        if error:
+            again += f" from {self.last}, the last checkpoint that could be written ({error})"
+        stopped = Interrupted(f"{word.reason()}: training stopped in {where}; the same command with {again}", RESUMABLE)
+        stopped.agreed = True
+        raise stopped
+
+    def save(self, reason: str = "") -> LeapmpiError | None:
+        """Write a checkpoint; `reason` tells why training stops here. Returns what kept it from being written."""
+        trainer = self.trainer
+        with trainer.at.phases("checkpoint"):
+            begin = time.monotonic()
+            trainer.account()
+            name = name_of(trainer.progress.epoch, trainer.progress.iteration)
+            state, own = self._state()
+            error = None if name == self.last else self._write(name, state, own, reason)
+            trainer.at.wire.ledger.take()
+            self._saved_at = time.monotonic()
+            self._slowest = max(self._slowest, self._saved_at - begin)
+        if error is None:
+            self.last = name
+        return error
+
+    def _state(self) -> tuple[Piece, dict[str, np.ndarray]]:
+        """The state of all ranks, and of this one alone."""
+        trainer, wire = self.trainer, self.trainer.at.wire
+        losses, counts, phases = trainer.progress.summed(wire)
+        arrays, about_models = trainer.models_state()
+        settled = trainer.strategy.state()
+        shared = {"losses": losses, "phases": phases, **arrays}
+        shared |= named("strategy", {name: each for name, each in settled.items() if isinstance(each, np.ndarray)})
+        own = named("strategy", trainer.strategy.own_state())
+        values = {
+            **_identity(trainer),
+            "progress": trainer.progress.to_values(counts),
+            "row_errors": _row_errors(trainer),
+            "phases": list(PHASES),
+            **about_models,
+            "strategy": {name: each for name, each in settled.items() if not isinstance(each, np.ndarray)},
+            "epochs": [{key: each for key, each in record.items() if key != "losses"} for record in trainer.epochs],
+            "run_seconds": trainer.run_seconds(),
+            "restarts": trainer.restarts,
+        }
+        return Piece(shared, values), own
+
+    def _write(self, name: str, state: Piece, own: dict[str, np.ndarray], reason: str) -> LeapmpiError | None:
+        """Write the pieces of all ranks; returns the first error of any. All ranks find the same."""
+        wire = self.trainer.at.wire
+        first, rank = wire.rank == 0, wire.rank
+        some_own = int(wire.gather_rows(np.array([len(own)])).max()) > 0
+        state.values["rank_pieces"] = wire.size if some_own else 0
+        token = wire.broadcast(np.array([uuid.uuid4().int >> 65]) if first else None, "control")
+        state.values["checkpoint"] = int(token[0])
+
+        def finish() -> None:
+            if reason:
+                self.folder.record("interrupted", reason=reason, **_position(self.trainer.progress))
+            state.values["metrics_bytes"] = self.folder.keep_metrics()
+            self.checkpoints.finish(name, state)
+
+        error = self._attempt(lambda: self.checkpoints.begin(name) if first else None)
+        if error is None and some_own:
+            piece = Piece(own, {"checkpoint": int(token[0]), "rank": rank})
+            error = self._attempt(lambda: self.checkpoints.write_rank(name, rank, piece))
+        if error is None:
+            error = self._attempt(lambda: finish() if first else None)
+        if error is not None and first:
+            self.checkpoints.give_up(name)
+        return error
+
+    def _attempt(self, action: Callable[[], Any]) -> LeapmpiError | None:
+        """Run `action`; returns the error of the first rank where it failed, on all ranks."""
+        try:
+            together(self.trainer.world, action)
+        except Interrupted:
+            raise
+        except LeapmpiError as error:
+            return error
+        return None
+
+    def _complain(self, error: LeapmpiError | None) -> None:
+        """Training is worth more than a checkpoint: it goes on without, and the next one may succeed."""
+        if error is not None and self.trainer.at.wire.rank == 0:
+            kept = f"the one of {self.last} stays" if self.last else "there is none yet"
+            log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
+
+    def _wish(self) -> Word:
+        """What this rank wants. Local."""
+        rank = self.trainer.at.wire.rank
+        if self.signals.number:
+            return Word(STOP, self.signals.number, rank)
+        if rank:
+            return Word()
+        # A stop takes effect two iterations later at most, and then writes a checkpoint.
+        if self._stop_at is not None and time.time() + 2 * self._slowest >= self._stop_at:
+            return Word(STOP)
+        due = self.seconds and time.monotonic() - self._saved_at >= self.seconds
+        return Word(SAVE) if due else Word()
+
+
+def _stop_at(job_end: float | None, margin: float) -> float | None:
+    """When to stop a job that ends at `job_end`: `margin` seconds before, but not in its first nine tenths."""
+    if job_end is None or not margin:
+        return None
+    left = job_end - time.time()
+    return job_end - min(margin, left / 10)
+
+
+def _identity(trainer: Trainer) -> dict[str, Any]:
+    dataset = trainer.loaded.dataset
+    return {
+        "version": __version__,
+        "config": trainer.config.to_values(),
+        "graph_uuid": dataset.graph_uuid,
+        "uuid": dataset.uuid,
+        "ranks": trainer.world.size,
+    }
+
+
+def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
+    """Number, sum and largest of the errors of the rows that all ranks sent in the epoch so far. Collective."""
+    errors = trainer.at.features.errors
+    table = trainer.at.wire.gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
+    return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
+
+
+def _position(progress: Progress) -> dict[str, int]:
+    return {"epoch": progress.epoch, "iteration": progress.iteration}
+
+
+def restore(trainer: Trainer, saved: SavedRun, checkpoints: CheckpointFolder) -> None:
+    """Put `trainer` where it stood when `saved` was written, but for what `Trainer.prepare` restores. Collective.
+
+    Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
+    """
+    values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
+    trainer.progress = Progress.restored(
+        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.at.wire
+    )
+    if world.rank == 0:
+        trainer.at.features.errors.add(*values["row_errors"])
+    trainer.epochs = list(values["epochs"])
+    together(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
+    trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
+    own = together(world, lambda: _own(world, saved, checkpoints))
+    trainer.strategy.restore_own(below("strategy", own))
+
+
+def _own(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[str, np.ndarray]:
+    """What this rank alone had; empty on another number of ranks."""
+    if saved.state.values["rank_pieces"] != world.size:
+        return {}
+    return checkpoints.rank_piece(saved.name, world.rank, saved.state).arrays
+
+
+def settled(saved: SavedRun) -> dict[str, Any]:
+    """What the strategy had settled, as `Strategy.restore` wants it."""
+    return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
+
+
+def begin_of(saved: SavedRun) -> tuple[int, int]:
+    """Epoch and iteration from which the run goes on."""
+    progress = saved.state.values["progress"]
+    return progress["epoch"], progress["iteration"]
+
+
+def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Seconds by rank and the phases of this version, in its order: float64[ranks, phases]."""
+    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
+    nothing = np.zeros(len(arrays["phases"]))
+    return np.column_stack([columns.get(phase, nothing) for phase in PHASES])

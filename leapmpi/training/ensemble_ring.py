@@ -1,0 +1,120 @@
+"""Several models that differ visit all ranks in a ring, so that each is trained on the rows of every rank.
+
+Model m is at home on rank m mod ranks, where its optimizer stays. In an iteration the models at home on one rank travel
+together: they train on their home's roots, hop to the rank before with parameters and gradients, train there, and so
+on; the last hop brings the gradients home. Blocks are sampled and rows gathered once for all models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from leapmpi.engine.first_layer.base import share_among_models
+from leapmpi.engine.first_layer.modes.raw import Raw
+from leapmpi.nn.parameters import ParameterLayout
+
+if TYPE_CHECKING:
+    from leapmpi.engine.context import Surroundings
+    from leapmpi.engine.minibatch import Iteration
+    from leapmpi.nn.model import Model
+    from leapmpi.plan.traffic_model import Traffic
+    from leapmpi.training.optimizer import Optimizer
+
+OptimizerState = tuple[dict[str, torch.Tensor], dict[str, float]]
+"""Tensors like the parameters by name, and numbers."""
+
+_KINDS = {"values": "parameters", "gradients": "gradients"}
+
+
+def predict_hops(traffic: Traffic, sizes: Sequence[int]) -> None:
+    """Add to `traffic` what the hops of an iteration move, given the bytes of each model's parameters. Pure."""
+    ranks = traffic.ranks
+    for rank in range(ranks):
+        for turn in range(ranks):
+            kinds = _parts(turn, ranks)
+            for number in _seated(rank, turn, ranks, len(sizes)):
+                traffic.add_hop(rank, 1, {_KINDS[part]: sizes[number] for part in kinds})
+
+
+def _seated(rank: int, turn: int, ranks: int, models: int) -> range:
+    """The models that are on `rank` after `turn` hops."""
+    return range((rank + turn) % ranks, models, ranks)
+
+
+def _parts(turn: int, ranks: int) -> tuple[str, ...]:
+    """What travels in the hop after `turn`: the last one brings gradients home."""
+    return ("gradients",) if turn == ranks - 1 else ("values", "gradients")
+
+
+class Ring:
+    """The models of all ranks, of which this rank has room for every one. Methods are collective.
+
+    A model's parameters are up to date on its home, and wherever it has been since the last update.
+    """
+
+    def __init__(self, at: Surroundings, models: Sequence[Model]) -> None:
+        self.at, self.wire = at, at.wire
+        self.layouts = [ParameterLayout(model) for model in models]
+        seats = (replace(at, model=model, parameters=own) for model, own in zip(models, self.layouts, strict=True))
+        self.modes = [Raw(seat) for seat in seats]
+
+    @property
+    def at_home(self) -> range:
+        """The models whose optimizers are here."""
+        return self._travelling(0)
+
+    def step(self, work: Iteration) -> list[float]:
+        """Sum up the gradients of all models over the batch, each on its home.
+
+        Returns this rank's share of each model's loss.
+        """
+        losses = [0.0] * len(self.layouts)
+        for cell in work.cells:
+            share_among_models(cell, self.at.device)
+        for number in self.at_home:
+            self.layouts[number].gradients.zero_()
+        for turn in range(self.wire.size):
+            for number in self._travelling(turn):
+                losses[number] = self._train(work, number)
+            self._hop(turn, _parts(turn, self.wire.size))
+        return losses
+
+    def spread(self) -> None:
+        """Bring the parameters of every model to every rank."""
+        for turn in range(self.wire.size - 1):
+            self._hop(turn, ("values",))
+
+    def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
+        """The state of every model's optimizer, by model, on every rank; `optimizers` has those at home here."""
+        states = {number: optimizers[number].state() for number in self.at_home}
+        about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
+        told = {int(n): each for part in self.wire.gather_objects(about) for n, each in part.items()}
+        flats = [
+            states[n][0] if n in states else {name: torch.empty_like(layout.values) for name in told[n][0]}
+            for n, layout in enumerate(self.layouts)
+        ]
+        for turn in range(self.wire.size - 1):
+            here, there = self._travelling(turn), self._travelling(turn + 1)
+            going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
+            self.wire.ring_pass(going, coming, ["parameters"] * len(going))
+        return [(tensors, told[number][1]) for number, tensors in enumerate(flats)]
+
+    def _train(self, work: Iteration, number: int) -> float:
+        return sum(self.modes[number].train(work, cell, labels) for cell, labels in enumerate(work.labels))
+
+    def _travelling(self, turn: int) -> range:
+        """The models that are here after `turn` hops."""
+        return _seated(self.wire.rank, turn, self.wire.size, len(self.layouts))
+
+    def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
+        """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""
+        if self.wire.size == 1:
+            return
+        going, coming = ([(n, part) for n in self._travelling(at) for part in parts] for at in (turn, turn + 1))
+        sends, receives = ([getattr(self.layouts[n], part) for n, part in pairs] for pairs in (going, coming))
+        with self.at.phases("migrate"):
+            self.wire.ring_pass(sends, receives, [_KINDS[part] for _, part in going])

@@ -1,0 +1,219 @@
+"""Training of several models that differ, on the same batches: one run folder, one part of it per model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm.world import World
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import variations
+from leapmpi.engine.fixed_mode import OwnMode
+from leapmpi.engine.minibatch import Iteration
+from leapmpi.errors import ConfigError
+from leapmpi.nn.model import Model
+from leapmpi.nn.parameters import ParameterLayout, digest
+from leapmpi.runs.run import model_folder
+from leapmpi.runs.run_folder import RunFolder
+from leapmpi.system.atomic_files import remove
+from leapmpi.training.ensemble_ring import Ring
+from leapmpi.training.model_state import Best, State, below, named, restore, saved
+from leapmpi.training.optimizer import Optimizer, learning_rate
+from leapmpi.training.setup import Loaded, model_for
+from leapmpi.training.trainer import Trainer, save_weights, strategy_class
+
+log = logging.getLogger("leapmpi")
+
+_OWN = ("loss", "accuracy", "lr", "together")
+"""What the record of an epoch says of one model besides its losses."""
+
+
+@dataclass
+class Replica:
+    """One of the models: its own config, what it is called, and what came of it. `optimizer` is at its home only."""
+
+    label: str
+    config: Config
+    layout: ParameterLayout
+    optimizer: Optimizer | None
+    losses: np.ndarray
+    best: Best = field(default_factory=Best)
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+
+
+class ReplicaTrainer(Trainer):
+    """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
+
+    def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
+        if issubclass(strategy_class(config.strategy.name), OwnMode):
+            raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
+        configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
+        super().__init__(raw, world, loaded, folder)
+        self.config = config
+        models: list[Model] = [model_for(each, loaded.dataset, self.at.device) for each in configs.values()]
+        self.ring = Ring(self.at, models)
+        self.replicas = [
+            Replica(
+                label,
+                each,
+                layout,
+                Optimizer(each.train, layout, self.per_epoch) if number in self.ring.at_home else None,
+                np.zeros(self.per_epoch),
+            )
+            for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True))
+        ]
+
+    @property
+    def models(self) -> list[tuple[Config, ParameterLayout]]:
+        """The config and the parameters of each."""
+        return [(replica.config, replica.layout) for replica in self.replicas]
+
+    def rehearse(self, batch: np.ndarray | None) -> None:
+        """All of the first iteration but the optimizers' steps. Collective."""
+        work = self.strategy.plan(batch, 0, 0)
+        self.strategy.fetch(work)
+        self.ring.step(work)
+
+    def update(self, work: Iteration, number: int) -> float:
+        """One step of every model; returns this rank's share of their mean loss. Collective."""
+        losses = self.ring.step(work)
+        for replica, loss in zip(self.replicas, losses, strict=True):
+            replica.losses[number % self.per_epoch] = loss
+            if replica.optimizer:
+                with self.at.phases("compute"):
+                    replica.optimizer.step(number)
+        return float(np.mean(losses))
+
+    def epoch(self, epoch: int) -> dict[str, Any]:
+        """As of every trainer; `models` in the record holds loss and scores of each. Collective."""
+        record = self._train(epoch)
+        own = [self._own_record(replica, record) for replica in self.replicas]
+        if self._evaluates(epoch):
+            self._evaluate_all(epoch, record, own)
+        for replica, each in zip(self.replicas, own, strict=True):
+            replica.epochs.append(each)
+        record["models"] = [
+            {"model": replica.label, "loss": each["loss"], **each["accuracy"]}
+            for replica, each in zip(self.replicas, own, strict=True)
+        ]
+        self.epochs.append(record)
+        return record
+
+    def _own_record(self, replica: Replica, record: dict[str, Any]) -> dict[str, Any]:
+        """What `record`, of all models together, would say of one. Collective."""
+        losses = self.at.wire.gather_rows(replica.losses).sum(axis=0)
+        rate = learning_rate(replica.config.train, (record["epoch"] + 1) * self.per_epoch - 1, self.per_epoch)
+        together = {"together": len(self.replicas)}
+        return {
+            **_of_all(record),
+            **self._loss(losses),
+            "accuracy": {"val": None, "test": None},
+            "lr": rate,
+            **together,
+        }
+
+    def _evaluate_all(self, epoch: int, record: dict[str, Any], own: list[dict[str, Any]]) -> None:
+        begin = time.perf_counter()
+        with self.at.phases("evaluate"):
+            self.ring.spread()
+            scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
+        self.at.wire.ledger.take()
+        record["evaluation_seconds"] = time.perf_counter() - begin
+        for replica, each, found in zip(self.replicas, own, scores, strict=True):
+            each["accuracy"], each["evaluation_seconds"] = found, record["evaluation_seconds"]
+            if replica.best.is_beaten_by(found):
+                weights = replica.layout.by_name() if self.world.rank == 0 else {}
+                replica.best = Best(epoch, found["val"], found["test"], weights)
+        best = max(self.replicas, key=lambda replica: -1.0 if replica.best.val is None else replica.best.val)
+        self.best = Best(best.best.epoch, best.best.val, best.best.test)
+        known = [each for each in scores if each["val"] is not None] or scores
+        record["accuracy"] = max(known, key=lambda each: each["val"] or 0.0)
+
+    def models_state(self) -> State:
+        """The state of every model, all brought to this rank, with its losses and scores so far. Collective."""
+        self.ring.spread()
+        optimizers = self.ring.spread_state([replica.optimizer for replica in self.replicas])
+        arrays, models = {}, []
+        for number, (replica, optimizer) in enumerate(zip(self.replicas, optimizers, strict=True)):
+            own, values = saved(replica.layout, *optimizer, replica.best)
+            own["losses"] = self.at.wire.gather_rows(replica.losses).sum(axis=0)
+            own["epoch_losses"] = np.array([each["losses"] for each in replica.epochs]).reshape(-1, self.per_epoch)
+            arrays |= named(f"models/{number}", own)
+            models.append({**values, "epochs": [{key: each[key] for key in _OWN} for each in replica.epochs]})
+        return arrays, {
+            "models": models,
+            "best": {"epoch": self.best.epoch, "val": self.best.val, "test": self.best.test},
+        }
+
+    def restore_models(self, state: State, origin: str) -> None:
+        """Take up what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
+        arrays, values = state
+        first, self.best = self.world.rank == 0, Best.from_values(values["best"])
+        for number, (replica, about) in enumerate(zip(self.replicas, values["models"], strict=True)):
+            own = below(f"models/{number}", arrays)
+            replica.best = restore(replica.layout, replica.optimizer, (own, about), origin, first)
+            # Shares of a loss add up over ranks.
+            replica.losses = own["losses"].copy() if first else np.zeros(self.per_epoch)
+            replica.epochs = [
+                {**_of_all(record), **each, "losses": losses.tolist()}
+                for record, each, losses in zip(self.epochs, about["epochs"], own["epoch_losses"], strict=True)
+            ]
+
+    def _save(self, final: dict[str, np.ndarray]) -> None:
+        """Write a run folder for each model, such as it would have left by itself."""
+        del final
+        for number, replica in enumerate(self.replicas):
+            self._save_one(RunFolder(model_folder(self.folder.path, number)), replica)
+
+    def _save_one(self, folder: RunFolder, replica: Replica) -> None:
+        # An earlier start of this run may have been ended while it wrote.
+        remove(folder.path)
+        folder.path.mkdir()
+        config = replica.config.replaced({"run.folder": str(folder.path)})
+        folder.start(config)
+        for record in replica.epochs:
+            folder.record("epoch", **record)
+        final = replica.layout.by_name()
+        save_weights(folder.path, config, self.loaded.dataset, final, replica.best)
+        folder.finish({**self._about(replica), "parameters_digest": digest(final), "epochs": _short(replica.epochs)})
+
+    def _about(self, replica: Replica) -> dict[str, Any]:
+        dataset = self.loaded.dataset
+        return {
+            "strategy": self.config.strategy.name,
+            "varied": replica.label,
+            "ranks": self.world.size,
+            "graph_uuid": dataset.graph_uuid,
+            "uuid": dataset.uuid,
+            "model": replica.config.model.name,
+            "metric": self.evaluator.metric,
+            "seconds": self.run_seconds(),
+            "best": replica.best.to_values(),
+        }
+
+    def about_models(self) -> dict[str, Any]:
+        """What the summary of the whole run says of each model."""
+        return {"models": [self._about(replica) for replica in self.replicas]}
+
+    def digest(self) -> str:
+        """That of all models' parameters. Collective."""
+        arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}
+        return digest(arrays)
+
+
+def _of_all(record: dict[str, Any]) -> dict[str, Any]:
+    """What an epoch's record says that holds for each of the models."""
+    return {key: value for key, value in record.items() if key not in ("losses", "models")}
+
+
+def _short(epochs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in each.items() if key != "losses"} for each in epochs]
+
+
+def trainer_class(config: Config) -> type[Trainer]:
+    """What trains as `config` says: one model, or several."""
+    return ReplicaTrainer if config.strategy.replicas == "independent" else Trainer

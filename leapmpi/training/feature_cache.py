@@ -1,0 +1,151 @@
+"""What spares the wire of raw rows: copies kept here (the cache) and rows in fewer bytes (the encoding).
+
+Both act on raw feature rows only. Where training moves none, they are left out, with a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.comm.world import World, together
+from leapmpi.config.schema import Config
+from leapmpi.features.access import Access, choose
+from leapmpi.features.cache import RowCache
+from leapmpi.features.hit_rate import predicted_hits
+from leapmpi.system.memory import check_memory
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+    from leapmpi.dataset.topology import Topology
+    from leapmpi.engine.strategy import Strategy
+    from leapmpi.training.setup import Loaded
+
+
+def caches(strategy: Strategy) -> bool:
+    """Whether `strategy`, as far as it is settled, keeps copies of raw rows."""
+    return bool(strategy.config.cache) and strategy.at.wire.size > 1 and strategy.remote_name == "raw"
+
+
+def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_size: int) -> Access:
+    """How the rank of `strategy` will read rows in batches of `batch_size` roots."""
+    at = strategy.at
+    return Access(
+        topology=topology,
+        sampler=at.sampler,
+        train=dataset.splits.train,
+        rank=at.wire.rank,
+        rank_offsets=at.rank_offsets,
+        batch_size=batch_size,
+        roots_at_home=strategy.roots_at_home,
+        seed=at.seed,
+        schedule=strategy.schedule,
+        balances=strategy.balances,
+    )
+
+
+class Economy:
+    """The cache and the encoding of one training. `about` tells what came of them; the same on all ranks."""
+
+    def __init__(self, config: Config, world: World, loaded: Loaded, strategy: Strategy) -> None:
+        self.config, self.world, self.loaded, self.strategy = config.strategy, world, loaded, strategy
+        self.batch_size = config.train.batch_size
+        # Until `fill` knows what crosses ranks.
+        self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None}
+        self._chosen: RowCache | None = None
+
+    def choose(self) -> None:
+        """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
+        if not caches(self.strategy):
+            return
+        at, dataset = self.loaded.at, self.loaded.dataset
+        count = int(self.config.cache * dataset.vertices)
+        together(self.world, lambda: self._check_memory(count))
+        ids = choose(self._access(), self.config.cache_policy, count)
+        self._chosen = at.features.cache = RowCache(ids, dataset.vertices)
+
+    def fill(self) -> None:
+        """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
+        cache, features = self._chosen, self.loaded.at.features
+        features.cache = None
+        if self._encodes:
+            self.about["wire_dtype"] = self.config.wire_dtype
+        if cache is None or self.strategy.remote_name != "raw":
+            return
+        before = self.loaded.at.wire.ledger.bytes["features"]
+        features.fill(cache)
+        sent = self.loaded.at.wire.ledger.bytes["features"] - before
+        figures = len(cache.ids), features.cached_bytes(cache), sent
+        table = self.loaded.at.wire.gather_rows(np.array(figures, np.float64))
+        # What moves roots is settled by now, unlike when the rows were chosen.
+        expected = predicted_hits(self._access(), cache.ids)
+        hits, away = self.loaded.at.wire.gather_rows(np.array(expected)).sum(axis=0)
+        rows, _, filled = table.sum(axis=0).tolist()
+        self.about["cache"] = {
+            "policy": self.config.cache_policy,
+            "rows": int(rows),
+            "bytes": [int(each) for each in table[:, 1]],
+            "filled_bytes": int(filled),
+            "predicted_hit_rate": hits / away if away else 0.0,
+        }
+
+    def sentences(self) -> list[str]:
+        """What to tell about settings that do not act, and about the cache."""
+        told = self.ignored()
+        if self._encodes:
+            told.append(f"raw rows cross ranks as {self.config.wire_dtype} in training, exactly in evaluation")
+        if cache := self.about["cache"]:
+            told.append(
+                f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
+                f"{cache['predicted_hit_rate']:.0%} of the remote rows"
+            )
+        return told
+
+    def ignored(self) -> list[str]:
+        """What to tell about settings that do not act."""
+        why = self._why_no_raw_rows()
+        cache, encoding = bool(self.config.cache), self.config.wire_dtype != "native"
+        told = [f"--cache is ignored: {why}"] if cache and why else []
+        if encoding and not self._encodes:
+            told.append(f"--wire-dtype is ignored: {why or 'the features take 16 bits at rest'}")
+        return told
+
+    def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
+        """What an epoch's record says, given its rows by place over all ranks. Collective."""
+        record: dict[str, Any] = {}
+        if self.about["cache"]:
+            away = rows["cached"] + rows["remote"]
+            predicted = self.about["cache"]["predicted_hit_rate"]
+            record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
+        if self._encodes:
+            record["row_error"] = self._errors()
+        return record
+
+    def _errors(self) -> dict[str, float]:
+        """Relative errors of the rows that all ranks sent since the last call."""
+        mine = self.loaded.at.features.errors.take()
+        table = self.loaded.at.wire.gather_rows(np.array([mine.rows, mine.total, mine.largest], np.float64))
+        rows, total, _ = table.sum(axis=0).tolist()
+        return {"rows": int(rows), "mean": total / max(1, rows), "max": float(table[:, 2].max())}
+
+    @property
+    def _encodes(self) -> bool:
+        """Whether rows cross ranks in fewer bytes, as far as the strategy is settled."""
+        return self.loaded.at.features.encoding is not None and not self._why_no_raw_rows()
+
+    def _why_no_raw_rows(self) -> str:
+        """Why no raw rows cross ranks; empty where they do."""
+        if self.world.size == 1:
+            return "one rank reads no rows of others"
+        name = self.strategy.remote_name
+        return "" if name == "raw" else f"no raw rows cross ranks (first layer: {name})"
+
+    def _access(self) -> Access:
+        return access_of(self.strategy, self.loaded.dataset, self.loaded.topology, self.batch_size)
+
+    def _check_memory(self, count: int) -> None:
+        """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
+        wanted = count * self.loaded.at.features.shard.row_bytes * self.world.node_comm.size
+        host = self.world.host
+        check_memory(wanted, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")

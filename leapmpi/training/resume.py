@@ -1,0 +1,124 @@
+"""The checkpoint that a start goes on from: found, compared with what is asked for now, and told to all ranks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm.communicator import Wire
+from leapmpi.config.schema import Config, fields
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.errors import RunFolderError
+from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece
+
+log = logging.getLogger("leapmpi")
+
+CHANGEABLE = ("data", "train.epochs", "evaluate.every", "evaluate.batch_size")
+"""Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
+
+
+@dataclass
+class SavedRun:
+    """The state of checkpoint `name`. `complaints` says what is wrong with newer ones, which are damaged."""
+
+    name: str
+    state: Piece
+    complaints: list[str]
+
+
+def find(folder: Path, config: Config, dataset: Dataset) -> SavedRun:
+    """The newest sound checkpoint in run folder `folder`.
+
+    Raises RunFolderError when there is none, or when its run had another dataset or other settings.
+    """
+    name, state, complaints = CheckpointFolder(folder).newest()
+    if state is None:
+        raise RunFolderError(
+            f"{folder} holds an unfinished run whose checkpoints are all damaged ({complaints[0]}); "
+            "choose another --run folder, or pass --overwrite to start anew"
+        )
+    if found := list(_differences(state.values, config, dataset)):
+        raise RunFolderError(
+            f"{folder} holds an unfinished run that was started otherwise: {'; '.join(found)}; start it with the same "
+            "settings to resume it, or choose another --run folder"
+        )
+    return SavedRun(name, state, complaints)
+
+
+def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
+    if saved["graph_uuid"] != dataset.graph_uuid:
+        yield f"{config.data} holds another graph"
+    before, now = _flat(saved["config"]), _flat(json.loads(json.dumps(config.to_values())))
+    for key, setting in fields():
+        was = before.get(key, json.loads(json.dumps(setting.default)))
+        if was != now[key] and key not in CHANGEABLE and not key.startswith("run."):
+            yield f"{key} was {_text(was)}, is {_text(now[key])}"
+    for key in sorted(before.keys() - now.keys()):
+        yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
+    done = saved["progress"]["epoch"]
+    if config.train.epochs <= done and config.train.epochs != before["train.epochs"]:
+        yield f"train.epochs was {before['train.epochs']}, is {config.train.epochs}, but {done} epochs are done"
+
+
+def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> list[str]:
+    """What is another than before, though it may be, and bears on the results, for the log."""
+    found = []
+    if saved["ranks"] != ranks:
+        found.append(f"{ranks} ranks instead of {saved['ranks']}")
+    if saved["uuid"] != dataset.uuid:
+        found.append("another partition of the same graph")
+    before = _flat(saved["config"])["train.epochs"]
+    if before != config.train.epochs:
+        found.append(f"{config.train.epochs} epochs instead of {before}")
+    return found
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for name, value in values.items():
+        inside = value if isinstance(value, dict) else None
+        flat.update({name: value} if inside is None else {f"{name}.{key}": each for key, each in inside.items()})
+    return flat
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join("all" if each == -1 else str(each) for each in value) or "not given"
+    return str(value) or "not given"
+
+
+def tell(saved: SavedRun | None, wire: Wire) -> SavedRun | None:
+    """What rank 0 found, on all ranks; others pass None. Collective."""
+    heading = None
+    if wire.rank == 0:
+        arrays = saved.state.arrays if saved else {}
+        kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+        about = [saved.name, saved.state.values, saved.complaints, kinds] if saved else None
+        heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    about = json.loads(_broadcast(heading, wire).tobytes())
+    if about is None:
+        return None
+    name, values, complaints, kinds = about
+    told = {}
+    for each, dtype, shape in kinds:
+        own = saved.state.arrays[each] if wire.rank == 0 else None
+        told[each] = _broadcast(own, wire).view(dtype).reshape(shape)
+    return SavedRun(name, Piece(told, values), complaints)
+
+
+def _broadcast(array: np.ndarray | None, wire: Wire) -> np.ndarray:
+    """The bytes of rank 0's array, uint8[n], on all ranks; the wire broadcasts whole int64 numbers. Collective."""
+    packed = None
+    if wire.rank == 0:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        packed = np.zeros(1 + -(-len(data) // 8), np.int64)
+        packed[0] = len(data)
+        packed[1:].view(np.uint8)[: len(data)] = data
+    packed = wire.broadcast(packed, "control")
+    return packed[1:].view(np.uint8)[: packed[0]]

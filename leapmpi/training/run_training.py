@@ -1,0 +1,248 @@
+"""A whole run: start MPI, load, train, record. `leapmpi.train` and the command line are this module."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi import __version__
+from leapmpi.comm.collectives import gather_values
+from leapmpi.comm.world import World, together
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import model_names
+from leapmpi.engine.prefetch import about_depth
+from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.nn.parameters import read_weights
+from leapmpi.runs.run import FAILED, Run
+from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure
+from leapmpi.runs.tables.sizes import size_text
+from leapmpi.system.atomic_files import explain
+from leapmpi.system.memory import peak_bytes
+from leapmpi.system.trace import recorded
+from leapmpi.training import banner, resume
+from leapmpi.training.checkpointer import Checkpointer, begin_of, restore, settled
+from leapmpi.training.ensemble_trainer import trainer_class
+from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.replay import decisions_of
+from leapmpi.training.resume import SavedRun
+from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.training.setup import Loaded, open_for_training, with_new_model
+from leapmpi.training.trainer import Trainer
+
+log = logging.getLogger("leapmpi")
+
+
+def train(config: Config, comm: Any = None) -> Run:
+    """Train as `config` says and return the finished run. Collective over `comm` (mpi4py; COMM_WORLD when None).
+
+    MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
+    which rank 0 wrote.
+
+    A run folder that holds an unfinished run with a checkpoint is resumed. Raises Interrupted when a signal or the end
+    of the job stopped training, LeapmpiError for what the user can mend, on all ranks alike; any other failure of a
+    rank of several ends the whole job through MPI.
+    """
+    return in_session(config, comm, lambda session: _train(config, session))
+
+
+def evaluate(
+    models: Sequence[tuple[Config, Run]], which: str = "best", comm: Any = None
+) -> list[dict[str, float | int | str | None]]:
+    """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
+
+    Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
+    "epoch", "val", "test"} for each; a split without vertices has None.
+
+    Raises DataError when weights belong to another kind of dataset.
+    """
+    return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session))
+
+
+def _train(config: Config, session: Session) -> Run:
+    begin, world = time.perf_counter(), session.world
+    # A start that is ended before it trains has changed nothing: the same command may try again.
+    session.signals.exit_code = RESUMABLE
+    # All that can be refused is refused before a run folder is made.
+    together(world, lambda: check_settings(config, world))
+    found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
+    before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
+    loaded = session.load(config)
+    saved = resume.tell(found, loaded.at.wire)
+    trainer = together(world, lambda: trainer_class(config)(config, world, loaded))
+    loaded, trainer.begun = trainer.loaded, begin
+    if config.run.replay:
+        earlier = together(world, lambda: decisions_of(config, loaded.dataset, world.size) if world.rank == 0 else [])
+        trainer.strategy.decisions.replay(earlier)
+    if saved:
+        trainer.strategy.decisions.begin = begin_of(saved)
+    trainer.prepare(settled(saved) if saved else None)
+    claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
+    path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
+    folder = trainer.folder = claimed or RunFolder(path)
+    session.enter(folder.path)
+    # From here on a signal is noted, and noticed in the first iteration.
+    session.signals.polled = True
+    keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
+    if saved:
+        restore(trainer, saved, keeper.checkpoints)
+    together(world, lambda: _open_records(config, folder, saved, before, keeper) if world.rank == 0 else None)
+    _first_checkpoint(keeper, saved)
+    together(world, lambda: folder.start(config) if world.rank == 0 else None)
+    trainer.watched_by(keeper)
+    _announce(config, world, loaded, trainer, folder.path)
+    with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
+        trainer.run()
+    summary = _summary(config, world, loaded, trainer)
+    together(world, lambda: folder.finish(summary) if world.rank == 0 else None)
+    if world.rank == 0:
+        _announce_end(trainer, summary, folder.path)
+    return Run(folder.path)
+
+
+def _find_saved(config: Config) -> SavedRun | None:
+    """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
+    if not check(config.run.folder, config.run.overwrite):
+        return None
+    return resume.find(Path(config.run.folder), config, open_for_training(config))
+
+
+def _first_checkpoint(keeper: Checkpointer, saved: SavedRun | None) -> None:
+    """See to it that the run can be resumed from its first moment on. Collective."""
+    if saved:
+        keeper.last = saved.name
+    elif keeper.periodic and (error := keeper.save()) is not None:
+        raise error
+
+
+def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
+    world = session.world
+    files = together(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    # Evaluation draws as it always does, whatever a run was trained with.
+    plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
+    loaded, outcomes = session.load(plain), []
+    for (config, run), (arrays, about) in zip(models, files, strict=True):
+        if outcomes:
+            loaded = with_new_model(config, loaded)
+        together(world, partial(_assign, config, run, loaded, arrays, about))
+        evaluator = together(world, partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.at))
+        with session.phases("evaluate"):
+            outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
+    if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
+        log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
+    return outcomes
+
+
+def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+    """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
+    dataset = loaded.dataset
+    if (about["feature_dim"], about["classes"]) != (dataset.feature_dim, dataset.classes):
+        raise DataError(
+            f"{config.data} has {dataset.feature_dim} features and {dataset.classes} classes, the run was trained "
+            f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
+        )
+    loaded.at.parameters.assign(arrays, str(run.path))
+
+
+def _open_records(
+    config: Config,
+    folder: RunFolder,
+    saved: SavedRun | None,
+    before: dict[str, Any] | None,
+    keeper: Checkpointer,
+) -> None:
+    """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
+    forget_failure(folder.path)
+    whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
+    try:
+        handler = logging.FileHandler(folder.log, encoding="utf-8")
+    except OSError as error:
+        raise explain(error, folder.log) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    if before and before["status"] == FAILED:
+        log.info("the start before this one failed: %s", before["why"])
+    if saved is None:
+        folder.record("start", version=__version__, config=config.to_values())
+        return
+    trainer = keeper.trainer
+    keeper.checkpoints.tidy(saved.name)
+    _tell_of_damage(folder, saved, trainer, whole)
+    ended = {key: before[key] for key in ("status", "why")} if before else None
+    position = {"epoch": trainer.progress.epoch, "iteration": trainer.progress.iteration}
+    where = {**position, "checkpoint": saved.name, "ranks": trainer.world.size}
+    folder.record("resumed", version=__version__, **where, after=ended)
+    log.info(
+        "resumed in epoch %d, after iteration %d of %d, from %s",
+        *(position["epoch"] + 1, position["iteration"], trainer.per_epoch, keeper.checkpoints.path / saved.name),
+    )
+    if changed := resume.changes(saved.state.values, config, trainer.loaded.dataset, trainer.world.size):
+        log.info("resumed with %s", ", ".join(changed))
+
+
+def _tell_of_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:
+    for complaint in saved.complaints:
+        log.warning("warning: a checkpoint is damaged (%s); %s, the one before, is used", complaint, saved.name)
+    if not whole:
+        log.warning("warning: metrics.jsonl has lost records; those of epochs are written again, without batch losses")
+        kept = {record["epoch"] for record in Run(folder.path).metrics() if record["event"] == "epoch"}
+        for record in trainer.epochs:
+            if record["epoch"] not in kept:
+                folder.record("epoch", **record)
+
+
+def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, path: Path) -> None:
+    facts = loaded.at.wire.gather_objects(banner.rank_facts(world, loaded))
+    if world.rank != 0:
+        return
+    for line in banner.lines(config, world, loaded, trainer.strategy, trainer.models, facts):
+        log.info(line)
+    if trainer.predicted:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
+        log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
+    for sentence in (*about_depth(trainer.strategy, trainer.prefetch), *trainer.economy.sentences()):
+        log.info(sentence)
+    if config.strategy.replicas == "independent":
+        log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
+    log.info("run folder %s", path)
+    if not len(loaded.dataset.splits.val):
+        log.info("no validation vertices: the last epoch counts as the best")
+    remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
+    uuid = loaded.dataset.uuid
+    trainer.folder.record("banner", uuid=uuid, ranks=facts, remote=remote, economy=trainer.economy.about)
+
+
+def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
+    best = summary["best"]
+    known = {split: best[split] for split in ("val", "test") if best[split] is not None}
+    scores = " ".join(f"{split} {score:.4f}" for split, score in known.items())
+    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
+    log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
+
+
+def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> dict[str, Any]:
+    """What summary.json holds, the same on all ranks. Collective."""
+    dataset = loaded.dataset
+    peaks = loaded.at.wire.gather_objects(peak_bytes())
+    return {
+        "version": __version__,
+        "strategy": config.strategy.name,
+        "ranks": world.size,
+        "graph_uuid": dataset.graph_uuid,
+        "uuid": dataset.uuid,
+        "model": model_names(config),
+        "metric": trainer.evaluator.metric,
+        "seconds": trainer.run_seconds(),
+        "restarts": trainer.restarts,
+        "peak_memory_bytes": peaks,
+        "parameters_digest": trainer.digest(),
+        "best": trainer.best.to_values(),
+        **trainer.about_models(),
+        "epochs": [{key: value for key, value in each.items() if key != "losses"} for each in trainer.epochs],
+    }

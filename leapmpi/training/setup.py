@@ -1,0 +1,162 @@
+"""From a dataset folder to everything a strategy works with on this rank."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from leapmpi.comm.communicator import Wire
+from leapmpi.comm.launcher import local_rank
+from leapmpi.comm.world import World, cuda_aware, load_mpi, together
+from leapmpi.config.schema import Config
+from leapmpi.config.vary import models_of
+from leapmpi.dataset.partitioned import Dataset, open_dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.verify import verify
+from leapmpi.engine.context import Surroundings
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.features.compression import encoding_for
+from leapmpi.features.fetcher import RowFetcher
+from leapmpi.features.node_shared import share_entry_counts, share_topology
+from leapmpi.features.shard import DeviceShard, HostShard, load_shard
+from leapmpi.features.sparse_fetcher import fetcher_for
+from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.nn.build import build_model
+from leapmpi.nn.model import Model
+from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.sampling.build import build_sampler
+from leapmpi.system import jit
+from leapmpi.system.allocator import keep_freed_memory
+from leapmpi.system.phase_timers import Phases
+
+_VERIFY_BYTES = 1 << 30
+
+
+@dataclass
+class Loaded:
+    """A dataset in place on this rank, and the model that will be trained on it."""
+
+    dataset: Dataset
+    topology: Topology
+    topology_held: str
+    parts: range
+    shard_bytes: int
+    at: Surroundings
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def check_device(wanted: str, device: torch.device) -> None:
+    """Raise ConfigError when a GPU is asked for and `device` is none."""
+    if wanted == "cuda" and device.type != "cuda":
+        host = socket.gethostname()
+        raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
+
+
+def open_for_training(config: Config) -> Dataset:
+    """Open the dataset and make sure that it can be trained on. Raises DataError, ConfigError."""
+    if not config.data:
+        raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
+    dataset = open_dataset(config.data)
+    if not dataset.feature_dim:
+        raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
+    if not dataset.classes:
+        raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
+    if not len(dataset.splits.train):
+        raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
+    return dataset
+
+
+def load(config: Config, world: World, device: torch.device, phases: Phases) -> Loaded:
+    """Bring this rank's parts, the node's topology and the model into place. Collective.
+
+    Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
+    """
+    torch.set_num_threads(world.threads)
+    jit.set_threads(world.threads)
+    dataset = together(world, lambda: open_for_training(config))
+    offsets = together(world, lambda: rank_offsets(dataset.offsets, world.size))
+    parts = parts_of_rank(dataset.parts, world.size, world.rank)
+    together(world, lambda: _verify(config, dataset, parts))
+    topology, held = share_topology(world, dataset)
+    opened = [dataset.part(part) for part in parts]
+    first = int(offsets[world.rank])
+    rows = [part.features for part in opened]
+    host = SparseShard(rows, first, share_entry_counts(world, dataset)) if dataset.sparse else HostShard(rows, first)
+    labels = HostShard([part.labels for part in opened], first)
+    dtype = getattr(torch, config.train.dtype)
+    direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
+    wire = Wire(world.comm, direct=direct, ahead=world.ahead_comms)
+    # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
+    model = model_for(models_of(config)[0], dataset, device)
+    sampler = together(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
+    label_dtype = dtype if dataset.multilabel else torch.int64
+    at = Surroundings(
+        wire=wire,
+        phases=phases,
+        sampler=sampler,
+        model=model,
+        parameters=ParameterLayout(model),
+        features=_features(config, wire, load_shard(host, device), offsets, device, phases),
+        labels=RowFetcher(wire, labels, offsets, device, label_dtype, "labels", phases),
+        rank_offsets=offsets,
+        device=device,
+        seed=config.train.seed,
+    )
+    keep_freed_memory()
+    return Loaded(dataset, topology, held, parts, host.nbytes, at)
+
+
+def with_new_model(config: Config, loaded: Loaded) -> Loaded:
+    """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
+    at = loaded.at
+    model = model_for(config, loaded.dataset, at.device)
+    features = _features(config, at.wire, at.features.shard, at.rank_offsets, at.device, at.phases)
+    return replace(loaded, at=replace(at, model=model, parameters=ParameterLayout(model), features=features))
+
+
+def _features(
+    config: Config, wire: Wire, shard: HostShard | DeviceShard, offsets: np.ndarray, device: Any, phases: Phases
+) -> RowFetcher:
+    at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
+    encoding = encoding_for(config.strategy.wire_dtype, at_rest)
+    dtype = getattr(torch, config.train.dtype)
+    return fetcher_for(wire, shard, offsets, device, dtype, "features", phases, encoding)
+
+
+def model_for(config: Config, dataset: Dataset, device: torch.device) -> Model:
+    """The model that `config` describes, with its initial weights, on `device`."""
+    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
+    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
+    return model.to(device)
+
+
+def direct_path(wanted: str) -> tuple[bool, str]:
+    """Whether device memory goes to MPI directly, and why. MPI must have been started."""
+    if wanted != "auto":
+        return wanted == "cuda", f"--mpi-device-path {wanted}"
+    return cuda_aware(load_mpi())
+
+
+def _verify(config: Config, dataset: Dataset, parts: range) -> None:
+    """Check this rank's parts before their bytes are trusted."""
+    if config.run.verify == "none":
+        return
+    if dataset.sparse:
+        size = sum(dataset.part(part).features.nbytes for part in parts)
+    else:
+        size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
+    small = size <= _VERIFY_BYTES
+    verify(dataset, parts=parts, features=small or config.run.verify == "all")

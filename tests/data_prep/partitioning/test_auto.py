@@ -1,0 +1,32 @@
+"""Method auto: what it chooses, and that what it chose is what is stored."""
+
+import pytest
+
+from data_prep.partitioning.methods import auto
+from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.request import CutRequest
+from tests.support.graphs import communities
+
+
+@pytest.mark.parametrize(
+    ("edges", "memory", "method", "why"),
+    [
+        (10**7, 2**33, "metis", "few enough"),
+        (0, 2**33, "grem", "metis would take long"),
+        (10**7, 300 * 2**20, "ldg", "grem would need 0.3 GiB"),
+        (10**7, 330 * 2**20, "grem", "metis would need 0.3 GiB of memory, and 0.3 GiB may be used"),
+    ],
+)
+def test_size_and_memory_decide(monkeypatch, edges, memory, method, why):
+    monkeypatch.setattr(auto, "METIS_EDGES", edges)
+    monkeypatch.setattr(auto, "memory_needed", lambda graph: 80 * 2**20)
+    choice = auto.choose(communities(), CutRequest(4, 0, memory=memory))
+    assert choice.method == method
+    assert why in choice.reason
+
+
+def test_the_method_that_was_used_is_named():
+    found = cut(communities(), 4, "auto", 0)
+    assert found.method == "metis"
+    assert "quick" in found.figures()["method_reason"]
+    assert "method_reason" not in cut(communities(), 4, "metis", 0).figures()

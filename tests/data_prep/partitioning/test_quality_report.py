@@ -1,0 +1,92 @@
+"""What partition reports of a cut: against counting by hand, and against what a real job reads."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.quality_report import replication, report_on, sampled_report
+from leapmpi.dataset.graph import write_graph
+from leapmpi.dataset.partitioned import open_dataset
+from tests.support.graphs import communities, from_edges, random_graph
+from tests.support.launch import mpirun
+
+
+@pytest.mark.parametrize("parts", [1, 3, 60])
+def test_replication_counts_homes_and_parts_of_out_neighbours(parts):
+    graph = random_graph()
+    assignment = (np.arange(60) % parts).astype(np.int32)
+    needed = {(v, assignment[v]) for v in range(60)}
+    heads = np.repeat(np.arange(60), np.diff(graph.indptr))
+    needed |= set(zip(graph.indices.tolist(), assignment[heads], strict=True))
+    assert replication(graph, assignment, parts) == len(needed) / 60
+
+
+def test_replication_beyond_one_word_of_parts():
+    star = from_edges(130, [(0, v) for v in range(1, 130)])
+    assert replication(star, np.arange(130, dtype=np.int32), 130) == (130 + 2 * 129) / 130
+
+
+def test_cut_on_fewer_ranks_is_that_of_contiguous_groups():
+    graph = communities()
+    assignment = cut(graph, 7, "metis", 0).assignment
+    found = report_on(graph, assignment, 7, None).on_ranks
+    heads = np.repeat(np.arange(400), np.diff(graph.indptr))
+    for ranks in (2, 4, 7):
+        rank_of = assignment * ranks // 7
+        assert found[ranks] == pytest.approx((rank_of[heads] != rank_of[graph.indices]).mean())
+    assert list(found) == [2, 4, 7]
+    assert report_on(graph, np.zeros(400, np.int32), 1, None).on_ranks == {}
+
+
+def test_locality_and_rows_of_a_graph_without_choice():
+    """Pairs of vertices, all of which train: of each pair both are read, and the other one is always elsewhere."""
+    graph = from_edges(8, [(0, 4), (1, 5), (2, 6), (3, 7)], split=np.ones(8, np.int8))
+    report = sampled_report(graph, (np.arange(8) >= 4).astype(np.int32), 2, (3,), 8)
+    assert report.locality == 0.5
+    assert report.rows["leap"] == report.epoch_rows["leap"] == 8
+    assert report.vip_rows["leap"] == pytest.approx(8)
+
+
+def test_an_epoch_ends_with_a_smaller_batch():
+    graph = from_edges(8, [(0, 4), (1, 5), (2, 6), (3, 7)], split=np.ones(8, np.int8))
+    report = sampled_report(graph, (np.arange(8) >= 4).astype(np.int32), 2, (3,), 3)
+    assert (report.rows["leap"], report.epoch_rows["leap"]) == (3, 8)
+
+
+def test_no_training_vertices_no_training():
+    assert report_on(from_edges(4, [(0, 1)]), np.zeros(4, np.int32), 1, ((2,), 4)).sampled is None
+
+
+def prepare(*words):
+    assert main([str(word) for word in words]) == 0
+
+
+def test_the_report_is_stored_and_shown(capsys, tmp_path):
+    write_graph(tmp_path / "graph.h5", communities())
+    prepare("partition", tmp_path / "graph.h5", tmp_path / "data", "--parts", 2, "--fanout", "5,5", "--batch-size", 16)
+    said = capsys.readouterr().out
+    assert "fan-out 5,5, 16 roots" in said
+    prepare("info", tmp_path / "data", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["report_fanout"], found["report_batch_size"]) == ("5,5", 16)
+    assert 0.5 < found["micrograph_locality"] < 1
+    assert 1 < found["replication"] < 2
+    assert found["cut_on_ranks"] == f"2:{found['edge_cut_share']:.6g}"
+    assert 0 < found["leap_remote_rows"] < found["pull_remote_rows"]
+
+
+def test_a_job_on_a_real_graph_reads_the_remote_rows_that_were_predicted(tmp_path, real_graph):
+    prepare("import", real_graph("heterophilous-tolokers"), tmp_path / "graph.h5")
+    words = ["partition", tmp_path / "graph.h5", tmp_path / "data", "--method", "reldg", "--parts", 2]
+    training = ["--fanout", "5,5", "--batch-size", 512]
+    prepare(*words, *training)
+    bench = [sys.executable, "-m", "leapmpi.cli", "bench", tmp_path / "data", "--json", "--epochs", 1, "--hidden", 4]
+    job = mpirun(2, [*bench, *training, "--strategies", "leap:remote=raw:balance=off,pull:remote=raw"])
+    assert job.returncode == 0, job.stderr
+    predicted = open_dataset(tmp_path / "data").attributes
+    for strategy, row in zip(("leap", "pull"), json.loads(job.stdout), strict=True):
+        assert row["rows"]["remote"] == pytest.approx(predicted[f"{strategy}_remote_rows_epoch"], rel=0.05)

@@ -1,0 +1,145 @@
+"""Damaged files of every kind: a graph or one sentence, never a crash, an endless loop or memory beyond all measure."""
+
+import random
+import shutil
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import torch
+
+from data_prep.assembly.assemble import AssemblyOptions, make_graph
+from data_prep.assembly.splits import SplitRule
+from data_prep.edges.raw_graph import ReadOptions
+from data_prep.sources import SOURCES
+from data_prep.workspace import Workspace
+from leapmpi.errors import LeapmpiError
+from tests.data_prep.sources.test_graph_texts import SNAP, metis_text
+from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
+from tests.data_prep.sources.test_webgraph import random_lists
+from tests.support.bv_streams import write_graph
+
+CASES = 120
+MOST_BYTES = 64 * 2**20
+
+
+def webgraph(folder):
+    return write_graph(folder / "g", random_lists(2, 30)), ["g.graph", "g.properties"]
+
+
+def metis(folder):
+    (folder / "g.graph").write_text(metis_text("011 2", weights=2, edge_weight=True))
+    return folder / "g.graph", ["g.graph"]
+
+
+def matrix_market(folder):
+    scipy.io.mmwrite(folder / "g.mtx", sp.random(9, 9, 0.3, random_state=1))
+    return folder / "g.mtx", ["g.mtx"]
+
+
+def snap(folder):
+    (folder / "g.txt").write_text(SNAP + "900\t7\n7\t30\n30\t900\n")
+    return folder / "g.txt", ["g.txt"]
+
+
+def table(folder):
+    (folder / "edges.csv").write_text(EDGES)
+    (folder / "vertices.csv").write_text(VERTICES)
+    return folder, ["edges.csv", "vertices.csv"]
+
+
+def musae(folder):
+    for name, text in MUSAE.items():
+        (folder / name).write_text(text)
+    return folder, list(MUSAE)
+
+
+def pyg(folder):
+    tensors = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "x": torch.ones(4, 2), "y": torch.arange(4) % 2}
+    torch.save(tensors | {"train_mask": torch.arange(4) < 2}, folder / "g.pt")
+    return folder / "g.pt", ["g.pt"]
+
+
+def matlab(folder):
+    group = sp.csc_matrix(np.array([[1, 0], [1, 1], [0, 1]], float))
+    scipy.io.savemat(
+        folder / "g.mat", {"network": sp.csc_matrix(np.eye(3)[::-1]), "group": group, "x": np.ones((3, 2))}
+    )
+    return folder / "g.mat", ["g.mat"]
+
+
+def packed_matlab(folder):
+    matlab(folder)
+    variables = {name: value for name, value in scipy.io.loadmat(folder / "g.mat").items() if name[0] != "_"}
+    scipy.io.savemat(folder / "g.mat", variables, do_compression=True)
+    return folder / "g.mat", ["g.mat"]
+
+
+WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, matlab, packed_matlab]
+
+
+def damaged(content, choice):
+    """`content` with some bytes changed, a piece cut out or doubled, its end missing, or a number replaced."""
+    kind, at = choice.randrange(6), choice.randrange(len(content))
+    if kind == 0:
+        return content[:at]
+    if kind == 1:
+        stop = at + choice.randint(1, 16)
+        return content[:at] + content[stop:]
+    if kind == 2:
+        stop = at + choice.randint(1, 16)
+        return content[:stop] + content[at:]
+    if kind == 3:
+        return (
+            content[:at]
+            + choice.choice([b"999999999", b"-1", b"\xff\xff\xff\x7f", b"\0" * 8, b"\n"])
+            + content[at + 1 :]
+        )
+    changed = bytearray(content)
+    for _ in range(choice.choice([1, 1, 1, 4, 20])):
+        changed[choice.randrange(len(changed))] = choice.choice([choice.randrange(256), 0, 255, 0x39])
+    return bytes(changed)
+
+
+def outcome_of(source, path, workspace):
+    """None for a graph, the sentence of the error otherwise; any other exception is a failure of the test."""
+    try:
+        raw = source.read(path, ReadOptions())
+        graph, _ = make_graph(raw, AssemblyOptions(SplitRule("source", "source")), str(path), workspace)
+        if graph.features is not None:
+            assert graph.features[: graph.vertices].shape == graph.features.shape
+    except LeapmpiError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
+def test_damage(tmp_path, writer):
+    name = writer.__name__.removeprefix("packed_").replace("_", "-")
+    source = SOURCES.load(name)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    path, files = writer(whole)
+    (tmp_path / "work").mkdir()
+    workspace = Workspace(tmp_path / "work", 2**30)
+    assert outcome_of(source, path, workspace) is None  # compiles kernels as well
+    choice, sentences = random.Random(writer.__name__), set()
+    for case in range(CASES):
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        file = folder / choice.choice(files)
+        file.write_bytes(damaged(file.read_bytes(), choice))
+        tracemalloc.start()
+        said = outcome_of(source, folder / path.relative_to(whole), workspace)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < MOST_BYTES, (case, peak, said)
+        if said is not None:
+            assert "\n" not in said, said
+            assert str(folder) in said, said
+            sentences.add(said)
+    assert len(sentences) > 10

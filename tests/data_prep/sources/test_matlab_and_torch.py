@@ -1,0 +1,212 @@
+"""Import of MATLAB files, against scipy's writer, and of files of torch.save, against torch's."""
+
+import io
+import os
+import sys
+import types
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import torch
+
+from data_prep.formats.mat_file import read_mat
+from data_prep.formats.torch_files import load_torch
+from leapmpi.dataset.graph import open_graph
+from leapmpi.errors import DataError
+from tests.data_prep.conftest import SYMMETRIC, neighbours
+
+NETWORK = sp.csc_matrix(np.array([[0, 1, 0], [0, 0, 2], [0, 0, 0]], float))
+
+
+@pytest.fixture
+def imported(prep, tmp_path):
+    def run(source, *arguments):
+        outcome = prep("import", source, tmp_path / "out.h5", "--overwrite", *arguments)
+        assert outcome.code == 0, outcome.error
+        graph = open_graph(tmp_path / "out.h5")
+        graph.table = outcome.out
+        return graph
+
+    return run
+
+
+@pytest.fixture
+def mat(tmp_path):
+    """Save variables as scipy does; returns the path."""
+
+    def save(compressed=False, **variables):
+        scipy.io.savemat(tmp_path / "g.mat", variables, do_compression=compressed)
+        return tmp_path / "g.mat"
+
+    return save
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_variables(mat, compressed):
+    arrays = {
+        "network": NETWORK,
+        "full": np.arange(6.0).reshape(2, 3),
+        "small": np.array([[1, 2]], np.int16),
+        "text": "words",
+        "box": {"field": 1},
+        "mask": sp.csc_matrix(np.eye(3) > 0),
+    }
+    found = read_mat(mat(compressed, **arrays))
+    np.testing.assert_array_equal(found["full"], arrays["full"])
+    np.testing.assert_array_equal(found["small"], arrays["small"])
+    assert (found["text"], found["box"]) == ("char", "struct")
+    np.testing.assert_array_equal(found["network"].by_rows().dense(np.float64), NETWORK.toarray())
+    assert found["mask"].shape == (3, 3)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_graph(imported, mat, compressed):
+    groups = sp.csc_matrix(np.array([[1, 0], [1, 1], [0, 0]], float))
+    attributes = sp.csc_matrix(np.arange(6.0).reshape(3, 2))
+    graph = imported(mat(compressed, network=NETWORK, group=groups, attrb=attributes), "--directed")
+    assert neighbours(graph) == [[], [0], [1]]
+    np.testing.assert_array_equal(graph.labels, [[1, 0], [1, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(graph.features, attributes.toarray())
+    assert "1 vertices are in no group" in graph.table
+
+
+def test_mat_classes(imported, mat):
+    graph = imported(mat(A=NETWORK, group=sp.csc_matrix(np.array([[0, 1], [0, 0], [1, 0]], float))))
+    assert graph.labels.tolist() == [1, -1, 0]
+    graph = imported(mat(other=NETWORK, Label=np.array([[1], [3], [2]])))
+    assert graph.labels.tolist() == [0, 2, 1]
+    assert "counted from 1" in graph.table
+
+
+def test_mat_refused(refused, mat, tmp_path):
+    assert "no sparse matrix called network; it holds x (1 x 1)" in refused(mat(x=1.0))
+    assert "must be square" in refused(mat(network=NETWORK[:2]))
+    assert "variable 'group' has 2 rows, but the graph has 3" in refused(mat(network=NETWORK, group=NETWORK[:2]))
+    for compressed in (False, True):
+        path = mat(compressed, network=NETWORK)
+        whole = path.read_bytes()
+        for size in (0, 60, 130, 150, len(whole) - 20):
+            path.write_bytes(whole[:size])
+            sentence = refused(path)
+            assert "truncated" in sentence or "no MATLAB file" in sentence or "ends after" in sentence
+    path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
+    assert "save it again with the option -v7" in refused(path)
+
+
+class PyG:
+    """Stands in for torch_geometric's classes while a file is written: the same names and attributes."""
+
+    def __init__(self, monkeypatch):
+        for package in ("torch_geometric", "torch_geometric.data"):
+            monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+        for name, kinds in (
+            ("torch_geometric.data.data", ("Data", "DataEdgeAttr", "DataTensorAttr")),
+            ("torch_geometric.data.storage", ("GlobalStorage",)),
+        ):
+            module = types.ModuleType(name)
+            for kind in kinds:
+                setattr(module, kind, type(kind, (), {"__module__": name}))
+                setattr(self, kind, getattr(module, kind))
+            monkeypatch.setitem(sys.modules, name, module)
+
+    def data(self, **tensors):
+        data, store = self.Data(), self.GlobalStorage()
+        store._mapping, store._parent = tensors, data
+        data._edge_attr_cls, data._tensor_attr_cls, data._store = self.DataEdgeAttr, self.DataTensorAttr, store
+        return data
+
+
+@pytest.fixture
+def tensors(small):
+    return {
+        "x": torch.from_numpy(small.features).float(),
+        "edge_index": torch.from_numpy(small.edges),
+        "y": torch.from_numpy(small.labels),
+        **{f"{name}_mask": torch.isin(torch.arange(6), torch.from_numpy(getattr(small, name)))
+           for name in ("train", "val", "test")},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["data", "dict", "set of one", "old set of one"])
+def test_pt(imported, monkeypatch, tmp_path, small, tensors, layout):
+    pyg = PyG(monkeypatch)
+    saved = {
+        "data": lambda: pyg.data(**tensors),
+        "dict": lambda: tensors,
+        "set of one": lambda: (tensors, None, pyg.Data),
+        "old set of one": lambda: (pyg.data(**tensors), {"x": torch.tensor([0, 6])}),
+    }[layout]()
+    torch.save(saved, tmp_path / "g.pt")
+    graph = imported(tmp_path / "g.pt")
+    assert neighbours(graph) == SYMMETRIC
+    np.testing.assert_array_equal(graph.features, small.features)
+    assert graph.labels.tolist() == small.labels.tolist()
+    assert graph.split.tolist() == [1, 1, 2, 0, 3, 3]
+
+
+def test_pt_needs_no_torch(tmp_path, tensors, monkeypatch):
+    torch.save(tensors, tmp_path / "g.pt")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert set(load_torch(tmp_path / "g.pt")) == set(tensors)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool],
+)
+def test_tensor_types_and_views(tmp_path, dtype):
+    whole = (torch.arange(24) % 7).to(dtype).reshape(4, 6)
+    views = {"whole": whole, "turned": whole.T, "part": whole[1:, ::2], "empty": whole[:0], "one": whole[2, 3]}
+    torch.save(views, tmp_path / "g.pt")
+    found = load_torch(tmp_path / "g.pt")
+    for name, view in views.items():
+        np.testing.assert_array_equal(found[name], view.float().numpy() if dtype == torch.bfloat16 else view.numpy())
+
+
+def test_pt_split_of_several(imported, refused, tmp_path, tensors):
+    masks = {name: torch.stack([mask, mask.roll(1)], 1) for name, mask in tensors.items() if "mask" in name}
+    torch.save(tensors | masks, tmp_path / "g.pt")
+    assert "split 0 of 2 was taken" in imported(tmp_path / "g.pt").table
+    torch.save(tensors | masks | {"y": torch.zeros(6, dtype=torch.int64)}, tmp_path / "g.pt")
+    assert imported(tmp_path / "g.pt", "--split-index", 1).split.tolist() == [3, 1, 1, 2, 0, 3]
+    assert "has 2 splits" in refused(tmp_path / "g.pt", "--split-index", 2)
+
+
+class Runs:
+    def __reduce__(self):
+        return os.getcwd, ()
+
+
+def test_pt_refused(refused, tmp_path, tensors):
+    def said(content, *arguments):
+        torch.save(content, tmp_path / "g.pt")
+        return refused(tmp_path / "g.pt", *arguments)
+
+    assert "asks for posix.getcwd; only dense tensors" in said(tensors | {"x": Runs()})
+    assert "asks for torch._utils._rebuild_sparse_tensor" in said(tensors | {"x": torch.eye(6).to_sparse()})
+    assert "has no edge_index; it holds x" in said({"x": tensors["x"]})
+    assert "holds a ndarray; expected a Data" in said(tensors["x"])
+    assert "edge_index must have shape [2, edges]" in said(tensors | {"edge_index": tensors["edge_index"].T})
+    assert "edge_index: edge 0 (counted from 0): its source 1000 is out" in said(
+        tensors | {"edge_index": tensors["edge_index"] + 1000}
+    )
+    assert "only 2 edges, but 5,000,000 vertices" in said({"edge_index": torch.tensor([[0, 1], [1, 4_999_999]])})
+    assert "holds several graphs" in said((tensors, {"x": torch.tensor([0, 3, 6])}, None))
+    assert "reaches beyond its storage" in said(tensors | {"x": torch.zeros(1, 1).expand(6, 10**9)})
+    whole = (tmp_path / "g.pt").read_bytes()
+    (tmp_path / "g.pt").write_bytes(whole[:-30])
+    assert "truncated or no zip archive" in refused(tmp_path / "g.pt")
+
+
+def test_pt_storage_of_another_size(tmp_path, tensors):
+    torch.save(tensors, tmp_path / "g.pt")
+    changed = io.BytesIO()
+    with zipfile.ZipFile(tmp_path / "g.pt") as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name)[: -8 if name.endswith("data/0") else None])
+    (tmp_path / "g.pt").write_bytes(changed.getvalue())
+    with pytest.raises(DataError, match=r"data/0 holds 16 numbers, but 18 are announced"):
+        load_torch(tmp_path / "g.pt")

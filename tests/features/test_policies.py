@@ -1,0 +1,125 @@
+"""Cache policies as arithmetic: chances by enumeration, uses and degrees by hand, and what is chosen by them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from leapmpi.dataset.topology import Topology, from_graph
+from leapmpi.errors import ConfigError
+from leapmpi.features import hit_rate
+from leapmpi.features.access import POLICIES, Access, choose
+from leapmpi.features.policies.degree import out_degree
+from leapmpi.features.policies.presample import uses
+from leapmpi.features.policies.vip import inclusion
+from leapmpi.plan.planner import plan_leap, plan_pull
+from leapmpi.sampling.epoch_order import batches, epoch_order
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.samplers.labor_0 import Labor0, Options
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support.graphs import random_graph
+
+
+def topology_of(lists):
+    """In-neighbours by vertex, as a topology."""
+    indptr = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
+    return Topology(indptr, np.concatenate([*lists, []]).astype(np.int32), np.arange(len(lists)))
+
+
+def access(topology, *, train, fanouts=(2, 2), rank=0, offsets=None, batch_size=1, at_home=True):
+    train = np.asarray(train, np.int64)
+    offsets = np.array([0, topology.vertices // 2, topology.vertices]) if offsets is None else np.asarray(offsets)
+
+    def schedule(batch, epoch, iteration):
+        return plan_leap(batch, offsets, 1) if at_home else plan_pull(batch, len(offsets) - 1)
+
+    sampler = NodeWiseSampler(topology, fanouts)
+    return Access(topology, sampler, train, rank, offsets, batch_size, at_home, 5, schedule)
+
+
+def test_a_tree_is_read_with_the_product_of_its_chances():
+    # 0 <- 1, 2, 3, 4 and 1 <- 5, 6; two of four neighbours are drawn, then both of two.
+    tree = topology_of([[1, 2, 3, 4], [5, 6], [], [], [], [], []])
+    found = inclusion(access(tree, train=[0], fanouts=(2, 2)))
+    # A hop draws for all found so far: 0 draws its neighbours in both hops.
+    once = 0.5
+    twice = 1 - once**2
+    np.testing.assert_allclose(found, [1, twice, twice, twice, twice, once, once])
+
+
+def test_roots_are_at_home_or_anywhere():
+    chain = topology_of([[1], [2], [3], []])
+    at_home = inclusion(access(chain, train=[0, 2], batch_size=1, fanouts=(1,)))
+    np.testing.assert_allclose(at_home, [0.5, 0.5, 0, 0])
+    dealt = inclusion(access(chain, train=[0, 2], batch_size=1, fanouts=(1,), at_home=False))
+    np.testing.assert_allclose(dealt, [0.25, 0.25, 0.25, 0.25])
+    everything = inclusion(access(chain, train=[0, 2], batch_size=9, fanouts=(-1, -1, -1)))
+    np.testing.assert_allclose(everything, [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("at_home", [True, False])
+def test_chances_are_those_seen_in_many_iterations(at_home):
+    topology = from_graph(random_graph(n=120, degree=4))
+    law = access(topology, train=np.arange(0, 120, 2), batch_size=12, at_home=at_home, fanouts=(2, 2), rank=1)
+    seen, iterations = np.zeros(120), 0
+    for epoch in range(60):
+        order = epoch_order(law.train, topology.original_id[law.train], law.seed, epoch)
+        for iteration, batch in enumerate(batches(order, law.batch_size)):
+            roots = law.schedule(batch, epoch, iteration).rank_roots(law.rank)
+            seen[law.sampler.sample(DrawKey(TRAIN, law.seed, epoch, iteration), roots)[-1].src] += 1
+            iterations += 1
+    predicted = inclusion(law)
+    assert predicted.sum() == pytest.approx(seen.sum() / iterations, rel=0.05)
+    assert np.corrcoef(predicted, seen)[0, 1] > 0.95
+
+
+def test_presampling_counts_iterations_that_read_a_vertex():
+    chain = topology_of([[1], [2], [3], [], [0]])
+    found = uses(access(chain, train=[0, 4], batch_size=1, fanouts=(-1, -1), offsets=[0, 5]))
+    # Root 0 reads 0, 1, 2; root 4 reads 4, 0, 1.
+    np.testing.assert_array_equal(found, [2, 2, 1, 0, 1])
+    np.testing.assert_array_equal(uses(access(chain, train=[0, 4], rank=1, offsets=[0, 5, 5])), np.zeros(5))
+
+
+def test_another_epoch_of_the_rehearsal_is_other_evidence_and_may_be_cut_short():
+    law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
+    first, other, some = uses(law), uses(law, epoch=2), uses(law, epoch=2, most=2)
+    assert (first != other).any()
+    assert other.max() > 2 >= some.max()
+    assert (some <= other).all()
+
+
+@pytest.mark.parametrize("other", ["balance", "sampler"])
+def test_hits_are_rehearsed_where_the_law_does_not_hold(other, monkeypatch):
+    monkeypatch.setattr(hit_rate.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
+    law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
+    ids = np.arange(60, 70)
+    assert hit_rate.predicted_hits(law, ids) == (5, 30)
+    sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
+    law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
+    # Five iterations an epoch: sixteen hold three.
+    counts = uses(law, epoch=2) + uses(law, epoch=3) + uses(law, epoch=4)
+    assert hit_rate.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
+
+
+def test_degrees_count_those_who_may_draw_a_vertex():
+    np.testing.assert_array_equal(out_degree(access(topology_of([[1, 2], [2], [0], [2]]), train=[0])), [1, 1, 3, 0])
+
+
+def test_the_best_rows_from_elsewhere_are_chosen():
+    star = topology_of([[2, 3, 4], [3, 4], [4], [], [], []])
+    law = access(star, train=[0, 1], offsets=[0, 2, 6], batch_size=2)
+    assert choose(law, "degree", 2).tolist() == [3, 4]
+    assert choose(law, "degree", 1).tolist() == [4]
+    # Vertex 5 is drawn by nobody, whatever room there is.
+    assert choose(law, "degree", 9).tolist() == [2, 3, 4]
+    assert choose(law, "vip", 0).tolist() == []
+    for policy in POLICIES.names():
+        assert not set(choose(law, policy, 9).tolist()) & {0, 1}
+
+
+def test_policies_are_found_by_name():
+    assert POLICIES.names() == ["degree", "presample", "vip"]
+    with pytest.raises(ConfigError, match="did you mean 'vip'"):
+        choose(access(topology_of([[], []]), train=[0]), "vipp", 1)

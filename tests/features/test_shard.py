@@ -1,0 +1,77 @@
+"""Shards: rows by global id, whatever the parts, types and devices."""
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.features import shard as module
+from leapmpi.features.shard import DeviceShard, HostShard, load_shard, place_rows
+
+FIRST = 1000
+SIZES = {"one part": [40], "several parts": [7, 1, 20, 12], "tiny parts": [1] * 40}
+
+
+@pytest.fixture(params=["float32", "float16", "float64", "int64"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=SIZES)
+def whole_and_shard(request, dtype):
+    rows = np.random.default_rng(0).integers(-100, 100, (40, 3)).astype(dtype)
+    parts = np.split(rows, np.cumsum(SIZES[request.param])[:-1])
+    for part in parts:
+        part.flags.writeable = False  # as mapped from files
+    return rows, HostShard(parts, FIRST)
+
+
+@pytest.mark.parametrize("ids", [[], [0], [39], [5, 5, 3], list(range(39, -1, -1))])
+def test_rows_come_by_global_id(whole_and_shard, dtype, ids):
+    rows, shard = whole_and_shard
+    ids = np.array(ids, np.int64)
+    found = shard.rows(ids + FIRST, np.full((len(ids), 3), -1, dtype))
+    np.testing.assert_array_equal(found, rows[ids])
+
+
+def test_rows_are_placed_and_converted(whole_and_shard):
+    rows, shard = whole_and_shard
+    target = np.zeros((50, 3))
+    ids, places = np.array([39, 0, 8, 7]), np.array([1, 49, 3, 30])
+    shard.place(ids + FIRST, target, places)
+    np.testing.assert_array_equal(target[places], rows[ids].astype(np.float64))
+    assert not np.delete(target, places, axis=0).any()
+
+
+def test_sizes(whole_and_shard, dtype):
+    rows, shard = whole_and_shard
+    assert (shard.width, shard.dtype, shard.nbytes) == (3, dtype, rows.nbytes)
+    assert shard.bounds[0] == FIRST
+    assert shard.bounds[-1] == FIRST + 40
+
+
+def test_flat_labels_count_as_rows_of_one():
+    shard = HostShard([np.arange(5), np.arange(5, 9)], 20)
+    assert shard.width == 1
+    assert shard.rows(np.array([28, 20, 25]), np.empty((3, 1), np.int64)).ravel().tolist() == [8, 0, 5]
+
+
+def test_place_rows_converts_half_precision_exactly():
+    source = np.array([[0.1, -65504.0], [6e-8, 2.0]], np.float16)
+    target = np.zeros((3, 2))
+    place_rows(source, np.array([11, 10]), 10, target, np.array([2, 0]))
+    np.testing.assert_array_equal(target, [source[0], [0, 0], source[1]])
+
+
+@pytest.mark.parametrize("staging", [1, 50, 1 << 20])
+def test_a_device_shard_holds_the_same_rows(whole_and_shard, staging, monkeypatch):
+    monkeypatch.setattr(module, "_STAGING_BYTES", staging)
+    rows, shard = whole_and_shard
+    device = DeviceShard(shard, torch.device("cpu"))
+    ids = np.array([39, 0, 8, 8])
+    np.testing.assert_array_equal(device.rows(ids + FIRST).numpy(), rows[ids])
+    assert (device.nbytes, device.width) == (rows.nbytes, 3)
+
+
+def test_on_the_host_rows_stay_where_they_are(whole_and_shard):
+    _, shard = whole_and_shard
+    assert load_shard(shard, torch.device("cpu")) is shard

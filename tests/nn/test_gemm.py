@@ -1,0 +1,89 @@
+"""Dense products with a fixed order of summation."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from leapmpi.nn.kernels.gemm import product, sum_of_outer
+from leapmpi.system.jit import set_threads
+
+
+@pytest.mark.parametrize("rows", [0, 1, 255, 256, 600])
+@pytest.mark.parametrize(("width", "out"), [(5, 3), (6, 16), (12, 7), (23, 40), (300, 16)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
+def test_sum_of_outer_is_the_product(rows, width, out, dtype, tolerance):
+    g, x = torch.randn(rows, out, dtype=dtype), torch.randn(rows, width, dtype=dtype)
+    torch.testing.assert_close(sum_of_outer(g, x), g.T @ x, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 700])
+@pytest.mark.parametrize(("width", "out"), [(3, 5), (5, 3), (6, 16), (16, 17), (300, 16)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
+def test_products_of_chosen_rows_are_those_of_their_copies(rows, width, out, dtype, tolerance):
+    x = torch.randn(400, width, dtype=dtype).requires_grad_()
+    weight = torch.randn(out, width, dtype=dtype).requires_grad_()
+    chosen = torch.randint(len(x), (rows,))
+    found, wanted = product(x, weight, chosen), x[chosen] @ weight.t()
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    gradient = torch.randn_like(wanted)
+    gradients = (torch.autograd.grad(each, (x, weight), gradient) for each in (found, wanted))
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=10 * tolerance)
+
+
+def test_rows_of_a_strided_matrix_are_its_own():
+    x, weight = torch.randn(20, 64)[:, 3:40], torch.randn(4, 80)[:, :37]
+    chosen = torch.tensor([7, 7, 0, 19])
+    torch.testing.assert_close(product(x, weight, chosen), x[chosen] @ weight.t(), rtol=1e-4, atol=1e-4)
+    g = torch.randn(4, 9)[:, ::2]
+    torch.testing.assert_close(sum_of_outer(g, x, chosen), g.t() @ x[chosen], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("out", [16, 17])
+@pytest.mark.parametrize("rows", [6, 7])
+def test_a_product_can_be_changed_in_place(rows, out):
+    x, weight = torch.randn(rows, 9), torch.randn(out, 9, requires_grad=True)
+    changed = product(x, weight).add_(1)
+    torch.testing.assert_close(changed, x @ weight.t() + 1, rtol=1e-4, atol=1e-4)
+    changed.sum().backward()
+
+
+def test_operands_that_do_not_fit_are_refused():
+    x = torch.ones(3, 8)
+    refused = [
+        lambda: product(x, torch.ones(16, 24)),
+        lambda: product(x, torch.ones(16, 8, dtype=torch.float64)),
+        lambda: product(x, torch.ones(16, 8), torch.tensor([0], dtype=torch.int32)),
+        lambda: sum_of_outer(torch.ones(5, 2), x),
+        lambda: sum_of_outer(torch.ones(3, 2), x, torch.tensor([0])),
+    ]
+    for each in refused:
+        with pytest.raises(ValueError, match="do not multiply"):
+            each()
+
+
+def test_gradients_by_finite_differences():
+    for rows in (0, 2, 10):
+        x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
+        weight = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+        assert gradcheck(product, (x, weight))
+        assert gradcheck(product, (x.detach(), weight))
+        assert gradcheck(product, (x, weight.detach()))
+        if rows:
+            assert gradcheck(product, (x, weight, torch.tensor([1, 0, 1])))
+
+
+@pytest.mark.parametrize(("rows", "width", "out"), [(5000, 300, 16), (3000, 130, 128), (700, 1433, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_threads_do_not_change_bits(rows, width, out, dtype):
+    x = torch.randn(rows, width, dtype=dtype).requires_grad_()
+    weight = torch.randn(out, width, dtype=dtype).requires_grad_()
+
+    def everything(threads):
+        torch.set_num_threads(threads)
+        set_threads(threads)
+        result = product(x, weight)
+        return [result, *torch.autograd.grad(result, (x, weight), result.detach())]
+
+    for one, two in zip(everything(1), everything(2), strict=True):
+        assert torch.equal(one, two)

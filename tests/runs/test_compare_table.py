@@ -1,0 +1,66 @@
+"""`leapmpi compare`: figures of warm epochs, ratios to the first run."""
+
+import json
+
+import pytest
+
+from leapmpi.cli.main import main
+from leapmpi.runs.run import Run
+from leapmpi.runs.tables.compare_table import row
+
+
+def epoch(seconds, local=0, remote=0, sent=0, loss=1.0, time_steps=1):
+    return {
+        "seconds": seconds,
+        "loss": loss,
+        "bytes": {"features": sent, "ids": 0},
+        "rows": {"local": local, "remote": remote, "cached": 0},
+        "time_steps": time_steps,
+    }
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that writes a finished run with these epochs."""
+
+    def write(name, epochs, **more):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").touch()
+        summary = {"schema": 1, "strategy": "leap", "ranks": 4, "metric": "accuracy", "epochs": epochs}
+        summary["best"] = {"epoch": 0, "val": 0.5, "test": None}
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary | more))
+        return tmp_path / name
+
+    return write
+
+
+def test_the_first_epoch_is_left_out_where_there_are_more(run):
+    many = row(Run(run("many", [epoch(100, 1, 1, 1), epoch(2, 10, 4, 30), epoch(4, 20, 6, 10), epoch(9, 60, 9, 20)])))
+    assert (many["epoch_seconds"], many["rows"], many["remote_rows"], many["sent_bytes"]) == (4, 26, 6, 20)
+    assert row(Run(run("one", [epoch(100, 1, 1, 1)])))["epoch_seconds"] == 100
+
+
+def test_ratios_are_to_the_first_run(run, capsys):
+    folders = [run("slow", [epoch(9), epoch(4, loss=0.25)]), run("fast", [epoch(9), epoch(1, time_steps=4)])]
+    assert main(["compare", *map(str, folders), "--json"]) == 0
+    slow, fast = json.loads(capsys.readouterr().out)
+    assert (slow["ratio"], fast["ratio"]) == (1, 0.25)
+    assert (slow["loss"], fast["time_steps"]) == (0.25, 4)
+    assert (slow["val"], slow["test"], slow["metric"]) == (0.5, None, "accuracy")
+
+
+def test_the_table_is_aligned_and_shows_what_is_missing(run, capsys):
+    folders = run("a-run-with-a-long-name", [epoch(1.25, 1000, 24)]), run("b", [epoch(5)])
+    assert main(["compare", *map(str, folders)]) == 0
+    heading, first, second = capsys.readouterr().out.splitlines()
+    for column in ("strategy", "s/epoch", "ratio", "MiB sent", "val"):
+        at = heading.index(column)
+        assert first[at - 2 : at] == second[at - 2 : at] == "  "
+    assert first.split()[1:] == ["leap", "4", "1", "1.250", "1.00", "-", "1,024", "24", "0.0", "1.0000", "0.5000", "-"]
+    assert second.split()[5] == "4.00"
+
+
+def test_real_runs_compare(finished_run, capsys):
+    assert main(["compare", str(finished_run.path), str(finished_run.path)]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first == second

@@ -1,0 +1,36 @@
+"""Files made to mislead: values changed as a program with bad intentions would, every digest made again."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi.dataset.hdf5 import digests, names, reader
+
+
+def change_array(path: Path, name: str, place, value) -> None:
+    """Set array[place] = value in the HDF5 file at `path` and make the array's digest again."""
+    with h5py.File(path, "r+") as file:
+        array = file[name][...]
+        array[place] = value
+        file[name][...] = array
+        file[name].attrs[names.DIGEST] = np.bytes_(digests.digest_of([array]))
+
+
+def change_attributes(path: Path, **changes) -> None:
+    """Change root attributes of the HDF5 file at `path` and make their digest again."""
+    with h5py.File(path, "r+") as file:
+        for name, value in changes.items():
+            file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
+        found = reader.read_attributes(file)
+        del found[names.DIGEST]
+        file.attrs[names.DIGEST] = np.bytes_(digests.attributes_digest(found))
+
+
+def damage(path: Path, name: str, byte: int = 3) -> None:
+    """Turn one bit of array `name` in the HDF5 file at `path`; its digest stays as it was."""
+    with h5py.File(path) as file:
+        offset = file[name].id.get_offset() + byte
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x40
+    path.write_bytes(data)

@@ -1,0 +1,119 @@
+"""Small graphs with every oddity training must bear, cut in every way, written once per job."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from data_prep.assembly.community_graph import CommunityGraph, generate
+from data_prep.partitioning.partition_graph import cut
+from data_prep.workspace import Workspace
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph import Graph, validate
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.sparse_features import from_entries
+
+VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
+PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
+LABELS = ("single", "multi", "single, half-precision features", "single, sparse features")
+TWIN = "single, sparse features stored dense"
+"""What the single process of the last reads."""
+
+
+class Wanted(NamedTuple):
+    """One dataset: its labels (and features), partition and number of parts."""
+
+    labels: str
+    partition: str
+    parts: int
+
+    def folder(self, base: Path) -> Path:
+        """Where it stands below `base`."""
+        return base / f"{(*LABELS, TWIN).index(self.labels)}-{self.partition}-{self.parts}"
+
+
+WHOLE = "contiguous"
+
+
+def whole(labels: str) -> Wanted:
+    """The dataset of one part, for the single process; its features are dense."""
+    return Wanted(TWIN if labels == LABELS[-1] else labels, WHOLE, 1)
+
+
+@cache
+def make_graph(labels: str) -> Graph:
+    """A directed graph with hubs, vertices without in-neighbours, unlabelled vertices and original ids with gaps.
+
+    Made once per process; read only.
+    """
+    wanted = CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7)
+    with tempfile.TemporaryDirectory() as folder:
+        raw = generate(wanted, Workspace(Path(folder), 2**30, threads=1))
+    rng = np.random.default_rng(11)
+    low, high = raw.edges
+    edges = np.stack([np.concatenate([high, low]), np.concatenate([low, high])])
+    edges = edges[:, rng.random(edges.shape[1]) < 0.8]
+    lonely = rng.choice(VERTICES, 12, replace=False)
+    edges = edges[:, ~np.isin(edges[0], lonely)]
+    edges = edges[:, np.lexsort((edges[1], edges[0]))]
+    indptr = np.zeros(VERTICES + 1, np.int64)
+    np.cumsum(np.bincount(edges[0], minlength=VERTICES), out=indptr[1:])
+    split = np.zeros(VERTICES, np.int8)
+    for code, name in names.SPLIT_NAMES.items():
+        split[raw.splits[name]] = code
+    features = raw.features.astype(np.float16 if "half" in labels else np.float32)
+    if "sparse" in labels:
+        features[rng.random(features.shape) < 0.8] = 0
+        row, column = np.nonzero(features)
+        if labels != TWIN:
+            features = from_entries(row, column, features[row, column], features.shape)
+    values = _multi_labels(raw.labels, rng) if labels == "multi" else raw.labels.astype(np.int64)
+    unlabelled = np.flatnonzero(split == names.TEST)[:9]
+    split[unlabelled] = names.NO_SPLIT
+    values[unlabelled] = np.nan if labels == "multi" else -1
+    original = np.arange(VERTICES, dtype=np.int64) * 3 + 5
+    graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, CLASSES)
+    validate(graph)
+    return graph
+
+
+def _multi_labels(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Own class and others, a fifth of them unknown."""
+    labels = (rng.random((VERTICES, CLASSES)) < 0.2).astype(np.float32)
+    labels[rng.random(labels.shape) < 0.2] = np.nan
+    labels[np.arange(VERTICES), classes] = 1
+    return labels
+
+
+def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
+    """Part int32[n] of each vertex."""
+    rng = np.random.default_rng(parts)
+    if partition == "uneven":
+        # Most vertices in one part, a single one in another.
+        assignment = rng.choice(parts, graph.vertices, p=np.r_[0.7, np.full(parts - 1, 0.3 / (parts - 1))])
+        assignment[assignment == parts - 2] = 0
+        assignment[rng.integers(graph.vertices)] = parts - 2
+        return assignment.astype(np.int32)
+    if partition == "lopsided":
+        # All training vertices in the last part: other ranks have no root at home.
+        others = rng.integers(0, parts - 1, graph.vertices)
+        return np.where(graph.split == names.TRAIN, parts - 1, others).astype(np.int32)
+    return cut(graph, parts, partition, seed=1).assignment
+
+
+def build(comm: MPI.Comm, base: Path, wanted: set[Wanted]) -> None:
+    """Write all datasets `wanted` below `base`, shared out among the ranks. Collective."""
+    cuts: dict[tuple[str, int], np.ndarray] = {}
+    kinds = sorted({each[1:] for each in wanted})
+    for partition, parts in kinds[comm.rank :: comm.size]:
+        cuts[partition, parts] = assign(make_graph(LABELS[0]), partition, parts)
+    for each in sorted(wanted):
+        if each[1:] in cuts:
+            write_dataset(
+                each.folder(base), make_graph(each.labels), cuts[each[1:]], each.parts,
+                method=each.partition, figures={}, seed=1,
+            )  # fmt: skip
+    comm.barrier()

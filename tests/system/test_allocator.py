@@ -1,0 +1,81 @@
+"""Freed memory that stays with the process, and objects that garbage collection leaves alone."""
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+from leapmpi.system.allocator import set_aside_lasting_objects, take_back_lasting_objects
+
+SCRIPT = """
+import resource, sys
+import numpy as np
+from leapmpi.system.allocator import keep_freed_memory
+
+def faults(times):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        np.empty(8 << 20, np.uint8)[::4096] = 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(1)
+given_back = faults(10)
+if not keep_freed_memory():
+    sys.exit(77)
+faults(1)
+print(given_back, faults(10))
+"""
+
+
+def test_large_arrays_are_made_again_without_page_faults():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("the C library is not glibc")
+    given_back, kept = map(int, done.stdout.split())
+    assert kept < 100 < given_back
+
+
+class Node:
+    """Something that refers to itself, which nothing but the collector can free."""
+
+    def __init__(self):
+        self.own = self
+
+
+@pytest.fixture
+def set_aside():
+    """Sets lasting objects aside, until the test is over; first takes back what tests/conftest.py did."""
+    gc.unfreeze()
+    yield set_aside_lasting_objects
+    take_back_lasting_objects()
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+
+
+def test_garbage_made_later_is_still_collected(set_aside):
+    lasting = Node()
+    set_aside()
+    assert gc.get_freeze_count() > 1000
+    gone = weakref.ref(Node())
+    gc.collect()
+    assert gone() is None
+    assert lasting.own is lasting
+
+
+def test_what_has_ended_is_freed_when_the_next_begins(set_aside):
+    ended = Node()
+    gone = weakref.ref(ended)
+    set_aside()
+    del ended
+    set_aside()
+    assert gone() is None
+
+
+def test_what_a_program_has_set_aside_itself_stays_so():
+    gc.freeze()
+    before = gc.get_freeze_count()
+    set_aside_lasting_objects()
+    take_back_lasting_objects()
+    assert gc.get_freeze_count() == before

@@ -1,0 +1,94 @@
+"""The doctor in earnest: real misconfigurations, in one process and under mpirun."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+from tests.support.launch import PROJECT, child_environment, mpirun
+
+DOCTOR = [sys.executable, "-m", "leapmpi.cli", "doctor", "--json"]
+
+
+def found(done: subprocess.CompletedProcess[str]) -> str:
+    """The problems of a doctor's JSON, a line each, the grave ones with an exclamation mark."""
+    assert done.returncode in (0, 1), done.stderr
+    listed = json.loads(done.stdout)["problems"]
+    assert any(each["grave"] for each in listed) == (done.returncode == 1)
+    assert all(each["mend"] for each in listed)
+    return "\n".join(each["what"] + "!" * each["grave"] for each in listed)
+
+
+def alone(shell: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The doctor in one process, after the commands in `shell`."""
+    command = f"{shell}; exec {shlex.join([*DOCTOR, *arguments])}"
+    environment = child_environment(env)
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_one_process_with_all_kinds_of_trouble(tmp_path):
+    shell = "ulimit -n 200; ulimit -s 512; taskset -p -c 0 $$ >/dev/null"
+    trouble = {"NUMBA_CACHE_DIR": "/proc/nowhere", "OMP_NUM_THREADS": "64", "SLURM_NTASKS": "4"}
+    said = found(alone(shell, "--data", str(tmp_path / "none"), "--run", "/dev/shm/run", **trouble))
+    for sentence in (
+        "open files are limited to 200",
+        "the stack is limited to 524,288 bytes",
+        "64 threads share 1 core!",
+        "the folder for compiled kernels cannot be written",
+        "the Slurm job has 4 tasks but this is one process",
+        f"the dataset {tmp_path / 'none'} is not there",
+        "the run folder /dev/shm/run lies in the memory",
+    ):
+        assert sentence in said
+
+
+def test_people_read_the_problems_last(small_data, tmp_path):
+    places = ["--data", str(small_data), "--run", str(tmp_path / "run")]
+    environment = child_environment({"OMP_NUM_THREADS": "50", "HOME": "/proc/nowhere"})
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
+    done = subprocess.run([*DOCTOR[:-1], *places], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("1 problem, ")
+    assert any(line.startswith("PROBLEM       rank 0 on ") for line in lines)
+    assert any(line.startswith("note          compiled kernels are kept in a temporary folder") for line in lines)
+    assert any(re.match(rf"data +{small_data}: \w+, [0-9.]+ GiB free", line) for line in lines)
+    assert any(line.startswith("MPI library ") for line in lines)
+
+
+def test_ranks_of_one_machine():
+    # Little shared memory, as in a container, where namespaces can be made; every rank on one core.
+    small_memory = "mount -t tmpfs -o size=100m tmpfs /dev/shm && "
+    inside = ["unshare", "--mount", "bash", "-c"]
+    rooted = subprocess.run([*inside, small_memory + "true"], capture_output=True).returncode == 0
+    job = f"taskset -c 0 {PROJECT}/jobs/mpirun/local 3 {shlex.join(DOCTOR)}"
+    command = [*inside, small_memory + job] if rooted else ["bash", "-c", job]
+    environment = {name: value for name, value in child_environment().items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    said, facts = found(done), json.loads(done.stdout)
+    assert "3 threads share 1 core!" in said
+    assert "OMP_NUM_THREADS is not set (ranks 0-2)" in said
+    assert "MiB free for 3 ranks" in said or not rooted
+    assert [link["distance"] for link in facts["links"]] == [1]
+    for link in facts["links"]:
+        assert len(link["mbytes"]) == len(link["microseconds"]) == 3
+        assert all(rate > 0 for rate in link["mbytes"])
+    assert [rank["launcher"]["OMPI_COMM_WORLD_RANK"] for rank in facts["ranks"]] == ["0", "1", "2"]
+
+
+STUCK = """
+import time
+from leapmpi.tools.doctor import links
+from leapmpi.tools.doctor import time_limit
+time_limit.SECONDS, links.measured = 3.0, lambda world, gpu: time.sleep(60)
+from leapmpi.tools.doctor.examination import doctor
+doctor()
+"""
+
+
+def test_lost_messages_do_not_make_it_hang():
+    job = mpirun(2, [sys.executable, "-c", STUCK], timeout=50)
+    assert job.returncode == 5
+    assert "rank 0 waited 3 s in measuring links: messages between ranks do not arrive" in job.stderr

@@ -1,0 +1,200 @@
+"""Forecasts: laws that hold between strategies, and agreement with what real runs count."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.cli import main as prep
+from leapmpi import Config
+from leapmpi.cli.main import main
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.dataset.topology import load_topology
+from leapmpi.errors import ConfigError
+from leapmpi.nn.build import build_model
+from leapmpi.sampling.epoch_order import batches
+from leapmpi.tools.simulation.forecast import compare, parse_ranks, plan
+from leapmpi.tools.simulation.simulator import Forecaster
+from tests.support.graphs import random_graph
+from tests.support.launch import mpirun
+
+
+@pytest.fixture(scope="module")
+def forecaster(small_data):
+    dataset = open_dataset(small_data)
+    return Forecaster(dataset, load_topology(dataset))
+
+
+def config(data, **values):
+    return Config.from_values({"data": str(data), "model.hidden": 16, "train.batch_size": 40, **values})
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_step_by_step(
+    ranks, small_data, forecaster
+):
+    batch = batches(forecaster.dataset.splits.train, 40)[0]
+    rows, per_step = [], []
+    for steps in range(1, ranks + 1):
+        strategies = forecaster.strategies(config(small_data, **{"strategy.time_steps": str(steps)}), ranks)
+        rows.append(forecaster.sample(strategies, batch, 0).traffic.rows_by_place())
+        projected = {"strategy.time_steps": str(steps), "strategy.remote": "projected"}
+        # Projected rows are asked for cell by cell, as raw rows would be without pre-gathering.
+        strategies = forecaster.strategies(config(small_data, **projected), ranks)
+        per_step.append(forecaster.sample(strategies, batch, 0).traffic.rows_by_place()["remote"])
+    assert all(each == rows[0] for each in rows)
+    assert all(rows[0]["remote"] <= each for each in per_step)
+    assert per_step[0] == rows[0]["remote"]
+
+
+def test_models_that_differ_hop_instead_of_summing_gradients(small_data, forecaster):
+    values = {"strategy.replicas": "independent", "strategy.vary": ("model.hidden=8,16,32",), "strategy.remote": "raw"}
+    one, several = (
+        forecaster.forecast("leap", config(small_data, **each), 3) for each in ({"strategy.remote": "raw"}, values)
+    )
+    sizes = [_parameters(forecaster, hidden) * 4 for hidden in (8, 16, 32)]
+    # Every model hops to the two other ranks with its gradients, which then go home.
+    assert several.sent["parameters"] == 2 * sum(sizes)
+    assert several.sent["gradients"] == 3 * sum(sizes)
+    assert one.sent["parameters"] == 0
+    for kind in ("features", "ids", "labels", "schedule"):
+        assert several.sent[kind] == one.sent[kind]
+    assert all(np.array(several.memory) > one.memory)
+
+
+def _parameters(forecaster, hidden):
+    dataset = forecaster.dataset
+    settings = config("", **{"model.hidden": hidden})
+    model = build_model(settings.model, 2, dataset.feature_dim, dataset.classes, 0, torch.float32)
+    return sum(each.numel() for each in model.parameters())
+
+
+def test_a_batch_of_one_root_and_of_none(small_data, forecaster):
+    strategies = forecaster.strategies(config(small_data, **{"strategy.time_steps": "N"}), 4)
+    one = forecaster.sample(strategies, forecaster.dataset.splits.train[:1], 0)
+    none = forecaster.sample(strategies, forecaster.dataset.splits.train[:0], 0)
+    assert sum(one.traffic.rows_by_place().values()) > 0
+    assert sum(none.traffic.rows_by_place().values()) == 0
+
+
+def test_an_epoch_is_its_whole_batches_and_its_last(small_data, forecaster):
+    training = len(forecaster.dataset.splits.train)
+    found = forecaster.forecast("leap", config(small_data, **{"train.batch_size": training - 1}), 2)
+    assert found.iterations == 2
+    assert found.epoch_rows["local"] > found.rows["local"]
+    # Every byte of a pair is one of a kind.
+    assert found.pairs.sum() == pytest.approx(sum(found.sent.values()))
+    assert (np.diag(found.pairs) == 0).all()
+    assert 0 < found.micrograph_locality <= 1
+    assert found.imbalance >= 1
+
+
+def test_more_time_steps_take_less_memory_for_hidden_values(small_data, forecaster):
+    values = {"model.hidden": 512, "train.batch_size": 200}
+    peaks = [
+        max(forecaster.forecast("leap", config(small_data, **values, **{"strategy.time_steps": steps}), 4).memory)
+        for steps in ("1", "2", "N")
+    ]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > peaks[-1]
+
+
+def test_rows_prepared_ahead_take_memory(small_data, forecaster):
+    def memory(**values):
+        return np.array(
+            forecaster.forecast("leap", config(small_data, **{"strategy.remote": "raw"} | values), 4).memory
+        )
+
+    none, one, two = (memory(**{"strategy.prefetch": depth}) for depth in "012")
+    assert (none < one).all()
+    assert (two - one == one - none).all()
+    assert (memory() == two).all()
+
+
+def test_rows_are_copied_where_a_gpu_trains_and_read_where_they_lie_elsewhere(tmp_path):
+    graph = random_graph(n=240, degree=6)
+    graph.features = np.tile(graph.features, 4)
+    write_dataset(tmp_path / "wide", graph, np.arange(240) % 2, 2, method="test", figures={}, seed=0)
+    dataset = open_dataset(tmp_path / "wide")
+    forecaster = Forecaster(dataset, load_topology(dataset))
+
+    def memory(device):
+        values = {"strategy.remote": "raw", "strategy.prefetch": "0", "run.device": device}
+        return np.array(forecaster.forecast("leap", config(tmp_path / "wide", **values), 2).memory)
+
+    least = 20 * 4 * len(dataset.splits.train) // 20
+    assert (memory("cuda") >= memory("cpu") + least).all()
+    timed = plan(config(tmp_path / "wide", **{"run.device": "cuda"}), "2", "pull,leap", "1gbit")
+    assert all(each["seconds"] > 0 for each in timed["forecasts"])
+
+
+def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
+    outcome = plan(config(small_data), "2,4,5", "leap,leap:time-steps=3")
+    assert [(each["ranks"], each["strategy"]) for each in outcome["forecasts"]] == [
+        (2, "leap"), (4, "leap"), (4, "leap:time-steps=3"),
+    ]  # fmt: skip
+    step, parts = outcome["left_out"]
+    assert step.startswith("leap:time-steps=3 on 2 ranks: ")
+    assert parts.startswith("5 ranks need a dataset of at least 5 parts and this one has 4")
+    with pytest.raises(ConfigError, match="'two' is no number of ranks"):
+        parse_ranks("2,two")
+
+
+def test_the_command_prints_a_table_or_json_without_mpi(small_data, capsys):
+    arguments = ["plan", str(small_data), "--ranks", "2", "--strategies", "pull,leap", "--link", "1gbit"]
+    assert main([*arguments, "--hidden", "16"]) == 0
+    text = capsys.readouterr().out
+    assert "R_micro" in text
+    assert "MiB an iteration" in text
+    assert main([*arguments, "--json"]) == 0
+    pull, leap = json.loads(capsys.readouterr().out)["forecasts"]
+    assert leap["rows"]["remote"] < pull["rows"]["remote"]
+    assert pull["seconds"] > 0
+    assert main(["plan", str(small_data), "--link", "quick"]) == 2
+    assert "--link quick" in capsys.readouterr().err
+    assert main(["plan", str(small_data), "--compare", str(small_data)]) == 4
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--strategies", "p3,leap"), ("--strategies", "leap", "--sampler", "ladies"),
+], ids=["split columns", "weighted edges"])  # fmt: skip
+def test_a_link_tells_the_time_of_any_strategy_and_sampler(arguments, small_data, capsys):
+    assert (
+        main(["plan", str(small_data), "--ranks", "2", *arguments, "--link", "1gbit", "--hidden", "16", "--json"]) == 0
+    )
+    assert all(each["seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
+
+
+@pytest.fixture(scope="module")
+def cora(real_graph, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cora")
+    splits = ["--splits", "random:0.6,0.2,0.2", "--seed", "1"]
+    assert prep(["import", str(real_graph("gnnbench-cora")), str(folder / "g.h5"), *splits]) == 0
+    assert prep(["partition", str(folder / "g.h5"), str(folder / "data"), "--parts", "4"]) == 0
+    return folder / "data"
+
+
+@pytest.mark.parametrize(("ranks", "settings", "figure_of_its_own"), [
+    (3, ["--remote", "partial", "--time-steps", "2"], "remote"),
+    (2, ["--strategy", "p3"], "labels"),
+    (2, ["--strategy", "naive"], "labels"),
+    (2, ["--replicas", "independent", "--vary", "model.hidden=8,16"], "remote"),
+])  # fmt: skip
+def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(
+    ranks, settings, figure_of_its_own, cora, tmp_path
+):
+    run = tmp_path / "run"
+    train = ["train", cora, "--run", run, "--batch-size", 300, "--epochs", 8, "--hidden", 16, "--eval-every", 0]
+    job = mpirun(ranks, [sys.executable, "-m", "leapmpi.cli", *map(str, train), *settings])
+    assert job.returncode == 0, job.stderr
+    found = compare(Config.from_values({"data": str(cora)}), str(run))
+    figures = found["rows"] | found["bytes"]
+    assert {"local", figure_of_its_own, "ids", "gradients"} <= figures.keys()
+    for name, figure in figures.items():
+        assert figure["ratio"] == pytest.approx(1, abs=0.05), (name, figure)
+    shutil.rmtree(run)

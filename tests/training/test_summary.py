@@ -1,0 +1,119 @@
+"""What a finished run leaves: summary.json as documented, one record per event, one line per epoch, nothing else."""
+
+import json
+import re
+from datetime import datetime, timedelta
+
+import pytest
+
+from leapmpi.cli.main import main
+from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.nn.parameters import digest
+from leapmpi.runs.run import load_run
+from leapmpi.system.phase_timers import PHASES
+
+
+def test_the_folder_holds_these_files(finished_run):
+    names = {"config.toml", "metrics.jsonl", "summary.json", "log.txt", "weights-final.h5", "weights-best.h5"}
+    assert {path.name for path in finished_run.path.iterdir()} == names
+
+
+def test_summary(finished_run, small_data):
+    summary = json.loads((finished_run.path / "summary.json").read_text())
+    assert summary["schema"] == 1
+    assert summary["strategy"] == "leap"
+    assert summary["ranks"] == 1
+    assert summary["graph_uuid"] == open_dataset(small_data).graph_uuid
+    assert summary["metric"] == "accuracy"
+    assert 0 < sum(epoch["seconds"] for epoch in summary["epochs"]) < summary["seconds"] < 600
+    assert len(summary["peak_memory_bytes"]) == 1
+    assert 2**20 < summary["peak_memory_bytes"][0] < 2**40
+    assert summary["parameters_digest"] == digest(finished_run.weights("final"))
+    assert [epoch["epoch"] for epoch in summary["epochs"]] == [0, 1, 2]
+    best = max(summary["epochs"], key=lambda epoch: epoch["accuracy"]["val"])
+    assert summary["best"] == {"epoch": best["epoch"], **best["accuracy"]}
+
+
+def test_every_epoch_of_the_summary(finished_run):
+    losses = [epoch["loss"] for epoch in finished_run.summary["epochs"]]
+    assert losses[-1] < losses[0]
+    for epoch in finished_run.summary["epochs"]:
+        assert set(epoch["accuracy"]) == {"val", "test"}
+        assert all(0 <= score <= 1 for score in epoch["accuracy"].values())
+        assert set(epoch["phases"]) == set(PHASES)
+        assert all(0 <= phase["mean"] <= phase["max"] <= epoch["seconds"] for phase in epoch["phases"].values())
+        spent = sum(phase["mean"] for phase in epoch["phases"].values())
+        assert spent == pytest.approx(epoch["seconds"], rel=1e-9)
+        assert epoch["bytes"] == dict.fromkeys(KINDS, 0)
+        assert set(epoch["rows"]) == set(ROWS)
+        assert epoch["rows"]["local"] > 0 == epoch["rows"]["remote"] == epoch["rows"]["cached"]
+        assert epoch["time_steps"] == 1
+        assert "losses" not in epoch
+
+
+def test_one_record_per_event(finished_run):
+    records = finished_run.metrics()
+    assert [record["event"] for record in records] == ["start", "banner", "epoch", "epoch", "epoch", "end"]
+    assert {record["schema"] for record in records} == {1}
+    times = [datetime.fromisoformat(record["time"]) for record in records]
+    assert times == sorted(times)
+    assert {time.utcoffset() for time in times} == {timedelta(0)}
+    for record, epoch in zip(records[2:-1], finished_run.summary["epochs"], strict=True):
+        assert {key: record[key] for key in epoch} == epoch
+        # The loss of the epoch is the mean over roots: 65 training vertices in batches of 32, 32 and 1.
+        assert len(record["losses"]) == 3
+        assert epoch["loss"] == pytest.approx((32 * record["losses"][0] + 32 * record["losses"][1] + record["losses"][2]) / 65)  # fmt: skip  # noqa: E501
+
+
+def test_one_line_for_people_per_epoch_here_and_in_the_log(small_data, tmp_path, capsys):
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "4", "--eval-every", "3"]
+    assert main(["train", str(small_data), *arguments]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    lines = [line for line in output.splitlines() if line.startswith("epoch ")]
+    assert [line.split()[1] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert ["accuracy val" in line for line in lines] == [False, False, True, True]
+    assert all(re.search(r"  loss \d+\.\d{4}  ", line) and " s  remote rows 0%  sent 0 B" in line for line in lines)
+    logged = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    assert [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged] == output.splitlines()
+
+
+@pytest.mark.parametrize(("level", "lines"), [("warning", 0), ("error", 0), ("info", 12)])
+def test_log_levels(small_data, tmp_path, capsys, level, lines):
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "2", "--log-level", level, "--eval-every", "0"]
+    assert main(["train", str(small_data), *arguments]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+def test_runs_without_a_name_are_numbered_by_day(small_data, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["train", str(small_data), "--epochs", "1", "--log-level", "error"]) == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [re.fullmatch(r"\d{4}-\d\d-\d\d-(\d)", name)[1] for name in names] == ["1", "2"]
+    assert capsys.readouterr().out == ""
+
+
+def parameters(run):
+    """The number of parameters of a finished run's model."""
+    return sum(each.size for each in load_run(run).weights("final").values())
+
+
+def test_a_run_of_models_that_differ_names_those_that_are_trained(small_data, tmp_path, capsys):
+    varied = ["--replicas", "independent", "--vary", "model.name=gcn,gat", "--vary", "model.heads=2,3"]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "18", *varied]
+    assert main(["train", str(small_data), *arguments]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["model"] == "gcn and gat"
+    gcn, _, *gat = (f"{parameters(tmp_path / 'run' / f'model-0{number}'):,}" for number in range(4))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("plan: "))
+    assert line.endswith(f"; models gcn {gcn} and gat {gat[0]} to {gat[1]} parameters (float32)")
+
+
+def test_parameters_of_models_of_one_name_are_a_range(small_data, tmp_path, capsys):
+    varied = ["--replicas", "independent", "--vary", "model.hidden=4,16,8"]
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", *varied]
+    assert main(["train", str(small_data), *arguments]) == 0
+    counts = [parameters(tmp_path / "run" / folder) for folder in ("model-00", "model-01")]
+    assert f"; models sage {counts[0]:,} to {counts[1]:,} parameters (float32)" in capsys.readouterr().out
