@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 here = Path(__file__).parent
-version = re.search(r'^__version__ = "(.+)"$', (here / "leapmpi/__init__.py").read_text(), re.MULTILINE).group(1)
+version = re.search(r'^VERSION = "(.+)"$', (here / "leapmpi/version.py").read_text(), re.MULTILINE).group(1)
 
 setup(
     name="leapmpi",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config
 from leapmpi.errors import LeapmpiError
+from leapmpi.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.runs.run import Run
 
-__version__ = "0.1.0"
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
 
 

@@ -39,8 +39,9 @@ def loaded_by(action: str, heavy=HEAVY) -> tuple[set[str], str]:
     ],
 )
 def test_help_loads_nothing_heavy(command):
-    package, *arguments = command.split()
-    loaded, printed = loaded_by(f"from {package}.cli import main; main({arguments})")
+    program, *arguments = command.split()
+    module = {"leapmpi": "leapmpi.cli.main", "data_prep": "data_prep.cli"}[program]
+    loaded, printed = loaded_by(f"from {module} import main; main({arguments})")
     assert loaded == set()
     assert "leapmpi" in printed
 

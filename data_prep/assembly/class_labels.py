@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from leapmpi.errors import DataError
 
 _UNLABELLED = ("", "-1", "nan", "none", "null")
 
 
-def class_numbers(table: Columns, name: str) -> tuple[np.ndarray, list[str] | None]:
+def class_numbers(table: TableColumns, name: str) -> tuple[np.ndarray, list[str] | None]:
     """Labels of the rows of `table` from its column `name`, and the names of the classes if it holds texts.
 
     Whole numbers are taken as they are; texts are numbered in their alphabetical order. Empty is -1, unlabelled.

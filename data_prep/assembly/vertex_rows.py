@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.assembly.id_map import BYTES_PER_TEXT
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from data_prep.formats.tables import ROWS_AT_ONCE, Table
 from data_prep.workspace import Workspace, require
 from leapmpi.errors import DataError
@@ -16,7 +16,7 @@ from leapmpi.errors import DataError
 _BYTES_PER_REPEATED_TEXT = 32
 
 
-def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Workspace | None = None) -> Columns:
+def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Workspace | None = None) -> TableColumns:
     """The columns `id_column` and `others`, of few distinct texts, of all rows of `table`.
 
     Raises DataError for a damaged table, ResourceError when the `workspace` has not the memory.
@@ -36,10 +36,10 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
             pieces[name].append(list(map(sys.intern, column)) if name in texts and name != id_column else column)
         lines += [] if batch.lines is None else [batch.lines]
     columns = {name: _joined(found) for name, found in pieces.items()}
-    return Columns(table.path, columns, rows, np.concatenate(lines) if lines else None)
+    return TableColumns(table.path, columns, rows, np.concatenate(lines) if lines else None)
 
 
-def _column(batch: Columns, name: str) -> list[str] | np.ndarray:
+def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
     if name not in batch.columns:
         raise DataError(f"{batch.place(0)}: in this row or soon after, the list in column {name!r} has another length")
     return batch.columns[name]
@@ -91,7 +91,7 @@ def _is_numeric(column: list[str] | np.ndarray) -> bool:
     return True
 
 
-def _numbers(batch: Columns, name: str) -> np.ndarray:
+def _numbers(batch: TableColumns, name: str) -> np.ndarray:
     """The column as float32[rows, k]."""
     column = _column(batch, name)
     if isinstance(column, np.ndarray):

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, cut it by each method, print the table; fails if no method succeeds."""
     from data_prep.partitioning.partition_graph import check_request
-    from data_prep.partitioning.request import CutRequest
+    from data_prep.partitioning.request import PartitionRequest
     from data_prep.workspace import memory_budget
     from leapmpi.dataset.verify import verify_graph
     from leapmpi.system.worker_threads import processor_count
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     request["memory"] = memory_budget(arguments.max_mem) if arguments.max_mem else None
     request["threads"] = processor_count()
     training = reported_training(arguments)
-    check_request(verify_graph(arguments.graph), CutRequest(**request))
+    check_request(verify_graph(arguments.graph), PartitionRequest(**request))
     rows = [_cut_apart(arguments.graph, method, request, training) for method in methods]
     print(json.dumps(rows, indent=1) if arguments.json else _table(rows))
     return 0 if any("error" not in row for row in rows) else rows[0]["exit_code"]

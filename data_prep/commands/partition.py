@@ -12,7 +12,7 @@ from leapmpi.config.parser import number_between
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
-    from data_prep.partitioning.partition_graph import Cut
+    from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.progress import Progress
     from leapmpi.dataset.graph import Graph
@@ -101,7 +101,7 @@ def _levels(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _write(
-    arguments: argparse.Namespace, graph: Graph, result: Cut, report: CutReport, memory: int, progress: Progress
+    arguments: argparse.Namespace, graph: Graph, result: Partition, report: CutReport, memory: int, progress: Progress
 ) -> None:
     from leapmpi.dataset.dataset_writer import write_dataset
 
@@ -122,7 +122,7 @@ def _write(
     )
 
 
-def _table(arguments: argparse.Namespace, result: Cut, report: CutReport) -> str:
+def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) -> str:
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
     rows = [f"{'part':>6}{'vertices':>14}{'training':>14}{'edges':>16}{'edges cut':>16}"]
     rows += ["{:>6}{:>14,}{:>14,}{:>16,}{:>16,}".format(p, *row) for p, row in enumerate(zip(*columns, strict=True))]

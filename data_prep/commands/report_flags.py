@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from leapmpi.config.flags import add_flags, given
-from leapmpi.config.schema import Config, fields
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 
 _SETTINGS = {key: setting for key, setting in fields() if key in ("sampling.fanout", "train.batch_size")}
 

@@ -16,7 +16,7 @@ def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """Rows of a table by columns: each a list of texts, or an array of numbers [rows] or [rows, k].
 
     lines: the line of each row in a text file (counted from 1), or None. first_row: how many rows of the table come

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from data_prep.formats.numeric_text import open_text
 from leapmpi.errors import DataError
 
@@ -44,21 +44,21 @@ class CsvTable:
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise DataError(f"{path}, line 1: two columns are called {twice!r}")
 
-    def read(self, only: Sequence[str] | None = None) -> Columns:
+    def read(self, only: Sequence[str] | None = None) -> TableColumns:
         """The columns `only`, or all, of all rows."""
         return self._columns(list(self._data()), 0, only)
 
-    def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[Columns]:
+    def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[TableColumns]:
         """The columns `only`, or all, of at most `rows_at_once` rows at a time."""
         data, first_row = self._data(), 0
         while batch := list(islice(data, rows_at_once)):
             yield self._columns(batch, first_row, only)
             first_row += len(batch)
 
-    def _columns(self, rows: list[tuple[int, list[str]]], first_row: int, only: Sequence[str] | None) -> Columns:
+    def _columns(self, rows: list[tuple[int, list[str]]], first_row: int, only: Sequence[str] | None) -> TableColumns:
         wanted = [(name, self.names.index(name)) for name in (self.names if only is None else only)]
         columns = {name: [row[at] for _, row in rows] for name, at in wanted}
-        return Columns(self.path, columns, len(rows), np.array([line for line, _ in rows], np.int64), first_row)
+        return TableColumns(self.path, columns, len(rows), np.array([line for line, _ in rows], np.int64), first_row)
 
     def _data(self) -> Iterator[tuple[int, list[str]]]:
         return islice(self._rows(), int(self.named), None)

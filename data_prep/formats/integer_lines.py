@@ -24,7 +24,7 @@ _ALL = 2**62
 
 
 @dataclass(frozen=True)
-class Block:
+class LineBlock:
     """Some whole lines: all numbers in `values` int64[k], how many each line has in `lengths` int32, or COMMENT.
 
     Where only the first columns are wanted, `values` holds those, but `lengths` counts all words of a line.
@@ -90,7 +90,7 @@ def whole_lines(file: BinaryIO) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator[Block]:
+def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator[LineBlock]:
     """The lines of the file `path` (unpacked if .gz) after the first `skip`; of each, the first `columns` numbers.
 
     Raises DataError naming file, line and text for the first word there that is not a whole number.
@@ -107,7 +107,7 @@ def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator
             if fault >= 0:
                 word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
                 raise DataError(f"{path}, line {line + lines}: {word!r} is not a whole number")
-            yield Block(values[:count].copy(), lengths[:lines].copy(), line)
+            yield LineBlock(values[:count].copy(), lengths[:lines].copy(), line)
             line += lines
 
 

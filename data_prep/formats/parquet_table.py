@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from leapmpi.errors import ConfigError, DataError
 
 SUFFIX = ".parquet"
@@ -41,7 +41,7 @@ class ParquetTable:
         """How many rows there are."""
         return self._file.metadata.num_rows
 
-    def read(self, only: Sequence[str] | None = None) -> Columns:
+    def read(self, only: Sequence[str] | None = None) -> TableColumns:
         """The columns `only`, or all, of all rows.
 
         Lists of several lengths are no rows of a matrix: such a column is among the `unread` of the result.
@@ -49,7 +49,7 @@ class ParquetTable:
         with _faults(self.path):
             return self._columns(self._file.read(self._wanted(only)), 0)
 
-    def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[Columns]:
+    def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[TableColumns]:
         """The columns `only`, or all, of at most `rows_at_once` rows at a time."""
         import pyarrow
 
@@ -63,11 +63,11 @@ class ParquetTable:
     def _wanted(self, only: Sequence[str] | None) -> list[str]:
         return list(self.names if only is None else only)
 
-    def _columns(self, table, first_row: int) -> Columns:
+    def _columns(self, table, first_row: int) -> TableColumns:
         found = {name: _array(table.column(name)) for name in table.column_names}
         read = {name: column for name, column in found.items() if column is not None}
         unread = tuple(sorted({*self.unread, *(found.keys() - read.keys())}))
-        return Columns(self.path, read, table.num_rows, None, first_row, unread)
+        return TableColumns(self.path, read, table.num_rows, None, first_row, unread)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.formats import csv_table, parquet_table
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from leapmpi.errors import DataError
 
 SUFFIXES = (*csv_table.SUFFIXES, parquet_table.SUFFIX)
@@ -33,6 +33,6 @@ def open_table(path: Path, known: Sequence[str] = ()) -> Table:
     return csv_table.CsvTable(path, known)
 
 
-def read_table(path: Path, known: Sequence[str] = ()) -> Columns:
+def read_table(path: Path, known: Sequence[str] = ()) -> TableColumns:
     """All rows of the table in the file `path`, as `open_table` reads it."""
     return open_table(path, known).read()

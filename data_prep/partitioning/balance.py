@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 
@@ -24,7 +24,7 @@ def largest_part(total: int, parts: int, tolerance: float) -> int:
     return max(math.ceil(total / parts), math.floor(tolerance * total / parts))
 
 
-def room_of_a_part(training: np.ndarray, request: CutRequest) -> Room:
+def room_of_a_part(training: np.ndarray, request: PartitionRequest) -> Room:
     """What `request` allows each part of a graph with training vertices bool[n]."""
     totals = (len(training), int(np.count_nonzero(training)))
     return Room(*(largest_part(total, request.parts, request.tolerance) for total in totals))

@@ -15,7 +15,7 @@ _LARGEST_CHUNK = 1 << 22
 """Edges: beyond this a larger chunk saves no time."""
 
 
-class Chunk(NamedTuple):
+class EdgeChunk(NamedTuple):
     """The in-neighbours of vertices first, first + 1, ...: those of first + i are indices[indptr[i]:indptr[i + 1]]."""
 
     first: int
@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
     indices: np.ndarray
 
 
-def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[Chunk]:
+def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[EdgeChunk]:
     """All rows of `graph` in their order, in chunks of whole rows of about `share` of the edges.
 
     A row that is longer than that makes a chunk of its own. Arrays of a mapped file are read, not touched through
@@ -40,6 +40,6 @@ def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iter
         indptr = np.asarray(graph.indptr[first : last + 1]) - begin
         indices = np.empty(end - begin, graph.indices.dtype)
         read_into(graph.indices, begin, indices)
-        yield Chunk(first, indptr, indices)
+        yield EdgeChunk(first, indptr, indices)
         progress.reach(end)
         first = last

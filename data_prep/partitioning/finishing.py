@@ -7,11 +7,11 @@ import numpy as np
 from data_prep.partitioning.edge_chunks import edge_chunks
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
 from data_prep.partitioning.rebalance import fill_empty, rebalance
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 
 
-def finished(graph: Graph, assignment: np.ndarray, training: np.ndarray, request: CutRequest) -> np.ndarray:
+def finished(graph: Graph, assignment: np.ndarray, training: np.ndarray, request: PartitionRequest) -> np.ndarray:
     """The final part int32[n] of each vertex, from `assignment` (integers[n], changed) and training bool[n].
 
     Repairs are rare and move few vertices; they read the graph's own rows, as numbering does.

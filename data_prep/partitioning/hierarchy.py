@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.mapped_arrays import mapped, temporary_file
 from data_prep.partitioning.balance import training_vertices
-from data_prep.partitioning.partition_graph import Cut, cut, measure, settled
+from data_prep.partitioning.partition_graph import Partition, measure, partition_graph, settled
 from data_prep.partitioning.rebalance import rebalance
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -36,14 +36,14 @@ def parse_hierarchy(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
 
 
-def cut_in_levels(graph: Graph, levels: tuple[int, ...], method: str, seed: int, **wishes) -> Cut:
-    """Cut a graph into levels[0] groups, each of them into levels[1], and so on; wishes as for `cut`.
+def cut_in_levels(graph: Graph, levels: tuple[int, ...], method: str, seed: int, **wishes) -> Partition:
+    """Cut a graph into levels[0] groups, each of them into levels[1], and so on; wishes as for `partition_graph`.
 
     Within a group only the edges inside it count; they lie in a temporary file while it is cut. Caps hold for the
-    final parts, whatever the method. Raises as `cut` does.
+    final parts, whatever the method. Raises as `partition_graph` does.
     """
     if len(levels) == 1:
-        return cut(graph, levels[0], method, seed, **wishes)
+        return partition_graph(graph, levels[0], method, seed, **wishes)
     parts, tolerance = math.prod(levels), wishes.pop("tolerance", 1.05)
     method, reason = settled(graph, parts, method, seed, tolerance=tolerance, **wishes)
     wishes["tolerance"] = tolerance ** (1 / len(levels))
@@ -55,7 +55,7 @@ def cut_in_levels(graph: Graph, levels: tuple[int, ...], method: str, seed: int,
 
 
 def _cut(graph: Graph, levels: tuple[int, ...], method: str, seed: int, wishes: dict) -> np.ndarray:
-    group_of = cut(graph, levels[0], method, seed, **wishes).assignment
+    group_of = partition_graph(graph, levels[0], method, seed, **wishes).assignment
     inner = math.prod(levels[1:])
     if inner == 1:
         return group_of

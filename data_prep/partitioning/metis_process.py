@@ -24,7 +24,7 @@ _OPTIONS = 40
 
 
 @dataclass(frozen=True)
-class Problem:
+class MetisProblem:
     """Compressed rows int64 of an undirected graph, weights int64[n, constraints], edge weights int64[edges] or None,
     the number of parts, and how many times the mean the largest part may have."""
 
@@ -46,7 +46,7 @@ def allowed_imbalance(tolerance: float, parts: int, recursive: bool) -> float:
     return max(1.0001, tolerance ** (1 / bisections))
 
 
-def many_constraints(library, index: type, problem: Problem, seed: int, recursive: bool) -> np.ndarray:
+def many_constraints(library, index: type, problem: MetisProblem, seed: int, recursive: bool) -> np.ndarray:
     """METIS_PartGraphRecursive or METIS_PartGraphKway: parts [n] of integers of type `index`."""
     from pymetis import OptionKey
 
@@ -71,7 +71,7 @@ def many_constraints(library, index: type, problem: Problem, seed: int, recursiv
     return out
 
 
-def one_constraint(problem: Problem, seed: int, recursive: bool) -> np.ndarray:
+def one_constraint(problem: MetisProblem, seed: int, recursive: bool) -> np.ndarray:
     """pymetis with one weight: the constraints added up, each scaled to about the same total: parts [n]."""
     import pymetis
 
@@ -96,7 +96,7 @@ def main() -> None:
     cuts = np.cumsum([n + 1, edges, constraints * n, edges if weighted else 0])
     indptr, neighbours, weights, edge_weights, out = np.split(shared, cuts)
     edge_weights = edge_weights if weighted else None
-    problem = Problem(indptr, neighbours, weights.reshape(n, constraints), edge_weights, parts, tolerance)
+    problem = MetisProblem(indptr, neighbours, weights.reshape(n, constraints), edge_weights, parts, tolerance)
     from pymetis import _internal
 
     library = ctypes.CDLL(_internal.__file__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_prep.partitioning.methods import METHODS
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
@@ -15,7 +15,7 @@ from leapmpi.system.jit import compiled
 
 
 @dataclass(frozen=True)
-class Cut:
+class Partition:
     """A cut of a graph: assignment int32[n] -> part, and per part int64[P]: vertices, training vertices, in-edges,
     and in-edges that come from another part."""
 
@@ -32,12 +32,12 @@ class Cut:
     def figures(self) -> dict[str, int | float | str]:
         """The figures stored with a dataset: edge_cut (directed edges between parts), its share of all edges, and
         for vertices, training vertices and edges the largest part relative to the mean; and why `auto` chose."""
-        cut, edges = int(self.edges_cut.sum()), int(self.edges.sum())
+        partition_graph, edges = int(self.edges_cut.sum()), int(self.edges.sum())
         chosen = {"method_reason": self.reason} if self.reason else {}
         return {
             **chosen,
-            "edge_cut": cut,
-            "edge_cut_share": cut / max(1, edges),
+            "edge_cut": partition_graph,
+            "edge_cut_share": partition_graph / max(1, edges),
             "vertex_balance": _balance(self.vertices),
             "training_balance": _balance(self.training),
             "edge_balance": _balance(self.edges),
@@ -61,16 +61,16 @@ def _count(indptr, indices, assignment, split, vertices, training, edges, edges_
                 edges_cut[home] += 1
 
 
-def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Cut:
+def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
     """The figures of a cut, counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
     counts = [np.zeros(parts, np.int64) for _ in range(4)]
     _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, *counts)
-    return Cut(assignment, *counts)
+    return Partition(assignment, *counts)
 
 
-def check_request(graph: Graph, request: CutRequest) -> None:
+def check_request(graph: Graph, request: PartitionRequest) -> None:
     """Refuse part counts, seeds and tolerances that cannot be used with ConfigError."""
     parts, seed = request.parts, request.seed
     if parts < 1:
@@ -83,14 +83,14 @@ def check_request(graph: Graph, request: CutRequest) -> None:
         raise ConfigError(f"--tolerance is {request.tolerance}; it must be a number of at least 1, such as 1.05")
 
 
-def cut(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Cut:
+def partition_graph(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Partition:
     """Cut a valid graph into `parts` parts, none of them empty. The same arguments give the same cut. `wishes`
     are further fields of CutRequest.
 
     Raises ConfigError for an unknown method or a number of parts that cannot be, DataError when the method fails.
     """
     method, reason = settled(graph, parts, method, seed, **wishes)
-    request = CutRequest(parts, seed, **wishes)
+    request = PartitionRequest(parts, seed, **wishes)
     assignment = METHODS.load(method).partition(graph, request)
     empty = np.flatnonzero(np.bincount(assignment, minlength=parts) == 0)
     if len(empty):
@@ -102,11 +102,11 @@ def cut(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Cut:
 
 
 def settled(graph: Graph, parts: int, method: str, seed: int, **wishes) -> tuple[str, str]:
-    """The method that `cut` will use with the same arguments, and why, if `method` leaves the choice open.
+    """The method that `partition_graph` will use with the same arguments, and why, if `method` leaves the choice open.
 
     Raises ConfigError for an unknown method or a request that cannot be.
     """
-    request = CutRequest(parts, seed, **wishes)
+    request = PartitionRequest(parts, seed, **wishes)
     check_request(graph, request)
     partitioner = METHODS.load(method)
     return partitioner.choose(graph, request) if hasattr(partitioner, "choose") else (method, "")

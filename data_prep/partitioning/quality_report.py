@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.partitioning.balance import training_vertices
-from data_prep.partitioning.edge_chunks import Chunk, edge_chunks
+from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
@@ -64,7 +64,7 @@ def replication(
     graph: Graph,
     assignment: np.ndarray,
     parts: int,
-    also: Callable[[Chunk], None] | None = None,
+    also: Callable[[EdgeChunk], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
     """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
@@ -90,7 +90,7 @@ class CutOnRanks:
         self._graph, self._assignment, self._parts = graph, assignment, parts
         self._weights = no_cut_weights(parts if parts > 1 else 0)
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: EdgeChunk) -> None:
         """Count the edges of `chunk`."""
         if self._weights.size:
             homes = self._assignment[chunk.first :]

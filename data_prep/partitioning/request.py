@@ -8,7 +8,7 @@ from data_prep.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
-class CutRequest:
+class PartitionRequest:
     """How to cut a graph. A partitioner that cannot use a field ignores it."""
 
     parts: int

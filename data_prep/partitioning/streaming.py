@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.balance import Room
-from data_prep.partitioning.edge_chunks import Chunk, edge_chunks
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold, mix
 from leapmpi.system.jit import compiled
@@ -78,7 +78,7 @@ def _best(links, trains, sizes, trained, room, alpha, start):
 class Stream:
     """A graph being placed part by part: `part_of` int32[n] (-1: not yet), sizes and training vertices of parts."""
 
-    def __init__(self, graph: Graph, training: np.ndarray, room: Room, request: CutRequest) -> None:
+    def __init__(self, graph: Graph, training: np.ndarray, room: Room, request: PartitionRequest) -> None:
         self.graph, self.training, self.room, self.request = graph, training, room, request
         self.part_of = np.full(graph.vertices, -1, np.int32)
         self.waiting = np.ones(graph.vertices, bool)
@@ -96,7 +96,7 @@ class Stream:
         """
         return sum(self._place(chunk, alpha, lonely) for chunk in self.chunks())
 
-    def _place(self, chunk: Chunk, alpha: float, lonely: bool) -> int:
+    def _place(self, chunk: EdgeChunk, alpha: float, lonely: bool) -> int:
         state = (self.training, self.waiting, self.part_of, self.sizes, self.trained)
         return _place(*chunk, *state, np.array(self.room), alpha, self._salt, lonely)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import report_on
 from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, open_graph
@@ -34,10 +34,10 @@ def main() -> None:
 
 def _cut(task: dict[str, Any]) -> dict[str, Any]:
     graph, request = open_graph(task["graph"]), task["request"]
-    cut(_ring_like(graph), **{**request, "parts": 2, "memory": None}, method=task["method"])
+    partition_graph(_ring_like(graph), **{**request, "parts": 2, "memory": None}, method=task["method"])
     steps = Steps(silent=True)
     with steps.step("cut"):
-        result = cut(graph, **request, method=task["method"])
+        result = partition_graph(graph, **request, method=task["method"])
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     step = steps.done[0]
     report = report_on(graph, result.assignment, request["parts"], task["training"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_prep.assembly.class_labels import class_numbers
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.formats.columns import Columns
+from data_prep.formats.columns import TableColumns
 from data_prep.formats.edge_text import read_edges
 from data_prep.formats.memory_guard import require_whole
 from data_prep.formats.numeric_text import open_text
@@ -105,7 +105,7 @@ def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return vertex, np.fromiter(chain.from_iterable(lists.values()), np.int64, len(vertex))
 
 
-def _vertex_ids(table: Columns) -> np.ndarray:
+def _vertex_ids(table: TableColumns) -> np.ndarray:
     column = table.first_of(_IDS)
     if column is None:
         raise DataError(f"{table.path} has no column id; it has {', '.join(table.columns)}")
@@ -124,7 +124,7 @@ def _vertex_ids(table: Columns) -> np.ndarray:
 
 
 def _labels(
-    table: Columns | None, ids: np.ndarray, vertices: int, wanted: str | None, path: Path
+    table: TableColumns | None, ids: np.ndarray, vertices: int, wanted: str | None, path: Path
 ) -> tuple[np.ndarray | None, list[str] | None]:
     """Labels int64[vertices] and the names of the classes."""
     if table is None:

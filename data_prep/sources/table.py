@@ -16,7 +16,7 @@ from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plai
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import Columns, first_of
+from data_prep.formats.columns import TableColumns, first_of
 from data_prep.formats.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
@@ -144,7 +144,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
     return graph, numbering
 
 
-def _splits(table: Columns) -> dict[str, np.ndarray] | None:
+def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     """The splits in a column `split`, or in masks."""
     column = table.first_of(("split",))
     if column:

@@ -16,8 +16,8 @@ KINDS = (
 ROWS = ("local", "remote", "cached")
 
 
-class Ledger:
-    """Counts since the last `take`. Bytes are added by `wire` alone, rows by the row fetcher."""
+class ByteCounters:
+    """Counts since the last `take`. Bytes are added by `communicator` alone, rows by the row fetcher."""
 
     def __init__(self) -> None:
         self.bytes = dict.fromkeys(KINDS, 0)

@@ -27,7 +27,7 @@ def finish_here(start: Start) -> None:
     wait_all([start()])
 
 
-def gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[Any]:
+def all_gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[Any]:
     """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
     return [json.loads(text) for text in gather_texts(comm, to_text(value), finish)]
 
@@ -35,11 +35,11 @@ def gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[A
 def gather_texts(comm: Any, text: bytes, finish: Finish = finish_here) -> list[bytes]:
     """The bytes of every rank of `comm`, by rank. Collective."""
     lengths = np.empty((comm.size, 1), np.int64)
-    gather_rows(comm, np.array([len(text)]), lengths, finish)
+    all_gather_rows(comm, np.array([len(text)]), lengths, finish)
     padded = np.zeros(int(lengths.max()), np.uint8)
     padded[: len(text)] = np.frombuffer(text, np.uint8)
     rows = np.empty((comm.size, len(padded)), np.uint8)
-    gather_rows(comm, padded, rows, finish)
+    all_gather_rows(comm, padded, rows, finish)
     return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
 
 
@@ -48,7 +48,7 @@ def to_text(value: Any) -> bytes:
     return json.dumps(value, default=lambda number: number.item()).encode()
 
 
-def gather_rows(comm: Any, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
+def all_gather_rows(comm: Any, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
     """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
 
     No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.

@@ -19,38 +19,38 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import Ledger
-from leapmpi.comm.collectives import gather_rows, gather_values, to_text
-from leapmpi.comm.flow_control import Call, Flow
-from leapmpi.comm.id_codec import IdRanges
-from leapmpi.comm.staging import Buffers
-from leapmpi.comm.transport import Transport, WireError
+from leapmpi.comm.byte_counters import ByteCounters
+from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_text
+from leapmpi.comm.flow_control import Call, MessageQueue
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.comm.staging import StagingBuffers
+from leapmpi.comm.transport import CommunicationError, Transport
 from leapmpi.system import channels
 
 _PACKET = 1 << 10
 
 
-class Wire(Transport):
+class Communicator(Transport):
     """Exchanges between the ranks of one communicator; `ahead` are its duplicates, for the lanes AHEAD and ROWS.
 
     `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
-    While `courier` is set it makes all MPI calls, so that several threads may use the wire.
+    While `progress_thread` is set it makes all MPI calls, so that several threads may use the wire.
     """
 
     def __init__(
-        self, comm: Any, ledger: Ledger | None = None, *, direct: bool = False, ahead: Sequence[Any] = ()
+        self, comm: Any, byte_counters: ByteCounters | None = None, *, direct: bool = False, ahead: Sequence[Any] = ()
     ) -> None:
         super().__init__(comm, ahead)
-        of_work_ahead = Ledger()
-        self._ledgers = (ledger or Ledger(), of_work_ahead, of_work_ahead)
-        self._buffers = Buffers()
+        of_work_ahead = ByteCounters()
+        self._byte_counters = (byte_counters or ByteCounters(), of_work_ahead, of_work_ahead)
+        self._buffers = StagingBuffers()
         self._open = [False for _ in channels.LANES]
         self.direct = direct
 
     @property
-    def ledger(self) -> Ledger:
+    def byte_counters(self) -> ByteCounters:
         """What the calling thread's lane has sent and read."""
-        return self._ledgers[channels.current()]
+        return self._byte_counters[channels.current()]
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
@@ -58,20 +58,20 @@ class Wire(Transport):
 
     # -- small things ----------------------------------------------------------------------------------------------
 
-    def gather_objects(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
-        self.ledger.add_bytes("control", (self.size - 1) * len(to_text(value)))
-        return gather_values(self.comm, value, self._call)
+        self.byte_counters.add_bytes("control", (self.size - 1) * len(to_text(value)))
+        return all_gather_values(self.comm, value, self._call)
 
-    def gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
+    def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
         """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
         mpi_buffers.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
-        gather_rows(self.comm, row, rows, self._call)
-        self.ledger.add_bytes(kind, (self.size - 1) * row.nbytes)
+        all_gather_rows(self.comm, row, rows, self._call)
+        self.byte_counters.add_bytes(kind, (self.size - 1) * row.nbytes)
         return rows
 
-    def start_maximum(self, value: int) -> Callable[[], int]:
+    def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
         """Begin to find the largest `value` (int64) of all ranks. Collective.
 
         It travels while other messages do. What is returned waits for it; all ranks must call that too.
@@ -81,8 +81,8 @@ class Wire(Transport):
         own, largest = np.array([value], np.int64), np.empty(1, np.int64)
         number = self._mpi.INT64_T
         start = partial(self.comm.Iallreduce, [own, number], [largest, number], op=self._mpi.MAX)
-        finish = self._begin(Flow(self._mpi, [Call(start)]))
-        self.ledger.add_bytes("control", (self.size - 1) * own.nbytes)
+        finish = self._begin(MessageQueue(self._mpi, [Call(start)]))
+        self.byte_counters.add_bytes("control", (self.size - 1) * own.nbytes)
 
         def result() -> int:
             finish()
@@ -114,7 +114,7 @@ class Wire(Transport):
         for piece in mpi_buffers.pieces(len(rest)):
             self._call(partial(self.comm.Ibcast, rest[piece], root=0))
         if self.rank == 0:
-            self.ledger.add_bytes(kind, (self.size - 1) * result.nbytes)
+            self.byte_counters.add_bytes(kind, (self.size - 1) * result.nbytes)
         return result
 
     # -- exchanges -------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Wire(Transport):
         self._check_exchange(send, send_counts, receive, receive_counts)
         mine = channels.current()
         if self._open[mine]:
-            raise WireError("an exchange was begun before the one before it in its lane had ended")
+            raise CommunicationError("an exchange was begun before the one before it in its lane had ended")
         staged = mpi_buffers.on_device(send) and not self.direct
         if staged:
             outbound, inbound = self._buffers.pinned("send", send), self._buffers.pinned("receive", receive)
@@ -159,7 +159,7 @@ class Wire(Transport):
 
         return end
 
-    def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdRanges) -> tuple[np.ndarray, np.ndarray]:
+    def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
         """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective.
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
@@ -167,7 +167,7 @@ class Wire(Transport):
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
-        self.ledger.add_bytes("control", (self.size - 1) * counts.itemsize)
+        self.byte_counters.add_bytes("control", (self.size - 1) * counts.itemsize)
         received = ranges.empty(int(theirs.sum()))
         self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
         return ranges.decode(received, self.rank), theirs
@@ -198,7 +198,7 @@ class Wire(Transport):
         else:
             state.copy_(inbound)
         for kind, count in kinds:
-            self.ledger.add_bytes(kind, count)
+            self.byte_counters.add_bytes(kind, count)
 
     def ring_pass(self, sends: Sequence[Any], receives: Sequence[Any], kinds: Sequence[str]) -> None:
         """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
@@ -224,9 +224,9 @@ class Wire(Transport):
             for each, arrived in zip(receives, inbound, strict=True):
                 each.copy_(arrived)
         for each, kind in zip(sends, kinds, strict=True):
-            self.ledger.add_bytes(kind, each.nbytes)
+            self.byte_counters.add_bytes(kind, each.nbytes)
 
-    def reduce(self, flat: Any, kind: str = "gradients") -> None:
+    def all_reduce(self, flat: Any, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
 
         Each rank adds one slice of all ranks' arrays and sends the sum to all: 2 (R-1)/R of the array leave a rank.
@@ -253,9 +253,9 @@ class Wire(Transport):
         mpi_buffers.check(send, "sent rows")
         mpi_buffers.check(receive, "received rows")
         if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
-            raise WireError("sent and received rows differ in type or width")
+            raise CommunicationError("sent and received rows differ in type or width")
         if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
-            raise WireError("counts do not add up to the rows given")
+            raise CommunicationError("counts do not add up to the rows given")
 
     def _swap(
         self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str
@@ -271,7 +271,7 @@ class Wire(Transport):
             receives += self._receives(into[ends[origin] * width : ends[origin + 1] * width], origin, code)
             sends += self._sends(out[starts[to] * width : starts[to + 1] * width], to, code)
             payload += (starts[to + 1] - starts[to]) * width
-        self.ledger.add_bytes(kind, payload)
+        self.byte_counters.add_bytes(kind, payload)
         if starts[rank + 1] > starts[rank]:
             receive[ends[rank] : ends[rank + 1]] = send[starts[rank] : starts[rank + 1]]
         return self._start(receives, sends)

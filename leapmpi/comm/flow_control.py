@@ -74,7 +74,7 @@ class _Window:
         return message
 
 
-class Flow:
+class MessageQueue:
     """Messages in one direction or more, each in order. MPI matches the n-th message of a peer with its n-th receive.
 
     `mpi` is mpi4py's MPI module; `window` the bytes that each direction keeps under way.
@@ -118,7 +118,7 @@ class Flow:
         return len(self._active) > before
 
 
-class Pace:
+class Backoff:
     """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
 
     def __init__(self) -> None:
@@ -138,10 +138,10 @@ class Pace:
         return nap
 
 
-def complete(flow: Flow) -> None:
+def complete(flow: MessageQueue) -> None:
     """Wait until `flow` is finished, asleep while nothing happens."""
     mpi_calls.check()
-    pace = Pace()
+    pace = Backoff()
     with waits:
         while not flow.finished:
             happened = flow.advance()

@@ -29,7 +29,7 @@ def _add(offsets, first, out):
 
 
 @dataclass(frozen=True, eq=False)
-class IdRanges:
+class IdCodec:
     """For each rank the ids that it may be sent: at most `longest` of them, from first[rank] on."""
 
     first: np.ndarray
@@ -37,12 +37,12 @@ class IdRanges:
     longest: int
 
     @classmethod
-    def at_home(cls, rank_offsets: np.ndarray) -> IdRanges:
+    def at_home(cls, rank_offsets: np.ndarray) -> IdCodec:
         """Every rank is sent ids at home with it; `rank_offsets` is int64[ranks + 1]."""
         return cls(np.ascontiguousarray(rank_offsets[:-1]), int(np.diff(rank_offsets).max()))
 
     @classmethod
-    def anywhere(cls, rank_offsets: np.ndarray) -> IdRanges:
+    def anywhere(cls, rank_offsets: np.ndarray) -> IdCodec:
         """Every rank may be sent any id below rank_offsets[-1]."""
         return cls(np.zeros(len(rank_offsets) - 1, np.int64), int(rank_offsets[-1]))
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from leapmpi.comm.flow_control import Flow, Pace
+from leapmpi.comm.flow_control import Backoff, MessageQueue
 from leapmpi.comm.polling import mpi_calls, waits
 from leapmpi.system import channels
 
@@ -20,10 +20,10 @@ class CourierStopped(RuntimeError):
     """Messages were handed over after the courier had stopped, or were under way when it did."""
 
 
-class Order:
+class Ticket:
     """Messages on their way, and what came of them."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: MessageQueue) -> None:
         self._flow, self.lane = flow, channels.current()
         self.ended, self._error = False, None
         self._end = threading.Lock()
@@ -52,7 +52,7 @@ class Order:
             raise self._error
 
 
-class Courier:
+class ProgressThread:
     """Owns MPI from `start` to `stop`; the thread that started it must make no MPI call in between.
 
     `on_start` runs first on the thread, to select its GPU.
@@ -60,7 +60,7 @@ class Courier:
 
     def __init__(self, on_start: Callable[[], None] | None = None) -> None:
         self._on_start = on_start
-        self._inbox: SimpleQueue[Order | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -79,9 +79,9 @@ class Courier:
             thread.join()
             mpi_calls.belong_to(None)
 
-    def carry(self, flow: Flow) -> Order:
+    def carry(self, flow: MessageQueue) -> Ticket:
         """Start the messages of `flow`, in the lane of the calling thread, and see them through."""
-        order = Order(flow)
+        order = Ticket(flow)
         with self._lock:
             if not self._thread:
                 raise CourierStopped("messages were handed over after the last")
@@ -91,8 +91,8 @@ class Courier:
     def _work(self) -> None:
         if self._on_start:
             self._on_start()
-        under_way: list[Order] = []
-        pace = Pace()
+        under_way: list[Ticket] = []
+        pace = Backoff()
         while self._take_in(under_way, pace):
             happened = False
             for order in under_way:
@@ -104,7 +104,7 @@ class Courier:
         for order in under_way:
             order.end(CourierStopped("messages were under way when the courier stopped"))
 
-    def _take_in(self, under_way: list[Order], pace: Pace) -> bool:
+    def _take_in(self, under_way: list[Ticket], pace: Backoff) -> bool:
         """Take in a new order, waiting for one as long as nothing else is to be done. Returns False at the end."""
         try:
             order = self._inbox.get(timeout=pace.nap()) if under_way else self._inbox.get()

@@ -6,16 +6,16 @@ import mmap
 import os
 from typing import Any
 
-from leapmpi.comm.collectives import gather_values
+from leapmpi.comm.collectives import all_gather_values
 
 
 def map_shared(node: Any, size: int, name: str) -> mmap.mmap | None:
     """Memory of `size` bytes that all ranks of `node` see, or None on all of them where one cannot. Collective."""
     handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
-    place = gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
+    place = all_gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
     if node.rank != 0 and place:
         memory = _open_shared(*place, size)
-    everywhere = all(gather_values(node, memory is not None))
+    everywhere = all(all_gather_values(node, memory is not None))
     if node.rank == 0 and memory:
         os.close(handle)
     return memory if everywhere else None

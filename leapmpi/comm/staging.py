@@ -8,7 +8,7 @@ from leapmpi.comm import mpi_buffers
 from leapmpi.system import channels
 
 
-class Buffers:
+class StagingBuffers:
     """Buffers by what they are used for."""
 
     def __init__(self) -> None:

@@ -12,20 +12,20 @@ from typing import Any
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.collectives import Start
-from leapmpi.comm.flow_control import FRAGMENT, Call, Flow, Message, complete
+from leapmpi.comm.flow_control import FRAGMENT, Call, Message, MessageQueue, complete
 from leapmpi.comm.polling import waits
-from leapmpi.comm.progress_thread import Courier, Order
+from leapmpi.comm.progress_thread import ProgressThread, Ticket
 from leapmpi.system import channels
 
 
-class WireError(RuntimeError):
+class CommunicationError(RuntimeError):
     """The two sides of an exchange disagree on type or size: a defect of leapmpi, caught before data are used."""
 
 
 class Transport:
     """What carries the messages of `Wire`; `ahead` are duplicates of `comm`, for the lanes AHEAD and ROWS.
 
-    While `courier` is set it makes all MPI calls, so that several threads may send and receive.
+    While `progress_thread` is set it makes all MPI calls, so that several threads may send and receive.
     """
 
     def __init__(self, comm: Any, ahead: Sequence[Any] = ()) -> None:
@@ -35,7 +35,7 @@ class Transport:
         self._comms = (comm, *ahead)
         self.rank: int = comm.rank
         self.size: int = comm.size
-        self.courier: Courier | None = None
+        self.progress_thread: ProgressThread | None = None
 
     @property
     def comm(self) -> Any:
@@ -54,14 +54,14 @@ class Transport:
 
     def _call(self, start: Start) -> None:
         """Bring one MPI call to its end."""
-        self._begin(Flow(self._mpi, [Call(start)]))()
+        self._begin(MessageQueue(self._mpi, [Call(start)]))()
 
-    def _begin(self, flow: Flow) -> Callable[[], None]:
+    def _begin(self, flow: MessageQueue) -> Callable[[], None]:
         """Start messages, or have the courier start them where there is one; what is returned waits for their end."""
-        if self.courier is None:
+        if self.progress_thread is None:
             flow.advance()
             return partial(complete, flow)
-        return partial(_wait_for, self.courier.carry(flow))
+        return partial(_wait_for, self.progress_thread.carry(flow))
 
     def _finish(self, receives: list[Message], sends: list[Message]) -> None:
         """Bring all messages to an end."""
@@ -70,7 +70,7 @@ class Transport:
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and tells what was wrong with them."""
         with self._surplus_told():
-            under_way = self._begin(Flow(self._mpi, receives, sends))
+            under_way = self._begin(MessageQueue(self._mpi, receives, sends))
 
         def finish() -> None:
             with self._surplus_told():
@@ -86,10 +86,10 @@ class Transport:
         except self._mpi.Exception as error:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise
-            raise WireError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
+            raise CommunicationError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
 
 
-class _Piece(Message):
+class _Message(Message):
     """Bytes that travel between this rank and another, tagged with the code of their type."""
 
     __slots__ = ("_code", "_comm", "_memory", "_mpi", "_peer")
@@ -99,14 +99,14 @@ class _Piece(Message):
         self._mpi, self._comm, self._memory, self._peer, self._code = mpi, comm, memory, peer, code
 
 
-class _Send(_Piece):
+class _Send(_Message):
     __slots__ = ()
 
     def start(self) -> Any:
         return self._comm.Isend([self._memory, self._mpi.BYTE], self._peer, self._code)
 
 
-class _Receive(_Piece):
+class _Receive(_Message):
     __slots__ = ()
 
     def start(self) -> Any:
@@ -118,12 +118,12 @@ class _Receive(_Piece):
         got, tag, rank = status.Get_count(), status.Get_tag(), self._comm.rank
         if tag != self._code:
             expected, got = mpi_buffers.DTYPES[self._code], mpi_buffers.DTYPES[tag]
-            raise WireError(f"rank {rank} expected {expected} from rank {self._peer}, got {got}")
+            raise CommunicationError(f"rank {rank} expected {expected} from rank {self._peer}, got {got}")
         if got != self.size:
-            raise WireError(f"rank {rank} expected {self.size} bytes from rank {self._peer}, got {got}")
+            raise CommunicationError(f"rank {rank} expected {self.size} bytes from rank {self._peer}, got {got}")
 
 
-def _wait_for(order: Order) -> None:
+def _wait_for(order: Ticket) -> None:
     """Wait for what the courier carries; raises what went wrong with it."""
     with waits:
         order.wait()

@@ -109,7 +109,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
     Raises LaunchError for a missing MPI library or a foreign launcher.
     """
     # Here and not above: it loads numpy, which `--help` does without.
-    from leapmpi.comm.collectives import gather_values
+    from leapmpi.comm.collectives import all_gather_values
 
     mpi = load_mpi()
     if not mpi.Is_initialized():
@@ -123,7 +123,7 @@ def start(threads: int = 0, comm: Any = None) -> World:
         check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
     comm = (comm or mpi.COMM_WORLD).Dup()
     node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
-    leaders = gather_values(comm, gather_values(node_comm, comm.rank)[0])
+    leaders = all_gather_values(comm, all_gather_values(node_comm, comm.rank)[0])
     order = sorted(set(leaders))
     return World(
         comm=comm,
@@ -132,7 +132,8 @@ def start(threads: int = 0, comm: Any = None) -> World:
         node=order.index(leaders[comm.rank]),
         nodes=len(order),
         host=socket.gethostname(),
-        threads=threads or default_threads(gather_values(node_comm, sorted(os.sched_getaffinity(0))), node_comm.rank),
+        threads=threads
+        or default_threads(all_gather_values(node_comm, sorted(os.sched_getaffinity(0))), node_comm.rank),
     )
 
 
@@ -226,13 +227,13 @@ def meet_before_the_end() -> None:
     wait_all([everyone.Ibarrier()])
 
 
-def together(world: World, action: Callable[[], T]) -> T:
+def on_all_ranks(world: World, action: Callable[[], T]) -> T:
     """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
 
     The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all ranks
     end in step. `action` must not itself talk to other ranks.
     """
-    from leapmpi.comm.collectives import gather_values
+    from leapmpi.comm.collectives import all_gather_values
 
     error, result = None, None
     try:
@@ -240,7 +241,7 @@ def together(world: World, action: Callable[[], T]) -> T:
     except LeapmpiError as caught:
         error = caught
     wait_all([world.comm.Ibarrier()])
-    for rank, told in enumerate(gather_values(world.comm, error and [type(error).__name__, str(error)])):
+    for rank, told in enumerate(all_gather_values(world.comm, error and [type(error).__name__, str(error)])):
         if told is not None:
             agreed = error if rank == world.rank else error_of(*told)
             agreed.agreed = True

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from leapmpi.config.schema import Config, fields
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 from leapmpi.config.setting import Setting, names_code
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError

@@ -6,8 +6,22 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, get_type_hints
 
-from leapmpi.config.setting import Setting, parse_value
+from leapmpi.config.setting import Setting, names_code, parse_value
 from leapmpi.errors import ConfigError, nearest
+from leapmpi.registry import Registry
+
+SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
+
+
+def check_options(sampler: str, texts: Sequence[str]) -> None:
+    """Raise ConfigError for options `texts` that `sampler` does not take. Loads no code of the user's."""
+    if not names_code(sampler):
+        sampler_options(sampler, texts)
+
+
+def sampler_options(sampler: str, texts: Sequence[str]) -> Any:
+    """The options `texts` of the registered `sampler`, as its `Options`; None where it has none. Raises ConfigError."""
+    return parse_options(getattr(SAMPLERS.load(sampler), "Options", None), texts, sampler)
 
 
 def parse_options(kind: type | None, texts: Sequence[str], sampler: str) -> Any:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from leapmpi import __version__
 from leapmpi.errors import ConfigError, nearest
+from leapmpi.version import VERSION
 
 
 class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -73,7 +73,7 @@ def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequen
         print(usage(program, about, commands))
         return 0 if argv else ConfigError.exit_code
     if argv[0] == "--version":
-        print(f"{program} {__version__}")
+        print(f"{program} {VERSION}")
         return 0
     if argv[0] not in commands:
         if argv[0].startswith("-"):

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leapmpi.config.schema import Config, flattened
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import flattened
 from leapmpi.config.setting import names_code
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError

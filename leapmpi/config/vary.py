@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, Self, TypeVar
 
-from leapmpi.config.setting import parse_value
+from leapmpi.config.sections import ModelConfig, StrategyConfig, about_unknown, fields
+from leapmpi.config.setting import Setting, parse_value
 from leapmpi.errors import ConfigError
-
-if TYPE_CHECKING:
-    from leapmpi.config.schema import Config
-    from leapmpi.config.setting import Setting
 
 _TRAINING = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warmup_epochs", "clip_norm")
 
 
-def variations(config: Config) -> dict[str, Config]:
+class Config(Protocol):
+    """What is needed here of `leapmpi.config.schema.Config`, which checks itself by this module."""
+
+    model: ModelConfig
+    strategy: StrategyConfig
+
+    def replaced(self, values: dict[str, Any], origin: str = "config") -> Self:
+        """A copy with `values` put in."""
+        ...
+
+
+C = TypeVar("C", bound=Config)
+
+
+def variations(config: C) -> dict[str, C]:
     """The config of each model by label, such as 'model.hidden=16 train.lr=0.01': all combinations of --vary's values.
 
     Raises ConfigError for settings that models on the same batches must share, and for values that do not fit.
@@ -32,7 +43,7 @@ def variations(config: Config) -> dict[str, Config]:
     return models
 
 
-def models_of(config: Config) -> list[Config]:
+def models_of(config: C) -> list[C]:
     """The configs of the models that are trained: `config` itself where there is one."""
     return list(variations(config).values()) if config.strategy.replicas == "independent" else [config]
 
@@ -64,8 +75,6 @@ def _choices(text: str) -> list[tuple[str, str]]:
 
 def _varied(key: str) -> Setting:
     """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
-    from leapmpi.config.schema import about_unknown, fields
-
     known = dict(fields())
     trained = {f"train.{each}" for each in _TRAINING}
     may = {name: each for name, each in known.items() if name.startswith("model.") or name in trained}

@@ -14,7 +14,7 @@ from leapmpi.dataset.graph import Graph, content_uuid, counts
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Attributes
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
-from leapmpi.dataset.part_writer import Dealer, Renumbering, renumber
+from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
@@ -143,7 +143,7 @@ def _write_parts(
     """Write the files of the parts `chosen`, all of them at once."""
     with ExitStack() as opened:
         files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
-        Dealer(graph, order, chosen.start, files, block_bytes).deal(progress)
+        PartWriter(graph, order, chosen.start, files, block_bytes).deal(progress)
         old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
             if old_of is not None:

@@ -15,7 +15,7 @@ from leapmpi.dataset.hdf5.digests import Attributes
 from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
 from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.dataset.scan import SWEPT, is_natural, sweep
+from leapmpi.dataset.scan import SWEPT, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
 from leapmpi.dataset.validation import check_bounds, check_outline, validate
 from leapmpi.errors import DataError
@@ -162,7 +162,7 @@ def write_graph(
         arrays = {name: array for name, array in graph.arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
         swept = {name: writers[name].append for name in SWEPT if name in writers}
-        lanes = sweep(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
+        lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
         for name, writer in writers.items():
             for block in row_blocks(arrays[name]) if name not in swept else ():
                 writer.append(block)

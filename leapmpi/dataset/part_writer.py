@@ -99,7 +99,7 @@ def _append_sparse(writers: dict[str, ArrayWriter], rows: SparseFeatures, before
     return before + len(rows.indices)
 
 
-class Dealer:
+class PartWriter:
     """Writes the arrays of consecutive parts, of which file i of `files` holds part first + i.
 
     block_bytes: about as much of the graph is held at a time, by each of two threads.

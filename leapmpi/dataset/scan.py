@@ -24,7 +24,7 @@ SWEPT = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DAT
 """Arrays whose blocks sinks of a sweep may see: those that may be larger than memory."""
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """What a Graph and a Part have in common: the data of some vertices, row by row."""
 
     indptr: np.ndarray
@@ -49,7 +49,7 @@ def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int)
         start = stop
 
 
-def groups_of(rows: Rows, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
+def groups_of(rows: RowSource, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
     """Ranges of `rows` whose features and lists of in-neighbours take about `limit` bytes."""
     width = 0 if rows.features is None else row_bytes(rows.features)
     return row_groups(rows.indptr, width + 16, rows.indices.itemsize, limit)
@@ -60,8 +60,8 @@ def is_natural(original_id: np.ndarray) -> bool:
     return len(original_id) > 0 and int(original_id[-1]) == len(original_id) - 1
 
 
-def sweep(
-    rows: Rows,
+def scan(
+    rows: RowSource,
     original_of: np.ndarray | None,
     vertices: int,
     first: int,

@@ -19,7 +19,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.hdf5.stored_digests import Digests, check_digest
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.dataset.scan import SWEPT, Rows, is_natural, sweep
+from leapmpi.dataset.scan import SWEPT, RowSource, is_natural, scan
 from leapmpi.dataset.sparse_features import arrays_of
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
@@ -44,7 +44,7 @@ def verify_graph(path: Path | str, progress: Callable[[int], object] | None = No
 def _swept(
     path: Path,
     kind: str,
-    rows: Rows,
+    rows: RowSource,
     original_of: np.ndarray | None,
     vertices: int,
     first: int,
@@ -56,7 +56,7 @@ def _swept(
     digests = Digests()
     wide = rows.features if features else None
     sinks = {name: digests.sink(name) for name in (names.INDICES, *arrays_of(wide)) if name in SWEPT}
-    lanes = sweep(
+    lanes = scan(
         rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
     )
     small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from leapmpi.engine.context import Surroundings
+from leapmpi.engine.context import RankContext
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost_model import Rates
@@ -36,47 +36,47 @@ _SENT = 1 << 18
 """Bytes to each other rank whose time tells that of a byte."""
 
 
-def measured_rates(at: Surroundings, roots: np.ndarray) -> Rates:
+def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
     """The rates of this job, those of the slowest rank; `roots` int64[k] at home here. Collective.
 
     Parameters and counters are left as they were.
     """
-    mine = np.array([*compute_rates(at, roots), *_link_rates(at)])
-    slowest = at.wire.gather_rows(mine).max(axis=0)
-    at.wire.ledger.take()
+    mine = np.array([*compute_rates(ctx, roots), *_link_rates(ctx)])
+    slowest = ctx.communicator.all_gather_rows(mine).max(axis=0)
+    ctx.communicator.byte_counters.take()
     return Rates(*slowest.tolist())
 
 
-def compute_rates(at: Surroundings, roots: np.ndarray) -> tuple[float, float, float]:
+def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, float]:
     """Seconds of an input row, of an edge and of a time step on this rank. Local."""
-    key = DrawKey(PRESAMPLE, at.seed, 0, 0)
+    key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     roots = roots[:_ROOTS]
-    blocks = at.sampler.sample(key, roots)
-    room = _ROW_BYTES / max(1, blocks[-1].n_src * at.input_row_bytes)
+    blocks = ctx.sampler.sample(key, roots)
+    room = _ROW_BYTES / max(1, blocks[-1].n_src * ctx.input_row_bytes)
     if room < 1:
         roots = roots[: max(_FEW, int(len(roots) * room))]
-        blocks = at.sampler.sample(key, roots)
-    few = _seconds(lambda: _train(at, key, at.sampler.sample(key, roots[:_FEW])))
-    alone = _seconds(lambda: _train(at, key, [_without_edges(block) for block in blocks]))
-    whole = _seconds(lambda: _train(at, key, blocks))
-    at.parameters.gradients.zero_()
+        blocks = ctx.sampler.sample(key, roots)
+    few = _seconds(lambda: _train(ctx, key, ctx.sampler.sample(key, roots[:_FEW])))
+    alone = _seconds(lambda: _train(ctx, key, [_without_edges(block) for block in blocks]))
+    whole = _seconds(lambda: _train(ctx, key, blocks))
+    ctx.parameters.gradients.zero_()
     rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
     return max(0.0, alone - few) / max(1, rows), max(0.0, whole - alone) / max(1, edges), few
 
 
-def _link_rates(at: Surroundings) -> tuple[float, float]:
+def _link_rates(ctx: RankContext) -> tuple[float, float]:
     """Seconds of a collective that carries nothing, and of a byte. Collective."""
-    wire = at.wire
+    communicator = ctx.communicator
     count = _SENT // 8
-    send, receive = np.zeros(count * (wire.size - 1)), np.empty(count * (wire.size - 1))
-    counts = np.full(wire.size, count)
-    counts[wire.rank] = 0
+    send, receive = np.zeros(count * (communicator.size - 1)), np.empty(count * (communicator.size - 1))
+    counts = np.full(communicator.size, count)
+    counts[communicator.rank] = 0
 
     def swap(share: int) -> Callable[[], None]:
         part = slice(0, len(send) // share)
-        return lambda: wire.exchange(send[part], counts // share, receive[part], counts // share, "control")
+        return lambda: communicator.exchange(send[part], counts // share, receive[part], counts // share, "control")
 
-    empty = _seconds(wire.barrier)
+    empty = _seconds(communicator.barrier)
     small, large = _seconds(swap(count)), _seconds(swap(1))
     return empty, max(0.0, large - small) / max(1, send.nbytes)
 
@@ -92,16 +92,16 @@ def _seconds(action: Callable[[], None]) -> float:
     return statistics.median(times)
 
 
-def _train(at: Surroundings, key: DrawKey, blocks: list[Block]) -> None:
+def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     """Forward and backward on rows that stand for any others."""
     count = blocks[0].n_dst
-    tensors: list[Any] = [to_tensors(block, at.device) for block in blocks]
-    logits = at.model(tensors, at.stand_in(blocks[-1].n_src), key)
-    labels = torch.zeros((count, at.labels.shard.width) if at.labels.dtype.is_floating_point else count)
-    loss = weighted_loss(logits, labels.to(at.device, at.labels.dtype), 0.0)
+    tensors: list[Any] = [to_tensors(block, ctx.device) for block in blocks]
+    logits = ctx.model(tensors, ctx.stand_in(blocks[-1].n_src), key)
+    labels = torch.zeros((count, ctx.labels.shard.width) if ctx.labels.dtype.is_floating_point else count)
+    loss = weighted_loss(logits, labels.to(ctx.device, ctx.labels.dtype), 0.0)
     loss.backward()
     # The clock of a device is read when its work is done.
-    at.parameters.gradients[0].item()
+    ctx.parameters.gradients[0].item()
 
 
 def _without_edges(block: Block) -> Block:

@@ -7,27 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.comm.communicator import Wire
-from leapmpi.features.fetcher import RowFetcher
+from leapmpi.comm.communicator import Communicator
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 
 @dataclass
-class Surroundings:
+class RankContext:
     """What a strategy works with on this rank."""
 
-    wire: Wire
-    phases: Phases
+    communicator: Communicator
+    phases: PhaseTimers
     sampler: Any
     model: Any
     parameters: ParameterLayout
-    features: RowFetcher
-    labels: RowFetcher
+    features: FeatureFetcher
+    labels: FeatureFetcher
     rank_offsets: np.ndarray
     device: Any
     seed: int
-    columns: RowFetcher | None = None
+    columns: FeatureFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
     in_place: bool = True
     """Whether features may be read where they lie: a forecast for GPUs, which has none, says that they may not."""
@@ -57,3 +59,15 @@ class Surroundings:
         """
         labels = self.labels.own(roots) if at_home else self.labels.fetch(roots)
         return labels if labels.is_floating_point() else labels.reshape(-1)
+
+
+@dataclass
+class Loaded:
+    """A dataset in place on this rank, and the model that will be trained on it."""
+
+    dataset: Dataset
+    topology: Topology
+    topology_held: str
+    parts: range
+    shard_bytes: int
+    ctx: RankContext

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from leapmpi.engine.first_layer.base import RemoteMode
+from leapmpi.engine.first_layer.base import FirstLayerMode
 from leapmpi.errors import ConfigError
 from leapmpi.strategies.pull import Pull
 
 
-class OwnMode(Pull):
+class FixedModeStrategy(Pull):
     """Base of strategies to which strategy.remote does not apply."""
 
     @abstractmethod
-    def own_mode(self) -> tuple[str, type[RemoteMode]]:
+    def own_mode(self) -> tuple[str, type[FirstLayerMode]]:
         """The strategy's mode, after the name by which records call it."""
 
-    def choose_remote(self) -> tuple[str, RemoteMode]:
+    def choose_remote(self) -> tuple[str, FirstLayerMode]:
         """The strategy's own mode. Raises ConfigError when another is asked for, or the model does not suit it."""
         if self.config.remote != "auto":
             raise ConfigError(
@@ -24,14 +24,14 @@ class OwnMode(Pull):
                 f"leave out {self.config.remote}"
             )
         name, mode = self.own_mode()
-        if reason := mode.refusal(self.at.model):
+        if reason := mode.refusal(self.ctx.model):
             raise ConfigError(f"strategy: {self.config.name} cannot train this model: {reason}; use leap or pull")
-        if self.at.sampler.weighted:
+        if self.ctx.sampler.weighted:
             raise ConfigError(
                 f"strategy: {self.config.name} sends edges without weights, which this sampler gives them; "
                 "use leap or pull, or another --sampler"
             )
-        return name, mode(self.at)
+        return name, mode(self.ctx)
 
     @property
     def chooses_remote(self) -> bool:

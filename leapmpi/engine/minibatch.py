@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.features.row_exchange import Shipment
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.block import Block
 from leapmpi.system import channels
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Cell:
+class MicroBatch:
     """What this rank trains in one time step: roots int64, their blocks, and where its input rows stand in the union.
 
     `positions` is None when the union is the cell's own input, in order.
@@ -33,12 +33,12 @@ class Cell:
 
 
 @dataclass
-class Iteration:
+class MiniBatch:
     """One iteration on this rank; `features` or `asked` is what its remote mode fetched for the cells."""
 
     schedule: Schedule | None
     key: DrawKey
-    cells: list[Cell]
+    micro_batches: list[MicroBatch]
     features: Any = None
     labels: Sequence[Any] = ()
     asked: list[Any] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Iteration:
     """The weights of the roots whose loss this rank computes, by cell: one float for all, or float64[roots]."""
     drops: bool = True
     """Whether dropout applies: in training."""
-    shipment: Shipment | None = None
+    row_exchange: RowExchange | None = None
     """The feature rows asked for, until they have arrived."""
 
     @property
@@ -56,20 +56,20 @@ class Iteration:
 
     def begin(self) -> None:
         """Set the rows asked for off. Collective, like `wait`, which all ranks call before they begin another's."""
-        if self.shipment:
+        if self.row_exchange:
             with channels.rows():
-                self.shipment.begin()
+                self.row_exchange.begin()
 
     def wait(self) -> None:
         """Wait until they have arrived. Collective."""
-        if self.shipment:
+        if self.row_exchange:
             with channels.rows():
-                self.shipment.wait()
+                self.row_exchange.wait()
 
     def unpack(self) -> None:
         """Make the features of what has arrived. Local."""
-        if self.shipment:
-            self.features, self.shipment = self.shipment.unpack(), None
+        if self.row_exchange:
+            self.features, self.row_exchange = self.row_exchange.unpack(), None
 
     def complete(self) -> None:
         """All three: bring the rows asked for here. Collective."""

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from leapmpi.comm.polling import waits
-from leapmpi.comm.progress_thread import Courier
+from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.comm.world import load_mpi, threads_may_call
-from leapmpi.config.schema import StrategyConfig
-from leapmpi.engine.minibatch import Iteration
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.system import channels, jit
@@ -33,7 +33,7 @@ _PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
-class Job:
+class PrefetchTask:
     """An iteration to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
 
     batch: np.ndarray | None
@@ -45,48 +45,48 @@ class Job:
 class _Prepared:
     """The iteration of `job`, and what it has moved, as `Ledger.take` gives it."""
 
-    job: Job
-    work: Iteration
+    job: PrefetchTask
+    minibatch: MiniBatch
     counts: tuple[dict[str, int], dict[str, int]]
 
 
-class Ahead:
+class Prefetcher:
     """Hands out `jobs` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
 
     While the context lasts and a courier is at work, the calling thread reaches other ranks by Wire alone; `paused`
     gives MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike. Collective.
     """
 
-    def __init__(self, strategy: Strategy, jobs: Sequence[Job], depth: int) -> None:
-        self.strategy, self.at, self.jobs, self.depth = strategy, strategy.at, jobs, depth
+    def __init__(self, strategy: Strategy, jobs: Sequence[PrefetchTask], depth: int) -> None:
+        self.strategy, self.ctx, self.jobs, self.depth = strategy, strategy.ctx, jobs, depth
         self._taken = 0
-        overlaps = strategy.overlaps and self.at.wire.size > 1
+        overlaps = strategy.overlaps and self.ctx.communicator.size > 1
         self._carried = depth > 0 or (overlaps and threads_may_call(load_mpi()))
-        self._courier = Courier(self._select_device)
+        self._progress_thread = ProgressThread(self._select_device)
         self._turn = threading.Condition()
         self._allowed, self._done, self._closed, self._pauses = depth, 0, False, False
         self._ready: SimpleQueue[_Prepared | None] = SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
 
-    def next(self) -> Iteration:
+    def next(self) -> MiniBatch:
         """The next iteration, ready for its step. Raises what went wrong in preparing it."""
         job = self.jobs[self._taken]
         self._taken += 1
         if not self.depth:
             return self._prepare(job)
-        with self.at.phases("wait"):
+        with self.ctx.phases("wait"):
             waits.for_work = True
             ready = self._ready.get()
             waits.for_work = False
         if ready is None:
             self._raise_error()
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
-        self.at.wire.ledger.add(*ready.counts)
+        self.ctx.communicator.byte_counters.add(*ready.counts)
         with self._turn:
             self._allowed += 1
             self._turn.notify_all()
-        return ready.work
+        return ready.minibatch
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -101,13 +101,13 @@ class Ahead:
                 self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
                 self._pauses = False
             self._raise_error()
-        self._stop_courier()
+        self._stop_progress_thread()
         yield
-        self._start_courier()
+        self._start_progress_thread()
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> Prefetcher:
         if self._carried:
-            self._start_courier()
+            self._start_progress_thread()
         if self.depth:
             self._thread.start()
         return self
@@ -121,41 +121,41 @@ class Ahead:
         if kind is None:
             if self.depth:
                 self._thread.join()
-            self._stop_courier()
+            self._stop_progress_thread()
             self._raise_error()
             return
         # Others may never answer what is under way. Without the courier this thread's messages fail at once.
-        self._courier.stop()
+        self._progress_thread.stop()
         if self.depth:
             self._thread.join(_PATIENCE)
-        self.at.wire.courier = None
+        self.ctx.communicator.progress_thread = None
 
-    def _start_courier(self) -> None:
-        self._courier.start()
-        self.at.wire.courier = self._courier
+    def _start_progress_thread(self) -> None:
+        self._progress_thread.start()
+        self.ctx.communicator.progress_thread = self._progress_thread
 
-    def _stop_courier(self) -> None:
-        self._courier.stop()
-        self.at.wire.courier = None
+    def _stop_progress_thread(self) -> None:
+        self._progress_thread.stop()
+        self.ctx.communicator.progress_thread = None
 
     def _raise_error(self) -> None:
         """Raise what went wrong on the other thread, if anything did."""
         if self._error is not None:
-            self.at.phases.stand_ahead()
+            self.ctx.phases.stand_ahead()
             raise self._error
 
-    def _prepare(self, job: Job) -> Iteration:
+    def _prepare(self, job: PrefetchTask) -> MiniBatch:
         self._stand_at(job)
-        work = self.strategy.plan(job.batch, job.epoch, job.iteration)
-        self.strategy.fetch(work)
-        return work
+        minibatch = self.strategy.plan(job.batch, job.epoch, job.iteration)
+        self.strategy.fetch(minibatch)
+        return minibatch
 
     # -- on the thread that runs ahead -----------------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
             self._select_device()
-            jit.set_threads(self.at.sampler.threads)
+            jit.set_threads(self.ctx.sampler.threads)
             with channels.ahead():
                 self._run_ahead()
         except BaseException as error:
@@ -167,7 +167,7 @@ class Ahead:
     def _run_ahead(self) -> None:
         # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may
         # be given back after the iteration's step, which ends by waiting for training's own work.
-        stream = torch.cuda.Stream(self.at.device) if self.at.device.type == "cuda" else None
+        stream = torch.cuda.Stream(self.ctx.device) if self.ctx.device.type == "cuda" else None
         with torch.cuda.stream(stream) if stream else nullcontext():
             under_way: _Prepared | None = None
             for number, job in enumerate(self.jobs):
@@ -177,7 +177,7 @@ class Ahead:
                 if not self._may_prepare(number, holding=False):
                     return
                 try:
-                    work = self._asked(job)
+                    minibatch = self._asked(job)
                 except Exception:
                     # All ranks have begun the one before, and all train it or none.
                     if under_way:
@@ -187,40 +187,40 @@ class Ahead:
                     raise
                 if under_way:
                     self._wait(under_way)
-                arrived, under_way = under_way, self._begun(job, work)
+                arrived, under_way = under_way, self._begun(job, minibatch)
                 if arrived:
                     self._hand_over(arrived, stream)
-                del work, arrived
+                del minibatch, arrived
             if under_way:
                 self._hand_over(under_way, stream)
 
-    def _stand_at(self, job: Job) -> None:
-        self.at.phases.epoch, self.at.phases.iteration = job.epoch, job.iteration
+    def _stand_at(self, job: PrefetchTask) -> None:
+        self.ctx.phases.epoch, self.ctx.phases.iteration = job.epoch, job.iteration
 
-    def _asked(self, job: Job) -> Iteration:
+    def _asked(self, job: PrefetchTask) -> MiniBatch:
         self._stand_at(job)
-        work = self.strategy.plan(job.batch, job.epoch, job.iteration)
-        self.strategy.ask(work)
-        return work
+        minibatch = self.strategy.plan(job.batch, job.epoch, job.iteration)
+        self.strategy.ask(minibatch)
+        return minibatch
 
-    def _begun(self, job: Job, work: Iteration) -> _Prepared:
-        """Set the rows of `work` off; those of the iteration before it have arrived."""
+    def _begun(self, job: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
+        """Set the rows of `minibatch` off; those of the iteration before it have arrived."""
         self._stand_at(job)
-        with self.at.phases("exchange"):
-            work.begin()
-        return _Prepared(job, work, self.at.wire.ledger.take())
+        with self.ctx.phases("exchange"):
+            minibatch.begin()
+        return _Prepared(job, minibatch, self.ctx.communicator.byte_counters.take())
 
     def _wait(self, prepared: _Prepared) -> None:
         """Wait until the rows are here."""
         self._stand_at(prepared.job)
-        with self.at.phases("exchange"):
-            prepared.work.wait()
+        with self.ctx.phases("exchange"):
+            prepared.minibatch.wait()
 
     def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
         """Give an iteration to training once its rows are here."""
         self._wait(prepared)
-        with self.at.phases("exchange"):
-            prepared.work.unpack()
+        with self.ctx.phases("exchange"):
+            prepared.minibatch.unpack()
         if stream:
             stream.synchronize()
         self._ready.put(prepared)
@@ -241,8 +241,8 @@ class Ahead:
 
     def _select_device(self) -> None:
         """Threads start on the first GPU, whichever their process has chosen."""
-        if self.at.device.type == "cuda":
-            torch.cuda.set_device(self.at.device)
+        if self.ctx.device.type == "cuda":
+            torch.cuda.set_device(self.ctx.device)
 
 
 def check_prefetch(config: StrategyConfig) -> None:

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.engine.first_layer.partial_block import Pieces
+from leapmpi.engine.first_layer.partial_block import PartialBlockBuilder
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
-    from leapmpi.engine.context import Surroundings
+    from leapmpi.engine.context import RankContext
     from leapmpi.nn.layer import Layer
     from leapmpi.system.counter_rng import DrawKey
 
-Parcel = list[np.ndarray]
+RingPayload = list[np.ndarray]
 """Blocks under way, as int64 arrays: those of the first layer (vertices, counts of sampled neighbours, and what else
 its kind of cargo needs), then counts and indices of every other hop, from the roots on."""
 
 
 @dataclass
-class Visit:
+class RingVisit:
     """What a model finds at one rank: it reads `read` rows there, of which `make` makes its share.
 
     It brings `before` rows of cargo along and takes `after` on. The share is kept from the way there to the way back.
@@ -44,25 +44,25 @@ class Visit:
     share: Any = None
 
 
-class Sums:
+class SumPayload:
     """One row of sums per destination, from the first rank to the last."""
 
     head = 4
     """Arrays of the first layer in a parcel: destinations, sampled and remaining neighbours of each, and these."""
 
-    def __init__(self, at: Surroundings) -> None:
-        self.layer: Layer = at.model.layers[0]
+    def __init__(self, ctx: RankContext) -> None:
+        self.layer: Layer = ctx.model.layers[0]
         self.width = self.layer.out_dim
-        first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
-        self.features, self.scattered = at.features, at.scatters
-        self.pieces = Pieces(at.sampler.topology, first, end, at.device)
+        first, end = (int(bound) for bound in ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2])
+        self.features, self.scattered = ctx.features, ctx.scatters
+        self.pieces = PartialBlockBuilder(ctx.sampler.topology, first, end, ctx.device)
 
-    def pack(self, block: Block) -> Parcel:
+    def pack(self, block: Block) -> RingPayload:
         """The arrays of the first layer."""
         counts = np.diff(block.indptr)
         return [block.dst, counts, counts, block.src[block.indices]]
 
-    def visit(self, parcel: Parcel, model: int, key: DrawKey | None) -> Visit:
+    def visit(self, parcel: RingPayload, model: int, key: DrawKey | None) -> RingVisit:
         """What own rows add to the sums of `model`."""
         del model
         destinations, sampled, left, neighbours = parcel[: self.head]
@@ -72,16 +72,16 @@ class Sums:
         def added() -> torch.Tensor:
             return self.layer.partial(found.piece, found.rows(self.features, self.scattered), key)
 
-        return Visit(found.read, size, size, added)
+        return RingVisit(found.read, size, size, added)
 
-    def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
+    def leave(self, parcel: RingPayload, first: int, end: int) -> RingPayload:
         """`parcel` as it goes on from the rank of vertices `first` to `end`, without the edges that start there."""
         destinations, sampled, left, neighbours = parcel[: self.head]
         away = (neighbours < first) | (neighbours >= end)
         remaining = indptr_of(away)[indptr_of(left)]
         return [destinations, sampled, np.diff(remaining), neighbours[away], *parcel[self.head :]]
 
-    def gathered(self, parcel: Parcel, model: int, ranks: int) -> int:
+    def gathered(self, parcel: RingPayload, model: int, ranks: int) -> int:
         """Rows of cargo of `model` once it has seen `ranks` ranks."""
         del model, ranks
         return len(parcel[0])
@@ -90,52 +90,52 @@ class Sums:
         """Cargo with the share of one more rank."""
         return carried + share
 
-    def own_gradient(self, visit: Visit, gradient: Any) -> Any:
+    def own_gradient(self, visit: RingVisit, gradient: Any) -> Any:
         """The part of the cargo's gradient that belongs to the share of `visit`."""
         del visit
         return gradient
 
-    def arrive(self, parcel: Parcel, key: DrawKey | None) -> Callable[[Any], Any]:
+    def arrive(self, parcel: RingPayload, key: DrawKey | None) -> Callable[[Any], Any]:
         """How the cargo at its end becomes what the first layer's `finish` wants: it is that already."""
         del parcel, key
         return lambda carried: carried
 
 
-class Rows:
+class RowPayload:
     """One projected row per source, collected in the order of the ranks visited."""
 
     head = 3
     """Arrays of the first layer in a parcel: sources, sampled neighbours of each destination, and their indices."""
 
-    def __init__(self, at: Surroundings) -> None:
-        self.layer: Layer = at.model.layers[0]
+    def __init__(self, ctx: RankContext) -> None:
+        self.layer: Layer = ctx.model.layers[0]
         self.width = self.layer.projected_width
-        self.at = at
+        self.ctx = ctx
 
-    def pack(self, block: Block) -> Parcel:
+    def pack(self, block: Block) -> RingPayload:
         """The arrays of the first layer."""
         return [block.src, np.diff(block.indptr), block.indices.astype(np.int64)]
 
-    def visit(self, parcel: Parcel, model: int, key: DrawKey | None) -> Visit:
+    def visit(self, parcel: RingPayload, model: int, key: DrawKey | None) -> RingVisit:
         """The rows of `model` that are at home here, after those collected before."""
-        at = self.at
-        mine = (model - at.wire.rank) % at.wire.size
+        ctx = self.ctx
+        mine = (model - ctx.communicator.rank) % ctx.communicator.size
         vertices, before = parcel[0][self._turns(parcel, model) == mine], self.gathered(parcel, model, mine)
-        original = torch.from_numpy(at.sampler.topology.original_id[vertices]).to(at.device)
+        original = torch.from_numpy(ctx.sampler.topology.original_id[vertices]).to(ctx.device)
         after = before + len(vertices)
-        return Visit(
+        return RingVisit(
             len(vertices),
             before,
             after,
-            lambda: self.layer.projected(at.features.own(vertices, at.scatters), original, key),
+            lambda: self.layer.projected(ctx.features.own(vertices, ctx.scatters), original, key),
         )
 
-    def leave(self, parcel: Parcel, first: int, end: int) -> Parcel:
+    def leave(self, parcel: RingPayload, first: int, end: int) -> RingPayload:
         """The whole block is needed at the end."""
         del first, end
         return parcel
 
-    def gathered(self, parcel: Parcel, model: int, ranks: int) -> int:
+    def gathered(self, parcel: RingPayload, model: int, ranks: int) -> int:
         """Rows of cargo of `model` once it has seen `ranks` ranks."""
         return int((self._turns(parcel, model) < ranks).sum())
 
@@ -143,17 +143,17 @@ class Rows:
         """Cargo with the rows of one more rank."""
         return torch.cat((carried, share))
 
-    def own_gradient(self, visit: Visit, gradient: Any) -> Any:
+    def own_gradient(self, visit: RingVisit, gradient: Any) -> Any:
         """The part of the cargo's gradient that belongs to the rows of `visit`."""
         return gradient[visit.before :]
 
-    def arrive(self, parcel: Parcel, key: DrawKey | None) -> Callable[[Any], Any]:
+    def arrive(self, parcel: RingPayload, key: DrawKey | None) -> Callable[[Any], Any]:
         """How the cargo becomes what `finish` wants: rows take the order of the block's sources, and are aggregated."""
-        at = self.at
-        block = block_of(at.sampler.topology, len(at.sampler.fanouts) - 1, *parcel[: self.head], at.device)
+        ctx = self.ctx
+        block = block_of(ctx.sampler.topology, len(ctx.sampler.fanouts) - 1, *parcel[: self.head], ctx.device)
         # The model that ends on this rank started on the one before.
-        order = np.argsort(self._turns(parcel, (at.wire.rank - 1) % at.wire.size), kind="stable")
-        place = torch.from_numpy(order).to(at.device)
+        order = np.argsort(self._turns(parcel, (ctx.communicator.rank - 1) % ctx.communicator.size), kind="stable")
+        place = torch.from_numpy(order).to(ctx.device)
 
         def aggregate(carried: Any) -> Any:
             rows = carried.new_zeros(carried.shape).index_copy(0, place, carried)
@@ -161,9 +161,9 @@ class Rows:
 
         return aggregate
 
-    def _turns(self, parcel: Parcel, model: int) -> np.ndarray:
+    def _turns(self, parcel: RingPayload, model: int) -> np.ndarray:
         """int64[sources]: the time step at which `model` visits the home of each."""
-        return (model - home_of(parcel[0], self.at.rank_offsets)) % self.at.wire.size
+        return (model - home_of(parcel[0], self.ctx.rank_offsets)) % self.ctx.communicator.size
 
 
 def block_of(
@@ -181,12 +181,12 @@ def indptr_of(counts: np.ndarray) -> np.ndarray:
     return indptr
 
 
-def flat(parcel: Parcel) -> np.ndarray:
+def flat(parcel: RingPayload) -> np.ndarray:
     """The arrays of `parcel` in one, int64: their number and lengths first."""
     return np.concatenate(([len(parcel)], [len(each) for each in parcel], *parcel))
 
 
-def arrays(words: np.ndarray) -> Parcel:
+def arrays(words: np.ndarray) -> RingPayload:
     """The parcel that `flat` laid out in `words`."""
     count = int(words[0])
     return np.split(words[1 + count :], np.cumsum(words[1:count]))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.config.schema import StrategyConfig
-from leapmpi.engine.context import Surroundings
-from leapmpi.engine.first_layer.base import RemoteMode
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.first_layer.base import FirstLayerMode
 from leapmpi.engine.first_layer.selection import remote_mode
-from leapmpi.engine.minibatch import Cell, Iteration
-from leapmpi.engine.tuning_log import Decision, Decisions
-from leapmpi.features.row_request import Request
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.engine.tuning_log import TuningLog, TuningRecord
+from leapmpi.features.row_request import RowRequest
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -28,8 +28,8 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 if TYPE_CHECKING:
     from leapmpi.comm.world import World
     from leapmpi.config.schema import Config
+    from leapmpi.engine.context import Loaded
     from leapmpi.plan.cost_model import Rates
-    from leapmpi.training.setup import Loaded
 
 
 class Strategy(ABC):
@@ -41,11 +41,11 @@ class Strategy(ABC):
     balances = False
     """Whether, as far as it is settled, roots may be trained elsewhere than `roots_at_home` says, to even out loads."""
 
-    def __init__(self, surroundings: Surroundings, config: StrategyConfig) -> None:
-        self.at = surroundings
+    def __init__(self, surroundings: RankContext, config: StrategyConfig) -> None:
+        self.ctx = surroundings
         self.config = config
-        self.time_steps = self.choose_time_steps(config, surroundings.wire.size)
-        self.decisions = Decisions()
+        self.time_steps = self.choose_time_steps(config, surroundings.communicator.size)
+        self.tuning_log = TuningLog()
         self.rates: Rates | None = None
         self.remote_name, self.remote = self.choose_remote()
 
@@ -58,10 +58,10 @@ class Strategy(ABC):
         del config, world
         return loaded
 
-    def choose_remote(self) -> tuple[str, RemoteMode]:
+    def choose_remote(self) -> tuple[str, FirstLayerMode]:
         """Name and way in which the first layer gets computed; raw stands in for auto until that is settled."""
         name = "raw" if self.config.remote == "auto" else self.config.remote
-        return name, remote_mode(name, self.at)
+        return name, remote_mode(name, self.ctx)
 
     @staticmethod
     @abstractmethod
@@ -75,9 +75,9 @@ class Strategy(ABC):
         In training rank 0 alone calls it; in rehearsals every rank does.
         """
 
-    def after_step(self, work: Iteration, step: int) -> None:
-        """What travels when time step `step` of `work` is done and another follows. Collective."""
-        del work, step
+    def after_step(self, minibatch: MiniBatch, step: int) -> None:
+        """What travels when time step `step` of `minibatch` is done and another follows. Collective."""
+        del minibatch, step
 
     def settle(self, batch: np.ndarray | None) -> None:
         """Measure and decide what clocks have a say in, on the first batch (None but on rank 0). Collective.
@@ -90,9 +90,9 @@ class Strategy(ABC):
         """What is to hold from this iteration on. Local, on rank 0 only: the others see it in the schedule."""
         del epoch, iteration
 
-    def stepped(self, work: Iteration) -> None:
-        """All ranks are done with `work`. Local."""
-        del work
+    def stepped(self, minibatch: MiniBatch) -> None:
+        """All ranks are done with `minibatch`. Local."""
+        del minibatch
 
     @property
     def overlaps(self) -> bool:
@@ -107,7 +107,7 @@ class Strategy(ABC):
     def use_remote(self, name: str) -> None:
         """Compute the first layer by the remote mode called `name` from now on."""
         if name != self.remote_name:
-            self.remote_name, self.remote = name, remote_mode(name, self.at)
+            self.remote_name, self.remote = name, remote_mode(name, self.ctx)
 
     def state(self) -> dict[str, Any]:
         """What this strategy has settled, the same on all ranks: plain values and numpy arrays by name. Local.
@@ -115,11 +115,11 @@ class Strategy(ABC):
         Checkpoints keep it. A strategy that settles more adds its own names, and takes them up in `restore`.
         """
         return {
-            "ranks": self.at.wire.size,
+            "ranks": self.ctx.communicator.size,
             "time_steps": self.time_steps,
             "remote": self.remote_name,
             # What no record holds yet.
-            "decisions": [each.to_values() for each in self.decisions.pending],
+            "decisions": [each.to_values() for each in self.tuning_log.pending],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -129,8 +129,8 @@ class Strategy(ABC):
         """
         self.use_remote(state["remote"])
         for each in state["decisions"]:
-            self.decisions.make(Decision(**each))
-        if state["ranks"] == self.at.wire.size:
+            self.tuning_log.make(TuningRecord(**each))
+        if state["ranks"] == self.ctx.communicator.size:
             self.time_steps = state["time_steps"]
 
     def own_state(self) -> dict[str, np.ndarray]:
@@ -143,62 +143,64 @@ class Strategy(ABC):
 
     def rehearse(self, batch: np.ndarray | None) -> None:
         """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
-        work = self.plan(batch, 0, 0)
-        self.fetch(work)
-        self.step(work)
-        self.at.parameters.gradients.zero_()
+        minibatch = self.plan(batch, 0, 0)
+        self.fetch(minibatch)
+        self.step(minibatch)
+        self.ctx.parameters.gradients.zero_()
 
-    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Iteration:
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
         """Rank 0 schedules `batch` (others pass None), all ranks learn it and sample their cells. Collective."""
-        at = self.at
-        with at.phases("plan"):
+        ctx = self.ctx
+        with ctx.phases("plan"):
             if batch is not None:
                 self.decide(epoch, iteration)
             own = None if batch is None else self.schedule(batch, epoch, iteration).to_buffer()
-            schedule = Schedule.from_buffer(at.wire.broadcast(own, "schedule"))
+            schedule = Schedule.from_buffer(ctx.communicator.broadcast(own, "schedule"))
         self.time_steps = schedule.time_steps
-        with at.phases("sample"):
-            return self.sampled(schedule, DrawKey(TRAIN, at.seed, epoch, iteration))
+        with ctx.phases("sample"):
+            return self.sampled(schedule, DrawKey(TRAIN, ctx.seed, epoch, iteration))
 
-    def sampled(self, schedule: Schedule, key: DrawKey) -> Iteration:
+    def sampled(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """This rank's part of `schedule`, drawn with `key`. Local."""
-        cells = []
+        micro_batches = []
         for step in range(schedule.time_steps):
-            roots = schedule.cell(self.at.wire.rank, step)
-            cells.append(Cell(roots, self.at.sampler.sample(key, roots, schedule.roots), None))
-        return Iteration(schedule, key, cells)
+            roots = schedule.cell(self.ctx.communicator.rank, step)
+            micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
+        return MiniBatch(schedule, key, micro_batches)
 
     @classmethod
-    def seated(cls, at: Surroundings) -> Surroundings:
+    def seated(cls, ctx: RankContext) -> RankContext:
         """What `place` makes of model and parameters, for a rank without a job: nothing is read. Local."""
-        return at
+        return ctx
 
     @property
     def feature_bytes(self) -> int:
         """Bytes of the features this rank holds, copies of others' rows included."""
-        features = self.at.features
+        features = self.ctx.features
         return features.shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
 
-    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Add to `traffic` what this rank sends, asks for and reads in an iteration, given all ranks' parts. Local.
 
         `leapmpi plan` is made of this. A strategy that moves more than what its remote mode tells, labels, the schedule
         and the reduction of gradients adds it here.
         """
-        self.predict_fetch(works, traffic)
-        gradients = self.at.parameters.shared_gradients
-        traffic.add_reduction(self.at.wire.rank, len(gradients), gradients.element_size())
+        self.predict_fetch(minibatches, traffic)
+        gradients = self.ctx.parameters.shared_gradients
+        traffic.add_reduction(self.ctx.communicator.rank, len(gradients), gradients.element_size())
 
-    def predict_fetch(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict_fetch(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The part of `predict` that does not depend on whose gradients are summed up. Local."""
-        at, work = self.at, works[self.at.wire.rank]
-        self.remote.predict(works, traffic)
-        if not self.labels_at_home(work):
-            roots = Request(np.concatenate(self.labelled(work)), at.rank_offsets, at.wire.rank)
-            row_bytes = at.labels.shard.row_bytes
-            traffic.add_request(at.wire.rank, roots.remote_counts, at.labels.ranges.id_bytes, "labels", row_bytes)
-        if at.wire.rank == 0:
-            traffic.add_broadcast("schedule", work.schedule.to_buffer().nbytes)
+        ctx, minibatch = self.ctx, minibatches[self.ctx.communicator.rank]
+        self.remote.predict(minibatches, traffic)
+        if not self.labels_at_home(minibatch):
+            roots = RowRequest(np.concatenate(self.labelled(minibatch)), ctx.rank_offsets, ctx.communicator.rank)
+            row_bytes = ctx.labels.shard.row_bytes
+            traffic.add_request(
+                ctx.communicator.rank, roots.remote_counts, ctx.labels.ranges.id_bytes, "labels", row_bytes
+            )
+        if ctx.communicator.rank == 0:
+            traffic.add_broadcast("schedule", minibatch.schedule.to_buffer().nbytes)
 
     @property
     def most_ahead(self) -> int:
@@ -209,58 +211,62 @@ class Strategy(ABC):
         """
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
-        return 2 if self.remote_name == "raw" and self.at.wire.size > 1 else 0
+        return 2 if self.remote_name == "raw" and self.ctx.communicator.size > 1 else 0
 
-    def predicted_memory(self, work: Iteration) -> int:
-        """Bytes that iterations like `work` take on this rank at most, about. Local.
+    def predicted_memory(self, minibatch: MiniBatch) -> int:
+        """Bytes that iterations like `minibatch` take on this rank at most, about. Local.
 
         Blocks and rows of it and of those prepared ahead, hidden values and gradients of one.
         """
-        layers, cells = self.at.model.layers, work.cells
+        layers, micro_batches = self.ctx.model.layers, minibatch.micro_batches
         widths, size = [layer.out_dim for layer in layers], layers[0].bias.element_size()
         steps = (
-            self.remote.step_bytes(cell, len(cells) == 1) + hidden_bytes(cell.blocks, widths, size) for cell in cells
+            self.remote.step_bytes(micro_batch, len(micro_batches) == 1)
+            + hidden_bytes(micro_batch.blocks, widths, size)
+            for micro_batch in micro_batches
         )
-        prepared = sum(block_bytes(cell.blocks) for cell in cells) + self.remote.held_bytes(work)
+        prepared = sum(block_bytes(micro_batch.blocks) for micro_batch in micro_batches) + self.remote.held_bytes(
+            minibatch
+        )
         return (1 + self.most_ahead) * prepared + max(steps)
 
-    def fetch(self, work: Iteration) -> None:
+    def fetch(self, minibatch: MiniBatch) -> None:
         """Bring here what the iteration needs and does not depend on the weights. Collective."""
-        self.ask(work)
-        with self.at.phases("exchange"):
-            work.complete()
+        self.ask(minibatch)
+        with self.ctx.phases("exchange"):
+            minibatch.complete()
 
-    def ask(self, work: Iteration) -> None:
+    def ask(self, minibatch: MiniBatch) -> None:
         """All of `fetch` but to move the feature rows, which are packed. Collective."""
-        with self.at.phases("exchange"):
-            self.remote.ask(work)
-            roots = self.labelled(work)
-            size = work.schedule.batch_size
-            work.root_weights = [self.at.sampler.root_weights(work.key, each, size) for each in roots]
-            labels = self.at.root_labels(np.concatenate(roots), self.labels_at_home(work))
-            work.labels = labels.split([len(each) for each in roots])
+        with self.ctx.phases("exchange"):
+            self.remote.ask(minibatch)
+            roots = self.labelled(minibatch)
+            size = minibatch.schedule.batch_size
+            minibatch.root_weights = [self.ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
+            labels = self.ctx.root_labels(np.concatenate(roots), self.labels_at_home(minibatch))
+            minibatch.labels = labels.split([len(each) for each in roots])
 
-    def labelled(self, work: Iteration) -> list[np.ndarray]:
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """The roots (int64) whose loss this rank computes, by cell. Local."""
-        return [cell.roots for cell in work.cells]
+        return [micro_batch.roots for micro_batch in minibatch.micro_batches]
 
-    def labels_at_home(self, work: Iteration) -> bool:
+    def labels_at_home(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of the roots it has `labelled`; all ranks find the same. Local."""
         trains_them = type(self).labelled is Strategy.labelled
-        return trains_them and work.schedule.is_at_home(self.at.rank_offsets)
+        return trains_them and minibatch.schedule.is_at_home(self.ctx.rank_offsets)
 
-    def step(self, work: Iteration) -> float:
+    def step(self, minibatch: MiniBatch) -> float:
         """Add the gradients of all cells to the parameters' and sum them over ranks. Collective.
 
         Returns this rank's share of the batch's loss: the sum over its roots of weight x loss.
         """
-        at, loss = self.at, 0.0
-        at.parameters.gradients.zero_()
-        for number, labels in enumerate(work.labels):
-            loss += self.remote.train(work, number, labels)
-            if number + 1 < len(work.cells):
-                self.after_step(work, number)
-        with at.phases("reduce"):
-            at.wire.reduce(at.parameters.shared_gradients)
-        self.stepped(work)
+        ctx, loss = self.ctx, 0.0
+        ctx.parameters.gradients.zero_()
+        for number, labels in enumerate(minibatch.labels):
+            loss += self.remote.train(minibatch, number, labels)
+            if number + 1 < len(minibatch.micro_batches):
+                self.after_step(minibatch, number)
+        with ctx.phases("reduce"):
+            ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
+        self.stepped(minibatch)
         return loss

@@ -16,7 +16,7 @@ WARM, WINDOW, GAIN = 2, 6, 0.1
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunerChoice:
     """From now on `time_steps`; `evidence` holds predicted and measured seconds of an iteration by time steps."""
 
     time_steps: int
@@ -38,7 +38,7 @@ class Tuner:
         if time_steps == self.current and not self.settled:
             self._times.append(seconds)
 
-    def choose(self) -> Choice | None:
+    def choose(self) -> TunerChoice | None:
         """What holds from the next iteration on, when enough is known to say something new."""
         if self.settled or len(self._times) < WARM + WINDOW:
             return None
@@ -49,7 +49,7 @@ class Tuner:
         promising = self._promising()
         self.current = promising or self.best
         self.settled = promising is None
-        return Choice(self.current, self._evidence())
+        return TunerChoice(self.current, self._evidence())
 
     def _promising(self) -> int | None:
         """The untried number for which the model promises most, and at least GAIN."""

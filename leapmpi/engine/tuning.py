@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.engine.calibration import measured_rates
 from leapmpi.engine.first_layer.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
-from leapmpi.engine.tuning_log import Decision
+from leapmpi.engine.tuning_log import TuningRecord
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
@@ -48,44 +48,44 @@ def settle_remote(strategy: Strategy, batch: np.ndarray | None) -> dict[str, int
     """
     if not strategy.chooses_remote:
         return {}
-    work = strategy.plan(batch, 0, 0)
-    found = bytes_by_mode(work, strategy.at)
+    minibatch = strategy.plan(batch, 0, 0)
+    found = bytes_by_mode(minibatch, strategy.ctx)
     if not any(counts.any() for counts in found.values()):
         strategy.use_remote(fewest_bytes(found))
     else:
         rates = settled_rates(strategy, batch)
-        compute = strategy.at.wire.gather_rows(np.array([compute_seconds_of(work, rates)])).max()
+        compute = strategy.ctx.communicator.all_gather_rows(np.array([compute_seconds_of(minibatch, rates)])).max()
         name, seconds = least_seconds(found, float(compute), rates)
         strategy.use_remote(name)
-        if strategy.at.wire.rank == 0:
-            strategy.decisions.make(Decision(REMOTE, *strategy.decisions.begin, name, {"predicted": seconds}))
+        if strategy.ctx.communicator.rank == 0:
+            strategy.tuning_log.make(TuningRecord(REMOTE, *strategy.tuning_log.begin, name, {"predicted": seconds}))
     return {name: int(counts.sum()) for name, counts in found.items()}
 
 
 def _settle_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
-    at, decisions = strategy.at, strategy.decisions
+    ctx, decisions = strategy.ctx, strategy.tuning_log
     if decisions.replays:
         rates = _replayed_rates(strategy)
     else:
-        batch = at.wire.broadcast(batch, "schedule")
-        mine = batch[home_of(batch, at.rank_offsets) == at.wire.rank]
+        batch = ctx.communicator.broadcast(batch, "schedule")
+        mine = batch[home_of(batch, ctx.rank_offsets) == ctx.communicator.rank]
         # A rank without a root of the batch at home takes some vertices there: ranks measure together.
-        first, end = at.rank_offsets[at.wire.rank : at.wire.rank + 2]
-        rates = measured_rates(at, mine if len(mine) else np.arange(first, min(end, first + 2)))
-    if at.wire.rank == 0:
-        decisions.make(Decision(RATES, *decisions.begin, rates.to_values()))
-    at.wire.ledger.take()
+        first, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
+        rates = measured_rates(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
+    if ctx.communicator.rank == 0:
+        decisions.make(TuningRecord(RATES, *decisions.begin, rates.to_values()))
+    ctx.communicator.byte_counters.take()
     return rates
 
 
 def _replayed_rates(strategy: Strategy) -> Rates:
     """The rates that rank 0 has from the earlier run, on all ranks. Collective."""
-    wire, told = strategy.at.wire, None
-    if wire.rank == 0:
-        earlier = strategy.decisions.earlier(RATES, 0, 0)
+    communicator, told = strategy.ctx.communicator, None
+    if communicator.rank == 0:
+        earlier = strategy.tuning_log.earlier(RATES, 0, 0)
         values = Rates.from_values(earlier.value).to_values().values() if earlier else ()
         told = np.array(list(values), np.float64).view(np.int64)
-    found = wire.broadcast(told, "control").view(np.float64)
+    found = communicator.broadcast(told, "control").view(np.float64)
     if not len(found):
         error = RunFolderError("the run to be replayed has recorded no rates; leave out --replay")
         error.agreed = True
@@ -98,7 +98,7 @@ def candidates(strategy: Leap, batch: np.ndarray | None, limit: int | None) -> l
 
     Sampled on streams of their own. Raises ResourceError, on all ranks, when none fits. Collective.
     """
-    ranks, found = strategy.at.wire.size, []
+    ranks, found = strategy.ctx.communicator.size, []
     for time_steps in _numbers(ranks, every=limit is not None):
         if found and time_steps < 2 * found[-1].time_steps and time_steps < ranks:
             continue
@@ -141,14 +141,14 @@ def _numbers(ranks: int, every: bool) -> Iterator[int]:
 
 def _candidate(strategy: Leap, batch: np.ndarray | None, time_steps: int) -> Candidate:
     """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
-    at = strategy.at
+    ctx = strategy.ctx
     flat = None if batch is None else strategy.cut(batch, time_steps, 0, 0).to_buffer()
-    schedule = Schedule.from_buffer(at.wire.broadcast(flat, "schedule"))
-    work = strategy.sampled(schedule, DrawKey(PRESAMPLE, at.seed, 0, 0))
-    rows = [cell.blocks[-1].n_src for cell in work.cells]
-    edges = [sum(block.edges for block in cell.blocks) for cell in work.cells]
-    facts = [*rows, *edges, strategy.remote.predicted_bytes(work), strategy.predicted_memory(work)]
-    gathered = at.wire.gather_rows(np.array(facts, np.int64))
+    schedule = Schedule.from_buffer(ctx.communicator.broadcast(flat, "schedule"))
+    minibatch = strategy.sampled(schedule, DrawKey(PRESAMPLE, ctx.seed, 0, 0))
+    rows = [micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches]
+    edges = [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
+    facts = [*rows, *edges, strategy.remote.predicted_bytes(minibatch), strategy.predicted_memory(minibatch)]
+    gathered = ctx.communicator.all_gather_rows(np.array(facts, np.int64))
     rows, edges = gathered[:, :time_steps], gathered[:, time_steps : 2 * time_steps]
     moved, ahead = float(gathered[:, -2].max()), strategy.remote_name == "raw"
     exchanges = 0 if ahead else 2 * time_steps
@@ -159,7 +159,7 @@ def _candidate(strategy: Leap, batch: np.ndarray | None, time_steps: int) -> Can
         bytes_ahead=moved if ahead else 0.0,
         bytes_within=0.0 if ahead else moved,
         hops=hops,
-        hop_bytes=2.0 * at.parameters.gradients.nbytes,
+        hop_bytes=2.0 * ctx.parameters.gradients.nbytes,
         collectives=1 + exchanges,
         together=hops > 0 or exchanges > 0,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Decision:
+class TuningRecord:
     """`value` (plain) holds for what it is `about` from this epoch and iteration on; `evidence` says why."""
 
     about: str
@@ -22,41 +22,41 @@ class Decision:
         return asdict(self)
 
 
-class Decisions:
+class TuningLog:
     """Those of one run. In a replay, those of the earlier run take the place of clocks."""
 
     def __init__(self) -> None:
         self.begin = 0, 0
         """The epoch and iteration from which this start goes on, and what it settles holds."""
         self.replays = False
-        self._earlier: dict[tuple[str, int, int], Decision] = {}
-        self._new: list[Decision] = []
+        self._earlier: dict[tuple[str, int, int], TuningRecord] = {}
+        self._new: list[TuningRecord] = []
 
-    def replay(self, earlier: Iterable[Decision]) -> None:
+    def replay(self, earlier: Iterable[TuningRecord]) -> None:
         """From now on decide as `earlier` says; all ranks call it alike, rank 0 knows the decisions."""
         self.replays = True
         self._earlier = {(each.about, each.epoch, each.iteration): each for each in earlier}
 
-    def earlier(self, about: str, epoch: int, iteration: int) -> Decision | None:
+    def earlier(self, about: str, epoch: int, iteration: int) -> TuningRecord | None:
         """What the replayed run decided at this very iteration."""
         return self._earlier.get((about, epoch, iteration))
 
-    def make(self, decision: Decision) -> None:
+    def make(self, decision: TuningRecord) -> None:
         """Keep `decision` for the records."""
         self._new.append(decision)
 
     @property
-    def pending(self) -> Sequence[Decision]:
+    def pending(self) -> Sequence[TuningRecord]:
         """Decisions made since the last take, which go on waiting for it."""
         return tuple(self._new)
 
-    def take(self) -> Sequence[Decision]:
+    def take(self) -> Sequence[TuningRecord]:
         """Decisions made since the last take."""
         taken, self._new = self._new, []
         return taken
 
 
-def from_records(records: Iterable[dict[str, Any]]) -> list[Decision]:
+def from_records(records: Iterable[dict[str, Any]]) -> list[TuningRecord]:
     """The decisions among the records of a run."""
     names = ("about", "epoch", "iteration", "value", "evidence")
-    return [Decision(**{name: each[name] for name in names}) for each in records if each["event"] == "decision"]
+    return [TuningRecord(**{name: each[name] for name in names}) for each in records if each["event"] == "decision"]

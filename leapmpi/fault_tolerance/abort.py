@@ -11,10 +11,10 @@ from typing import Any
 
 from leapmpi.comm.world import World, abort
 from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
-from leapmpi.fault_tolerance.report import record, tell
+from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.runs.run import FAILED, INTERRUPTED
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 DEFECT_CODE = 70
 INTERRUPTED_CODE = 130
@@ -32,10 +32,10 @@ class Failure(LeapmpiError):
 
 
 @contextmanager
-def ends_the_job(world: World, phases: Phases, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
+def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
     """Run the body on all ranks; a failure of one ends all of them.
 
-    An error that all ranks agreed on (`world.together`) is passed on for an orderly end. Any other one is reported
+    An error that all ranks agreed on (`world.on_all_ranks`) is passed on for an orderly end. Any other one is reported
     here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. summary.json in the run
     folder (`folder`, empty while there is none) then says that the run failed and why, and a traceback goes to
     failure-rank-R.txt beside it.
@@ -47,20 +47,20 @@ def ends_the_job(world: World, phases: Phases, folder: list[Path], watchdog: Wat
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
-                record(why, folder, _facts(world, phases), status)
+                record_failure_once(why, folder, _facts(world, phases), status)
             raise
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
     except Exception as error:
         found = _explain(error, world, phases, folder)
         if world.size == 1:
-            record(str(found), folder, _facts(world, phases))
+            record_failure_once(str(found), folder, _facts(world, phases))
             raise found from error
         _end_all(str(found), found.exit_code, world, phases, folder, watchdog)
 
 
 def _end_all(
-    why: str, code: int, world: World, phases: Phases, folder: list[Path], watchdog: Watchdog, status: str = FAILED
+    why: str, code: int, world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog, status: str = FAILED
 ) -> None:
     """Tell of this rank's failure and abort the job; of a loss of another rank the watchdog tells."""
     time.sleep(_FIRST_RANK_FIRST if status == INTERRUPTED and world.rank else _HEARSAY)
@@ -68,16 +68,16 @@ def _end_all(
         watchdog.ends_the_process()
     watchdog.failing()
     watchdog.launcher_ends(status == INTERRUPTED)
-    tell(why, folder, _facts(world, phases), status)
+    report_failure(why, folder, _facts(world, phases), status)
     abort(world, code)
 
 
-def _facts(world: World, phases: Phases) -> dict[str, Any]:
+def _facts(world: World, phases: PhaseTimers) -> dict[str, Any]:
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
     return {"rank": world.rank, "host": world.host, **place}
 
 
-def _explain(error: Exception, world: World, phases: Phases, folder: list[Path]) -> LeapmpiError:
+def _explain(error: Exception, world: World, phases: PhaseTimers, folder: list[Path]) -> LeapmpiError:
     """What to tell the user about an error that nobody foresaw."""
     if _lacks_memory(error):
         return ResourceError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from leapmpi.fault_tolerance.heartbeats import Stamp
+from leapmpi.fault_tolerance.heartbeats import Heartbeat
 from leapmpi.fault_tolerance.stall_detector import late
 
 
-def about_the_dead(lost: Sequence[Stamp], ranks: int, for_memory: bool) -> str:
+def about_the_dead(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> str:
     """Of ranks that ended without a word; `for_memory`: the system has killed a process for lack of memory."""
     names = " and ".join(f"rank {each.rank}/{ranks} on {each.host} in {each.where()}" for each in lost)
     if for_memory:
@@ -20,8 +20,8 @@ def about_the_dead(lost: Sequence[Stamp], ranks: int, for_memory: bool) -> str:
 
 
 def about_the_late(
-    stamps: Mapping[int, Stamp], silent: Collection[int], ranks: int, limit: float, seen_by: str
-) -> tuple[str, Stamp | None]:
+    stamps: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
+) -> tuple[str, Heartbeat | None]:
     """Of a job in which nothing moves, and the rank to blame where one can be told.
 
     Args:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from leapmpi.system.phase_timers import PHASES, place
 
-STAMPS_FILE = "ranks.stamps"
 RUNNING, GIVING_UP, FAILED, ENDED = 1, 2, 3, 4
 """States of a rank: at work; about to end because nothing moves; has told of its failure; has ended in order."""
 
@@ -38,7 +37,7 @@ _PLACE_AT, _PULSE_AT, _STATE_AT = 128, 256, 384
 
 
 @dataclass(frozen=True)
-class Stamp:
+class Heartbeat:
     """What one slot says. Times are seconds since 1970 by the rank's own clock."""
 
     rank: int
@@ -71,7 +70,7 @@ class Stamp:
         }
 
 
-class Board:
+class HeartbeatBoard:
     """The slots of all ranks in `memory` (a map or another writable buffer); this rank writes the slot of `rank`."""
 
     def __init__(self, memory: mmap.mmap | bytearray, rank: int, path: Path | None = None) -> None:
@@ -118,16 +117,16 @@ class Board:
             with suppress(OSError):
                 self.memory.flush(self._slot, PAGE)
 
-    def look(self) -> dict[int, Stamp]:
+    def look(self) -> dict[int, Heartbeat]:
         """The stamps of all ranks that have one, by rank. May block while the file system does."""
         if self.path is not None:
             with suppress(OSError, ValueError):
                 # Opened anew, because a network file system tells what others wrote when a file is opened.
-                return read_stamps(self.path)
+                return read_heartbeats(self.path)
         return self.look_at(self.memory)
 
     @staticmethod
-    def look_at(memory: mmap.mmap | bytearray) -> dict[int, Stamp]:
+    def look_at(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
         """The stamps in `memory`, by rank."""
         return _stamps(bytes(memory), _NAMES)
 
@@ -168,7 +167,7 @@ def map_stamps(path: Path, mark: str, patience: float = 2.0) -> mmap.mmap | None
         time.sleep(0.1)
 
 
-def read_stamps(path: Path) -> dict[int, Stamp]:
+def read_heartbeats(path: Path) -> dict[int, Heartbeat]:
     """The stamps in file `path`, by rank. Raises OSError when it cannot be read, ValueError when it holds no stamps."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
@@ -189,7 +188,7 @@ def _header(page: bytes) -> dict:
     return header
 
 
-def _stamps(memory: bytes, names: tuple[str, ...]) -> dict[int, Stamp]:
+def _stamps(memory: bytes, names: tuple[str, ...]) -> dict[int, Heartbeat]:
     found = {}
     for rank in range(len(memory) // PAGE - 1):
         slot = PAGE * (1 + rank)
@@ -197,7 +196,7 @@ def _stamps(memory: bytes, names: tuple[str, ...]) -> dict[int, Stamp]:
         phase, epoch, iteration, since, changes = _PLACE.unpack_from(memory, slot + _PLACE_AT)
         if not process or not 0 <= phase < len(names):
             continue
-        found[rank] = Stamp(
+        found[rank] = Heartbeat(
             rank,
             host.rstrip(b"\0").decode(errors="replace"),
             process,

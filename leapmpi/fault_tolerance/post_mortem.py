@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from leapmpi.fault_tolerance.heartbeats import RUNNING, STAMPS_FILE, Stamp, read_stamps
+from leapmpi.fault_tolerance.heartbeats import RUNNING, Heartbeat, read_heartbeats
 from leapmpi.runs.run import FAILED, Run
+from leapmpi.runs.run_folder import HEARTBEATS_FILE
 
 _AT_ONCE = 1.0
 """Seconds between the last signs of ranks that count as having ended together."""
@@ -19,14 +20,14 @@ def how_it_ended(folder: Path) -> dict[str, Any] | None:
     if failure is not None or Run(folder).finished:
         return failure
     try:
-        stamps = read_stamps(folder / STAMPS_FILE)
+        stamps = read_heartbeats(folder / HEARTBEATS_FILE)
     except (OSError, ValueError):
         return None
     silent = [each for each in stamps.values() if each.state == RUNNING]
     return _about(silent, stamps) if silent else None
 
 
-def _about(silent: list[Stamp], stamps: dict[int, Stamp]) -> dict[str, Any]:
+def _about(silent: list[Heartbeat], stamps: dict[int, Heartbeat]) -> dict[str, Any]:
     """The story of the ranks that stopped without a word: of those that stopped first, where they can be told."""
     last = max(each.pulse for each in stamps.values())
     first = [each for each in silent if each.pulse < last - _AT_ONCE] or silent

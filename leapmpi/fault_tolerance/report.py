@@ -17,17 +17,17 @@ def report(sentence: str, label: str = LeapmpiError.label) -> None:
     sys.stderr.flush()
 
 
-def tell(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def report_failure(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
     """Report `why` and record it with `facts`, unless another rank has done so; returns whether this rank did.
 
     `folder` holds the run folder once there is one; `status` is FAILED or INTERRUPTED.
     """
-    if record(why, folder, facts, status) or not folder or Run(folder[0]).failure is None:
+    if record_failure_once(why, folder, facts, status) or not folder or Run(folder[0]).failure is None:
         report(why, Interrupted.label if status == INTERRUPTED else LeapmpiError.label)
         return True
     return False
 
 
-def record(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def record_failure_once(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
     """Record in the run folder that the run failed; False where there is none or something is recorded already."""
     return bool(folder) and record_failure(folder[0], why, status, **facts)

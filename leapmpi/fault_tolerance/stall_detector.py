@@ -19,7 +19,7 @@ _AT_WORK = 0.02
 
 
 @dataclass
-class Pace:
+class RankActivity:
     """What was seen of one rank: `moved` and `worked` are the times of its last move and of its last computing."""
 
     moves: int
@@ -35,18 +35,18 @@ class Pace:
         return max(self.moved, self.worked)
 
 
-class Standstill:
+class StallDetector:
     """Follows ranks by what they are seen to do; all times are seconds of the observer's own clock."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self.paces: dict[int, Pace] = {}
+        self.paces: dict[int, RankActivity] = {}
 
     def see(self, now: float, rank: int, moves: int, processor_seconds: float, waiting: bool) -> None:
         """Take note of what `rank` had done by `now`; a rank seen for the first time has just moved."""
         pace = self.paces.get(rank)
         if pace is None:
-            self.paces[rank] = Pace(moves, processor_seconds, now, now, now, waiting)
+            self.paces[rank] = RankActivity(moves, processor_seconds, now, now, now, waiting)
             return
         if moves != pace.moves:
             pace.moved = now

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from leapmpi.errors import Interrupted
 
 if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Wire
+    from leapmpi.comm.communicator import Communicator
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
@@ -77,7 +77,7 @@ NOTHING, SAVE, STOP = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Word:
+class StopRequest:
     """What one rank wants: NOTHING, SAVE a checkpoint, or STOP after saving one.
 
     `signal` is the signal that `rank` was sent, 0 when the job's time runs out.
@@ -92,7 +92,7 @@ class Word:
         return self.wish << 48 | self.signal << 32 | self.rank
 
     @classmethod
-    def unpacked(cls, number: int) -> Word:
+    def unpacked(cls, number: int) -> StopRequest:
         """The word that `packed` made `number` of."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
@@ -103,18 +103,18 @@ class Word:
         return "the job's time is running out"
 
 
-class Agreement:
+class StopVote:
     """One word of all ranks per iteration: `ask` at its start, `answer` at its end. `wish` gives this rank's word."""
 
-    def __init__(self, wire: Wire, wish: Callable[[], Word]) -> None:
-        self.wire = wire
+    def __init__(self, communicator: Communicator, wish: Callable[[], StopRequest]) -> None:
+        self.communicator = communicator
         self.wish = wish
         self._heard: Callable[[], int] | None = None
 
     def ask(self) -> None:
         """Send this rank's word on its way. Collective."""
-        self._heard = self.wire.start_maximum(self.wish().packed())
+        self._heard = self.communicator.start_all_reduce_maximum(self.wish().packed())
 
-    def answer(self) -> Word:
+    def answer(self) -> StopRequest:
         """The word that matters most of those asked for last, the same on all ranks. Collective."""
-        return Word.unpacked(self._heard())
+        return StopRequest.unpacked(self._heard())

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from leapmpi.comm.collectives import gather_values
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.launcher import launcher_size
 from leapmpi.comm.polling import waits
 from leapmpi.comm.shared_memory import map_shared
@@ -32,18 +32,18 @@ from leapmpi.fault_tolerance.heartbeats import (
     FAILED,
     GIVING_UP,
     RUNNING,
-    STAMPS_FILE,
-    Board,
-    Stamp,
+    Heartbeat,
+    HeartbeatBoard,
     create_stamps,
     map_stamps,
     size_of,
 )
 from leapmpi.fault_tolerance.launcher_cleanup import outlived_after_a_failure, outlived_by_none
-from leapmpi.fault_tolerance.report import tell
-from leapmpi.fault_tolerance.stall_detector import PATIENCE, Standstill
+from leapmpi.fault_tolerance.report import report_failure
+from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
+from leapmpi.runs.run_folder import HEARTBEATS_FILE
 from leapmpi.system.memory import kills_for_memory
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 LOST_CODE = 76
 """The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
@@ -72,14 +72,14 @@ class Watchdog:
         folder: the run folder once there is one.
     """
 
-    def __init__(self, world: World, phases: Phases, limit: float, folder: list[Path]) -> None:
+    def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
         self.world, self.phases, self.limit, self.folder = world, phases, limit, folder
         self.told = False
-        self.board: Board | None = None
+        self.board: HeartbeatBoard | None = None
         self._memory: Any = None
         self._peers: dict[int, int] = {}
-        self._standstill = Standstill(limit)
-        self._seen: dict[int, Stamp] = {}
+        self._standstill = StallDetector(limit)
+        self._seen: dict[int, Heartbeat] = {}
         self._pulses: dict[int, tuple[float, float]] = {}
         self._looker: threading.Thread | None = None
         self._flushed = self._last = 0.0
@@ -95,9 +95,9 @@ class Watchdog:
         """Begin to watch. Collective."""
         node, size = self.world.node_comm, size_of(self.world.size)
         self._memory = map_shared(node, size, "leapmpi-stamps") or bytearray(size)
-        self._use(Board(self._memory, self.world.rank))
+        self._use(HeartbeatBoard(self._memory, self.world.rank))
         namespace = os.stat("/proc/self/ns/pid").st_ino
-        everyone = gather_values(node, [self.world.rank, os.getpid(), namespace])
+        everyone = all_gather_values(node, [self.world.rank, os.getpid(), namespace])
         for rank, process, place in everyone:
             if rank != self.world.rank and place == namespace:
                 with suppress(OSError):
@@ -111,11 +111,11 @@ class Watchdog:
         if self.world.rank == 0:
             # A folder that cannot hold the stamps is no reason to end: the nodes keep theirs.
             with suppress(OSError):
-                made = create_stamps(folder / STAMPS_FILE, self.world.size)
-        mark = gather_values(self.world.comm, made)[0]
-        memory = mark and map_stamps(folder / STAMPS_FILE, mark)
+                made = create_stamps(folder / HEARTBEATS_FILE, self.world.size)
+        mark = all_gather_values(self.world.comm, made)[0]
+        memory = mark and map_stamps(folder / HEARTBEATS_FILE, mark)
         if memory:
-            self._use(Board(memory, self.world.rank, folder / STAMPS_FILE))
+            self._use(HeartbeatBoard(memory, self.world.rank, folder / HEARTBEATS_FILE))
 
     def stop(self) -> None:
         """Watch no longer: this rank has come to its end in order."""
@@ -141,7 +141,7 @@ class Watchdog:
         self._thread.join()
         os._exit(LOST_CODE)
 
-    def _use(self, board: Board) -> None:
+    def _use(self, board: HeartbeatBoard) -> None:
         board.stamp(self.phases.current, self.phases.epoch, self.phases.iteration)
         self.board, self.phases.stamp = board, board.stamp
 
@@ -149,7 +149,7 @@ class Watchdog:
         """Set this rank's state where it stamps, and in the memory of the node, where others may look."""
         self.board.state = state
         if self.board.memory is not self._memory:
-            Board.set_state(self._memory, self.world.rank, state)
+            HeartbeatBoard.set_state(self._memory, self.world.rank, state)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -231,12 +231,12 @@ class Watchdog:
             self.board.flush()
             found = self.board.look()
             if self.board.memory is not self._memory:
-                found = {**Board.look_at(self._memory), **found}
+                found = {**HeartbeatBoard.look_at(self._memory), **found}
             self._seen = {rank: stamp for rank, stamp in found.items() if rank != self.world.rank}
 
         self._aside(read)
 
-    def _spent(self, stamp: Stamp) -> float:
+    def _spent(self, stamp: Heartbeat) -> float:
         """Processor seconds of a rank; on this host the kernel tells, also for a rank whose watchdog cannot run."""
         if stamp.rank in self._peers.values():
             with suppress(OSError, ValueError, IndexError):
@@ -252,11 +252,11 @@ class Watchdog:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _lost(self, dead: list[int]) -> list[Stamp]:
+    def _lost(self, dead: list[int]) -> list[Heartbeat]:
         """The stamps of those of the `dead` ranks that did not say why."""
         if not dead:
             return []
-        found = {**Board.look_at(self._memory), **Board.look_at(self.board.memory)}
+        found = {**HeartbeatBoard.look_at(self._memory), **HeartbeatBoard.look_at(self.board.memory)}
         return [found[rank] for rank in dead if rank in found and found[rank].state == RUNNING]
 
     def _end(self, last_words: Callable[[], None]) -> None:
@@ -266,7 +266,7 @@ class Watchdog:
         speaker.join(_LAST_WORDS)
         os._exit(LOST_CODE)
 
-    def _tell_of_the_dead(self, lost: list[Stamp]) -> None:
+    def _tell_of_the_dead(self, lost: list[Heartbeat]) -> None:
         self.told = True
         self.launcher_ends()
         self._tell(about_the_dead(lost, self.world.size, kills_for_memory() > self._killed_for_memory), lost[0])
@@ -280,7 +280,7 @@ class Watchdog:
         self._note(GIVING_UP)
         self._leave_stack()
         time.sleep(min(_LINGER, self.limit))
-        own = Board.look_at(self.board.memory)[self.world.rank]
+        own = HeartbeatBoard.look_at(self.board.memory)[self.world.rank]
         stamps = dict(sorted({**self._seen, self.world.rank: own}.items()))
         silent = [rank for rank, (_, since) in self._pulses.items() if now - since > self.limit / 2]
         if self.world.rank:
@@ -291,10 +291,10 @@ class Watchdog:
             outlived_by_none(self._parent)
         self._tell(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)
 
-    def _tell(self, why: str, about: Stamp | None) -> None:
+    def _tell(self, why: str, about: Heartbeat | None) -> None:
         """Tell once: where there is no run folder to agree by, the lowest rank of the node speaks."""
         if self.folder or self._first_here():
-            tell(why, self.folder, about.facts() if about else {})
+            report_failure(why, self.folder, about.facts() if about else {})
 
     def _first_here(self) -> bool:
         """Whether this is the lowest living rank of its host."""

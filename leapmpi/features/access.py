@@ -18,7 +18,7 @@ POLICIES = Registry("cache policy", "leapmpi.features.policies")
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessPattern:
     """One rank's law of reading rows.
 
     train: int64[t], all training vertices; rank_offsets: int64[ranks + 1]; batch_size: roots per iteration over all
@@ -43,7 +43,7 @@ class Access:
         return slice(int(self.rank_offsets[self.rank]), int(self.rank_offsets[self.rank + 1]))
 
 
-def choose(access: Access, policy: str, count: int) -> np.ndarray:
+def choose(access: AccessPattern, policy: str, count: int) -> np.ndarray:
     """At most `count` vertices at home elsewhere, int64 ascending, those that score highest by the policy called so.
 
     Vertices that score 0 are never read, and left out; of equal scores the lower ids come first. Raises ConfigError

@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.comm.communicator import Wire
-from leapmpi.comm.id_codec import IdRanges
+from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.row_exchange import Shipment
-from leapmpi.features.row_request import Request
+from leapmpi.features.row_exchange import RowExchange
+from leapmpi.features.row_request import RowRequest
 from leapmpi.features.shard import DeviceShard, HostShard, place_rows
 from leapmpi.plan.homes import home_of
-from leapmpi.system.buffer_pool import Pool
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.buffer_pool import BufferPool
+from leapmpi.system.phase_timers import PhaseTimers
 
 _PIECE = 32 << 20
 """Bytes of rows that a rank asks for at once when it fills its cache."""
 
 
-class RowFetcher:
+class FeatureFetcher:
     """Fetches rows of one shard that is spread over the ranks.
 
     Args:
@@ -45,22 +45,22 @@ class RowFetcher:
 
     def __init__(
         self,
-        wire: Wire,
+        communicator: Communicator,
         shard: HostShard | DeviceShard,
         rank_offsets: np.ndarray,
         device: Any,
         dtype: Any,
         kind: str = "features",
-        phases: Phases | None = None,
+        phases: PhaseTimers | None = None,
         encoding: RowEncoding | None = None,
     ) -> None:
-        self.wire, self.shard, self.rank_offsets = wire, shard, rank_offsets
+        self.communicator, self.shard, self.rank_offsets = communicator, shard, rank_offsets
         self.device, self.dtype, self.kind = device, dtype, kind
-        self.phases = phases or Phases()
+        self.phases = phases or PhaseTimers()
         self.encoding, self.errors = encoding, RowErrors()
         self.cache: RowCache | None = None
-        self.ranges = IdRanges.at_home(rank_offsets)
-        self._sent, self._arriving, self._rows = Pool(), Pool(), Pool()
+        self.ranges = IdCodec.at_home(rank_offsets)
+        self._sent, self._arriving, self._rows = BufferPool(), BufferPool(), BufferPool()
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Any:
         """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
@@ -69,7 +69,7 @@ class RowFetcher:
         """
         return self.prepare(ids, exact).complete()
 
-    def prepare(self, ids: np.ndarray, exact: bool = False, scattered: bool = False) -> Shipment:
+    def prepare(self, ids: np.ndarray, exact: bool = False, scattered: bool = False) -> RowExchange:
         """All of `fetch` but to move the rows: they are asked for, and those that others want packed. Collective.
 
         `scattered`, where `scatters` says that it may be, has them given as ScatteredRows, none of which is copied.
@@ -80,24 +80,24 @@ class RowFetcher:
         together = self._where_they_lie if scattered and self.scatters else self._together
         return self._packed(request, encoding, partial(together, request, encoding))
 
-    def _packed(self, request: Request, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> Shipment:
+    def _packed(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
         """The rows that others want of this one's, and room for the remote ones of `request`, which arrive encoded, or
         as they are at rest, in order of its remote ids. Collective."""
         wanted, counts = self._wanted(request)
         on_device = isinstance(self.shard, DeviceShard)
         sent, arriving = (self._room_on_device if on_device else self._room_on_host)(wanted, request, encoding)
-        return Shipment(self.wire, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
+        return RowExchange(self.communicator, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
 
-    def _together(self, request: Request, encoding: RowEncoding | None, arrived: Any) -> Any:
+    def _together(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Any:
         """The rows of `request` from those that have `arrived` and those that are here. Local."""
         place = self._rows_on_device if isinstance(self.shard, DeviceShard) else self._rows_on_host
         return place(request, arrived, encoding)
 
-    def _count_rows(self, request: Request) -> None:
+    def _count_rows(self, request: RowRequest) -> None:
         if self.kind == "features":
-            self.wire.ledger.add_rows("local", len(request.own_ids))
-            self.wire.ledger.add_rows("remote", len(request.remote_ids))
-            self.wire.ledger.add_rows("cached", len(request.cached_slots))
+            self.communicator.byte_counters.add_rows("local", len(request.own_ids))
+            self.communicator.byte_counters.add_rows("remote", len(request.remote_ids))
+            self.communicator.byte_counters.add_rows("cached", len(request.cached_slots))
 
     def own(self, ids: np.ndarray, scattered: bool = False) -> Any:
         """The rows of `ids` (int64[k], all at home here, repeats allowed) as a tensor (k, width). Local.
@@ -134,14 +134,14 @@ class RowFetcher:
         shard = self.shard
         return wanted and isinstance(shard, HostShard) and shard.width >= LEAST_WIDTH and shard.addressable
 
-    def request(self, ids: np.ndarray) -> Request:
+    def request(self, ids: np.ndarray) -> RowRequest:
         """Where the rows of distinct `ids` are. Local."""
         slots = self.cache.slots(ids) if self.cache else None
-        return Request(ids, self.rank_offsets, self.wire.rank, slots)
+        return RowRequest(ids, self.rank_offsets, self.communicator.rank, slots)
 
     def missing(self, ids: np.ndarray) -> int:
         """How many of distinct `ids` a fetch asks other ranks for. Local."""
-        away = home_of(ids, self.rank_offsets) != self.wire.rank
+        away = home_of(ids, self.rank_offsets) != self.communicator.rank
         return int((away & (self.cache.slots(ids) < 0)).sum() if self.cache else away.sum())
 
     @property
@@ -158,7 +158,7 @@ class RowFetcher:
         """Bytes of the rows of `cache`, and of the table of their places."""
         return cache.held_bytes(self.shard.row_bytes)
 
-    def answer_bytes(self, request: Request, exact: bool = False) -> np.ndarray:
+    def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
         """int64[ranks]: bytes of the rows that come from each rank; `exact` as in `fetch`. Local."""
         return request.remote_counts * (self.shard.row_bytes if exact else self.sent_row_bytes)
 
@@ -184,13 +184,13 @@ class RowFetcher:
             self._packed(request, None, partial(cache.rows.__setitem__, place)).complete()
         self.cache = cache
 
-    def _pieces(self, cache: RowCache) -> Iterator[tuple[slice, Request]]:
+    def _pieces(self, cache: RowCache) -> Iterator[tuple[slice, RowRequest]]:
         """Bounded requests for all rows of `cache`, as many on every rank, and their places in it. Collective."""
         step = max(1, _PIECE // self.shard.row_bytes)
-        pieces = self.wire.gather_rows(np.array([-(-len(cache.ids) // step)])).max()
+        pieces = self.communicator.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         for number in range(pieces):
             place = slice(number * step, (number + 1) * step)
-            yield place, Request(cache.ids[place], self.rank_offsets, self.wire.rank)
+            yield place, RowRequest(cache.ids[place], self.rank_offsets, self.communicator.rank)
 
     def warm_up(self) -> None:
         """Compile what `fetch` will run, by moving one own row about. Local."""
@@ -207,7 +207,7 @@ class RowFetcher:
             self.encoding.decode(self.encoding.encode(self.shard, ids, encoded, RowErrors()), target, place)
 
     def _room_on_host(
-        self, wanted: np.ndarray, request: Request, encoding: RowEncoding | None
+        self, wanted: np.ndarray, request: RowRequest, encoding: RowEncoding | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The `wanted` rows, packed, and room for those of `request`. Local."""
         shard = self.shard
@@ -220,7 +220,7 @@ class RowFetcher:
                 shard.rows(wanted, packed)
         return packed, self._arriving.array((len(request.remote_ids), width), dtype)
 
-    def _rows_on_host(self, request: Request, arrived: np.ndarray, encoding: RowEncoding | None) -> Any:
+    def _rows_on_host(self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None) -> Any:
         import torch
 
         with self.phases("gather"):
@@ -235,7 +235,7 @@ class RowFetcher:
                 place_rows(self.cache.rows, request.cached_slots, 0, target, request.cached_positions)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
 
-    def _where_they_lie(self, request: Request, encoding: RowEncoding | None, arrived: np.ndarray) -> Any:
+    def _where_they_lie(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> Any:
         """As `_together`, but no row is copied."""
         addresses = np.empty(len(request.ids), np.int64)
         with self.phases("gather"):
@@ -255,9 +255,9 @@ class RowFetcher:
 
         return ScatteredRows(torch.from_numpy(addresses), self.shard.width, sources)
 
-    def _wanted(self, request: Request) -> tuple[np.ndarray, np.ndarray]:
+    def _wanted(self, request: RowRequest) -> tuple[np.ndarray, np.ndarray]:
         """The ids that others want of this rank, and how many each wants. Collective."""
-        return self.wire.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
+        return self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
 
     def _host_rows(self, count: int, width: int) -> Any:
         import torch
@@ -267,14 +267,14 @@ class RowFetcher:
             return torch.from_numpy(self._rows.array((count, width), name))
         return torch.empty((count, width), dtype=self.dtype, pin_memory=True)
 
-    def _room_on_device(self, wanted: np.ndarray, request: Request, encoding: RowEncoding | None) -> tuple[Any, Any]:
+    def _room_on_device(self, wanted: np.ndarray, request: RowRequest, encoding: RowEncoding | None) -> tuple[Any, Any]:
         """As `_room_on_host`. Local."""
         packed = self.shard.rows(wanted)
         if encoding:
             packed = encoding.encode_tensor(packed, self.errors)
         return packed, packed.new_empty((len(request.remote_ids), packed.shape[1]))
 
-    def _rows_on_device(self, request: Request, arrived: Any, encoding: RowEncoding | None) -> Any:
+    def _rows_on_device(self, request: RowRequest, arrived: Any, encoding: RowEncoding | None) -> Any:
         import torch
 
         if encoding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.features.access import Access
+from leapmpi.features.access import AccessPattern
 from leapmpi.features.policies import presample, vip
 
 _EPOCH = 2
@@ -15,7 +15,7 @@ _ITERATIONS = 16
 """Rehearsed at most: part of an epoch, or several short ones."""
 
 
-def predicted_hits(access: Access, ids: np.ndarray) -> tuple[float, float]:
+def predicted_hits(access: AccessPattern, ids: np.ndarray) -> tuple[float, float]:
     """How often this rank is to read a vertex of `ids` (int64, none at home), and any from elsewhere.
 
     Over one iteration, or all that are rehearsed: as many on every rank.
@@ -25,7 +25,7 @@ def predicted_hits(access: Access, ids: np.ndarray) -> tuple[float, float]:
     return float(reads[ids].sum()), float(reads.sum())
 
 
-def _rehearsed(access: Access) -> np.ndarray:
+def _rehearsed(access: AccessPattern) -> np.ndarray:
     """In how many of the rehearsed iterations this rank read each vertex: float64[n]."""
     epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
     reads = np.zeros(access.topology.vertices)

@@ -12,7 +12,7 @@ import mmap
 import numpy as np
 
 from leapmpi.comm.shared_memory import map_shared
-from leapmpi.comm.world import World, together
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.features.sparse_shard import fill_entry_counts
@@ -27,7 +27,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     sizes = _layout(dataset)
-    together(world, lambda: check_memory(sizes[-1], "the graph's topology takes", world.host))
+    on_all_ranks(world, lambda: check_memory(sizes[-1], "the graph's topology takes", world.host))
     memory = map_shared(world.node_comm, sizes[-1], "leapmpi-topology")
     if memory is None:
         topology, held, mine = empty_topology(dataset), "a copy per rank", range(dataset.parts)
@@ -40,7 +40,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
             fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
 
     # Also a barrier: no rank goes on before its node's copy is whole.
-    together(world, fill)
+    on_all_ranks(world, fill)
     return topology, held
 
 
@@ -50,7 +50,7 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     size = 4 * dataset.vertices
-    together(world, lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
+    on_all_ranks(world, lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
     memory = map_shared(world.node_comm, size, "leapmpi-entries")
     counts = np.empty(dataset.vertices, np.int32) if memory is None else np.frombuffer(memory, np.int32)
     rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
@@ -59,7 +59,7 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
         for part in range(rank, dataset.parts, ranks):
             fill_entry_counts(dataset, part, counts)
 
-    together(world, fill)
+    on_all_ranks(world, fill)
     return counts
 
 

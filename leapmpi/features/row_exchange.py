@@ -7,30 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 
 
-class Shipment:
-    """Rows that others asked this rank for (`send`), and room for those it asked for (`receive`), as `Wire.exchange`
-    takes them. `begin`, `wait` and `unpack` are called in this order, in one lane, which moves one shipment at a time.
+class RowExchange:
+    """Rows that others asked this rank for (`send`), and room for those it asked for (`receive`).
+
+    `begin`, `wait` and `unpack` are called in this order, in one lane, which moves one exchange at a time.
 
     `unpack` makes of what has arrived what was wanted.
     """
 
     def __init__(
         self,
-        wire: Wire,
+        communicator: Communicator,
         kind: str,
         sent: tuple[Any, np.ndarray],
         arriving: tuple[Any, np.ndarray],
         unpack: Callable[[Any], Any],
     ) -> None:
-        self._wire, self._kind, self._sent, self._arriving, self._unpack = wire, kind, sent, arriving, unpack
+        self._communicator, self._kind, self._sent, self._arriving, self._unpack = (
+            communicator,
+            kind,
+            sent,
+            arriving,
+            unpack,
+        )
         self._end: Callable[[], None] | None = None
 
     def begin(self) -> None:
         """Set the rows off. Collective."""
-        self._end = self._wire.start_exchange(*self._sent, *self._arriving, self._kind)
+        self._end = self._communicator.start_exchange(*self._sent, *self._arriving, self._kind)
 
     def wait(self) -> None:
         """Wait until all are here; no more than that where they are. Collective."""

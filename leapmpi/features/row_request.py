@@ -7,7 +7,7 @@ import numpy as np
 from leapmpi.plan.homes import home_of
 
 
-class Request:
+class RowRequest:
     """Distinct vertex ids grouped by where their rows are: at home here, in the cache, or to ask of whom.
 
     `slots` (int[k]) holds the place of each id in the cache, negative for none.

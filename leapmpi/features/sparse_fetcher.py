@@ -16,19 +16,19 @@ from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.fetcher import RowFetcher
-from leapmpi.features.row_exchange import Shipment
-from leapmpi.features.row_request import Request
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.row_exchange import RowExchange
+from leapmpi.features.row_request import RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
 
 
-class SparseRowFetcher(RowFetcher):
+class SparseFeatureFetcher(FeatureFetcher):
     """Fetches rows of a SparseShard; what it gives are SparseMatrix."""
 
     shard: SparseShard
     sparse = True
 
-    def _together(self, request: Request, encoding: RowEncoding | None, arrived: Any) -> Any:
+    def _together(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Any:
         """The rows of `request` as a SparseMatrix on the device. Local."""
         with self.phases("gather"):
             arrived = self._unpacked(request, encoding, arrived)
@@ -60,7 +60,7 @@ class SparseRowFetcher(RowFetcher):
         entries = int(self.shard.counts[cache.ids].sum(dtype=np.int64))
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
-    def answer_bytes(self, request: Request, exact: bool = False) -> np.ndarray:
+    def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
         """int64[ranks]: bytes of the rows that come from each rank. Local."""
         return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
 
@@ -85,7 +85,7 @@ class SparseRowFetcher(RowFetcher):
         row = self.shard.taken(np.array([self.shard.bounds[0]]))
         self._matrix(_unpacked(_packed(row, self.encoding, RowErrors()), row, np.diff(row.indptr), self.encoding))
 
-    def _packed(self, request: Request, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> Shipment:
+    def _packed(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
         """The entries that others want, and room for those of the remote rows of `request`. Collective."""
         wanted, wanted_counts = self._wanted(request)
         with self.phases("gather"):
@@ -94,13 +94,13 @@ class SparseRowFetcher(RowFetcher):
             sent = _packed(rows, encoding, self.errors)
         arriving = self._entries_by_rank(request)
         room = self._arriving.array((int(arriving.sum()), self._sent_entry_bytes(encoding)), "uint8")
-        return Shipment(self.wire, self.kind, (sent, counts), (room, arriving), unpack)
+        return RowExchange(self.communicator, self.kind, (sent, counts), (room, arriving), unpack)
 
-    def _unpacked(self, request: Request, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
+    def _unpacked(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
         """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
         return _unpacked(arrived, self.shard.parts[0], self.shard.counts[request.remote_ids], encoding)
 
-    def _entries_by_rank(self, request: Request) -> np.ndarray:
+    def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)
         np.cumsum(self.shard.counts[request.remote_ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
@@ -121,14 +121,14 @@ class SparseRowFetcher(RowFetcher):
         return SparseMatrix(entries, values.to(self.device).to(self.dtype))
 
 
-def fetcher_for(wire: Any, shard: Any, *arguments: Any, **settings: Any) -> RowFetcher:
+def fetcher_for(communicator: Any, shard: Any, *arguments: Any, **settings: Any) -> FeatureFetcher:
     """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of RowFetcher.
 
     Raises ConfigError, on all ranks, for an encoding that entries have no room for.
     """
     if not isinstance(shard, SparseShard):
-        return RowFetcher(wire, shard, *arguments, **settings)
-    fetcher = SparseRowFetcher(wire, shard, *arguments, **settings)
+        return FeatureFetcher(communicator, shard, *arguments, **settings)
+    fetcher = SparseFeatureFetcher(communicator, shard, *arguments, **settings)
     if fetcher.encoding and fetcher.encoding.head:
         error = ConfigError(
             f"--wire-dtype {fetcher.encoding.name} scales dense rows, and features are stored sparse; use float16, "

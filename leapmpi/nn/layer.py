@@ -20,7 +20,7 @@ from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.sparse_matrix import SparseMatrix
-from leapmpi.nn.tensors import BlockTensors, Piece
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
 # multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
@@ -130,14 +130,14 @@ class Layer(nn.Module):
         """What `finish` wants as `neighbours`, from `projected` rows of all sources: float[n_dst, out]."""
         return self.aggregate(block, z, key)
 
-    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """The share of `x` (float[n_src, in]) in what `finish` wants: float[n_dst, out].
 
         The shares of all ranks add up to the whole, self part included. Linear layers only.
         """
         raise NotImplementedError
 
-    def projects_first(self, block: BlockTensors | Piece, x: Rows) -> bool:
+    def projects_first(self, block: BlockTensors | PartialBlock, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
 
         Always so where aggregation is not linear, or rows are sparse, whose sums are not. Estimated from sizes

@@ -12,7 +12,7 @@ from copy import deepcopy
 import numpy as np
 import torch
 
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 
@@ -23,13 +23,13 @@ class SplitLayout(ParameterLayout):
     `bounds` is int64[ranks + 1]. In the flat state the split weights come first, then those every rank holds.
     """
 
-    def __init__(self, whole: Model, wire: Wire, bounds: np.ndarray) -> None:
+    def __init__(self, whole: Model, communicator: Communicator, bounds: np.ndarray) -> None:
         share = deepcopy(whole)
-        share.layers[0].keep_columns(*(int(bound) for bound in bounds[wire.rank : wire.rank + 2]))
+        share.layers[0].keep_columns(*(int(bound) for bound in bounds[communicator.rank : communicator.rank + 2]))
         shapes = {name: each.shape for name, each in whole.named_parameters()}
         self.split = [name for name, each in share.named_parameters() if each.shape != shapes[name]]
         super().__init__(share, self.split)
-        self.wire, self.bounds, self._whole = wire, bounds, whole
+        self.communicator, self.bounds, self._whole = communicator, bounds, whole
         self.split_count = sum(math.prod(self.shapes[name]) for name in self.split)
 
     @property
@@ -52,7 +52,7 @@ class SplitLayout(ParameterLayout):
         split, shared = (
             float(torch.linalg.vector_norm(part)) ** 2 for part in self.gradients.tensor_split([self.split_count])
         )
-        return math.sqrt(float(self.wire.gather_rows(np.array([split])).sum()) + shared)
+        return math.sqrt(float(self.communicator.all_gather_rows(np.array([split])).sum()) + shared)
 
     def whole_model(self) -> Model:
         """The whole model, with the weights of all ranks. Collective."""
@@ -67,9 +67,9 @@ class SplitLayout(ParameterLayout):
         widths = np.diff(self.bounds)
         padded = np.zeros((len(part), int(widths.max())), part.dtype)
         padded[:, : part.shape[1]] = part
-        parts = self.wire.gather_rows(padded, "parameters")
+        parts = self.communicator.all_gather_rows(padded, "parameters")
         return np.concatenate([each[:, :width] for each, width in zip(parts, widths, strict=True)], axis=1)
 
     def _held(self, name: str, array: np.ndarray) -> np.ndarray:
-        rank = self.wire.rank
+        rank = self.communicator.rank
         return array[:, self.bounds[rank] : self.bounds[rank + 1]] if name in self.split else array

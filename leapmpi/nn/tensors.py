@@ -102,7 +102,7 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class PartialBlock:
     """What the rows of one rank contribute to the first layer of some destinations, its own or other ranks'.
 
     Unlike those of a block, destinations need not be sources: `at_home` pairs those that are.
@@ -140,16 +140,16 @@ class Piece:
             return self.sampled.to(dtype).reciprocal().repeat_interleave(counts)
         return self.weight.to(dtype) / self.dst_degree.repeat_interleave(counts)
 
-    def split(self, destinations: int) -> tuple[Piece, Piece]:
+    def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The pieces of the first `destinations` and of the others; they share the sources, and memory."""
         return self._of(0, destinations), self._of(destinations, self.n_dst)
 
-    def _of(self, first: int, end: int) -> Piece:
+    def _of(self, first: int, end: int) -> PartialBlock:
         indptr = self.edges.indptr[first : end + 1]
         begin, last = int(indptr[0]), int(indptr[-1])
         at_home, rows = self.at_home
         among = slice(*torch.searchsorted(at_home, at_home.new_tensor([first, end])).tolist())
-        return Piece(
+        return PartialBlock(
             Edges(indptr - begin, self.edges.indices[begin:last], self.n_src),
             self.sampled[first:end],
             self.dst_degree[first:end],

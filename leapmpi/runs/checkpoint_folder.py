@@ -26,7 +26,7 @@ _DTYPES = ("<f4", "<f8", "<i8", "<i4", "<u8", "|u1")
 
 
 @dataclass
-class Piece:
+class CheckpointFile:
     """One file of a checkpoint: arrays by name, and plain values that JSON can hold."""
 
     arrays: dict[str, np.ndarray]
@@ -54,7 +54,7 @@ class CheckpointFolder:
         except OSError as error:
             raise DataError(f"{self.path}: the checkpoints cannot be read ({error.strerror})") from None
 
-    def newest(self) -> tuple[str | None, Piece | None, list[str]]:
+    def newest(self) -> tuple[str | None, CheckpointFile | None, list[str]]:
         """Name and state of the newest checkpoint that is not damaged, and what is wrong with newer ones.
 
         (None, None, complaints) when there is none.
@@ -67,7 +67,7 @@ class CheckpointFolder:
                 complaints.append(str(error))
         return None, None, complaints
 
-    def rank_piece(self, name: str, rank: int, state: Piece) -> Piece:
+    def rank_piece(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
         """The state of `rank` alone. Raises DataError when it is damaged or of another checkpoint."""
         path = self.path / name / _rank_file(rank)
         piece = _read(path)
@@ -84,11 +84,11 @@ class CheckpointFolder:
         except OSError as error:
             raise explain(error, self.path / name) from None
 
-    def write_rank(self, name: str, rank: int, piece: Piece) -> None:
+    def write_rank(self, name: str, rank: int, piece: CheckpointFile) -> None:
         """Write the state of `rank` alone, between `begin` and `finish`."""
         self._write(self._aside(name) / _rank_file(rank), piece)
 
-    def finish(self, name: str, state: Piece) -> None:
+    def finish(self, name: str, state: CheckpointFile) -> None:
         """Write the state of all ranks, put the checkpoint in place, and remove the oldest beyond `keep`. On rank 0."""
         self._write(self._aside(name) / _STATE, state)
         try:
@@ -118,14 +118,14 @@ class CheckpointFolder:
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"
 
-    def _complete(self, name: str) -> Piece:
+    def _complete(self, name: str) -> CheckpointFile:
         """The state of a checkpoint of which all files are there and sound."""
         state = _read(self.path / name / _STATE)
         for rank in range(state.values.get("rank_pieces", 0)):
             self.rank_piece(name, rank, state)
         return state
 
-    def _write(self, path: Path, piece: Piece) -> None:
+    def _write(self, path: Path, piece: CheckpointFile) -> None:
         try:
             write_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, piece.arrays, piece.values)
         except OSError as error:
@@ -136,9 +136,9 @@ def _rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.h5"
 
 
-def _read(path: Path) -> Piece:
+def _read(path: Path) -> CheckpointFile:
     try:
-        return Piece(*read_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
+        return CheckpointFile(*read_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
     except DataError:
         raise
     except LeapmpiError as error:

@@ -102,7 +102,7 @@ class Run:
 
     def weights(self, which: str = "best") -> dict[str, np.ndarray]:
         """The parameters by name, of the `best` or the `final` epoch. Raises DataError when missing or damaged."""
-        from leapmpi.nn.parameters import read_weights
+        from leapmpi.runs.weights import read_weights
 
         return read_weights(self.path / f"weights-{which}.h5")[0]
 

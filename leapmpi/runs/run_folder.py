@@ -17,16 +17,18 @@ from typing import Any
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import to_toml
 from leapmpi.errors import RunFolderError
-from leapmpi.fault_tolerance.heartbeats import STAMPS_FILE
 from leapmpi.runs.checkpoint_folder import FOLDER, CheckpointFolder
 from leapmpi.runs.run import FAILED, FINISHED, SUMMARY, SUMMARY_SCHEMA, Run
 from leapmpi.system.atomic_files import explain, remove, written_aside
 
 METRICS_SCHEMA = 1
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
+HEARTBEATS_FILE = "ranks.stamps"
+"""Where ranks note what they do, for others and for the next start (leapmpi/fault_tolerance/heartbeats.py)."""
+
 _OURS = (
     *("config.toml", FOLDER, "metrics.jsonl", SUMMARY, "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt"),
-    *("model-[0-9]*", "timeline-rank-*.json", "stuck-rank-*.txt", STAMPS_FILE, ".*.partial-*"),
+    *("model-[0-9]*", "timeline-rank-*.json", "stuck-rank-*.txt", HEARTBEATS_FILE, ".*.partial-*"),
 )
 
 
@@ -91,7 +93,7 @@ class RunFolder:
             aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
         CheckpointFolder(self.path).drop()
         with suppress(OSError):
-            (self.path / STAMPS_FILE).unlink(missing_ok=True)
+            (self.path / HEARTBEATS_FILE).unlink(missing_ok=True)
 
 
 def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> bool:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import SAMPLERS, sampler_options
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
-from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from leapmpi.config.schema import Config, SamplingConfig
+    from leapmpi.config.schema import Config
     from leapmpi.dataset.topology import Topology
     from leapmpi.sampling.sampler import Sampler
-
-SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
-
-
-def check_sampler(config: SamplingConfig) -> None:
-    """Raise ConfigError for options that the sampler does not take. Loads no code of the user's."""
-    if not names_code(config.sampler):
-        _options(config, SAMPLERS.load(config.sampler))
 
 
 def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
@@ -44,13 +35,9 @@ def _built(config: Config, topology: Topology, train: np.ndarray, threads: int) 
 
     setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)
     if names_code(config.sampling.sampler):
-        from leapmpi.sampling.custom.compile import load_own
-        from leapmpi.sampling.custom.samplers import own_sampler
+        from leapmpi.sampling.custom.compile import load_custom
+        from leapmpi.sampling.custom.samplers import custom_sampler
 
-        return own_sampler(setup, load_own(config.sampling.sampler), config.sampling)
-    module = SAMPLERS.load(config.sampling.sampler)
-    return module.build(setup, _options(config.sampling, module))
-
-
-def _options(config: SamplingConfig, module: Any) -> Any:
-    return parse_options(getattr(module, "Options", None), config.options, config.sampler)
+        return custom_sampler(setup, load_custom(config.sampling.sampler), config.sampling)
+    options = sampler_options(config.sampling.sampler, config.sampling.options)
+    return SAMPLERS.load(config.sampling.sampler).build(setup, options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.sampling.relabel import describe, grown, number
-from leapmpi.sampling.workers import Team
+from leapmpi.sampling.workers import SamplerThreads
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
@@ -23,9 +23,9 @@ class Frontier:
     from sample to sample, so that those of earlier ones, all below `_base`, need not be cleared away.
     """
 
-    def __init__(self, topology: Topology, team: Team | None = None) -> None:
+    def __init__(self, topology: Topology, team: SamplerThreads | None = None) -> None:
         self.count = 0
-        self._topology, self._team = topology, team or Team(1)
+        self._topology, self._team = topology, team or SamplerThreads(1)
         self._place = np.full(topology.vertices, -1, np.int32)
         self._base = self._end = 0
         self._held = tuple(np.empty(0, np.int64) for _ in range(3))

@@ -14,7 +14,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.node_wise import checked_fanouts
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
-from leapmpi.sampling.workers import Team
+from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey
 
 
@@ -24,7 +24,7 @@ class HopSampler(Sampler):
     def __init__(self, setup: Setup) -> None:
         self.topology, self.threads = setup.topology, setup.threads
         self.fanouts = checked_fanouts(setup.fanouts)
-        self._team = Team(setup.threads)
+        self._team = SamplerThreads(setup.threads)
         self._frontier = Frontier(setup.topology, self._team)
 
     @abstractmethod

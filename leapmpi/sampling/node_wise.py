@@ -16,7 +16,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.relabel import grown
 from leapmpi.sampling.sampler import Drawn, Sampler
-from leapmpi.sampling.workers import Team
+from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.intrinsics import prefetch, trailing_zeros
 from leapmpi.system.jit import compiled
@@ -146,7 +146,7 @@ class NodeWiseSampler(Sampler):
         self.topology = topology
         self.fanouts = checked_fanouts(fanouts)
         self.threads = threads
-        self._team = Team(threads)
+        self._team = SamplerThreads(threads)
         self._frontier = Frontier(topology, self._team)
         self._marks = [np.zeros(0, np.uint64) for _ in range(self._team.size)]
         self._neighbours = np.empty(0, topology.indices.dtype)

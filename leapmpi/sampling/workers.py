@@ -11,7 +11,7 @@ _LEAST = 2048
 """Fewer entries than this are not worth waking another thread."""
 
 
-class Team:
+class SamplerThreads:
     """`size` threads, made when first needed. Work is a function of (member, first, end) that frees the lock."""
 
     def __init__(self, size: int) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config.schema import StrategyConfig
+from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.context import Surroundings
-from leapmpi.engine.minibatch import Iteration
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.strategy import Strategy
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning import Candidate, candidates, predicted_seconds, settled_rates
-from leapmpi.engine.tuning_log import Decision
+from leapmpi.engine.tuning_log import TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
@@ -50,7 +50,7 @@ class Leap(Strategy):
             )
         return int(config.time_steps)
 
-    def __init__(self, surroundings: Surroundings, config: StrategyConfig) -> None:
+    def __init__(self, surroundings: RankContext, config: StrategyConfig) -> None:
         super().__init__(surroundings, config)
         self.tuner: Tuner | None = None
         # What a micrograph away from home costs beyond its work, by the rates of the job; never moved while unknown.
@@ -66,8 +66,8 @@ class Leap(Strategy):
     @cached_property
     def expected(self) -> ExpectedWork:
         """What micrographs are expected to cost."""
-        topology = self.at.sampler.topology
-        return ExpectedWork(topology.indptr, topology.indices, self.at.sampler.fanouts)
+        topology = self.ctx.sampler.topology
+        return ExpectedWork(topology.indptr, topology.indices, self.ctx.sampler.fanouts)
 
     @property
     def balances(self) -> bool:
@@ -80,13 +80,13 @@ class Leap(Strategy):
 
     def cut(self, batch: np.ndarray, time_steps: int, epoch: int, iteration: int) -> Schedule:
         """The schedule of `batch` in so many `time_steps`. Local."""
-        at, moves = self.at, self.balances
-        merges = self.config.merge == "balanced" and 1 < time_steps < at.wire.size
+        ctx, moves = self.ctx, self.balances
+        merges = self.config.merge == "balanced" and 1 < time_steps < ctx.communicator.size
         cost = self.expected.of(batch) if moves or merges else None
-        rank = balanced(home_of(batch, at.rank_offsets), cost, at.wire.size, self.price) if moves else None
+        rank = balanced(home_of(batch, ctx.rank_offsets), cost, ctx.communicator.size, self.price) if moves else None
         return plan_leap(
-            batch, at.rank_offsets, time_steps,
-            merge=self.rule, cost=cost, rank=rank, seed=at.seed, epoch=epoch, iteration=iteration,
+            batch, ctx.rank_offsets, time_steps,
+            merge=self.rule, cost=cost, rank=rank, seed=ctx.seed, epoch=epoch, iteration=iteration,
         )  # fmt: skip
 
     def settle(self, batch: np.ndarray | None) -> None:
@@ -97,7 +97,7 @@ class Leap(Strategy):
             rates = settled_rates(self, batch)
             self.price = moving_price(self._remote_row_bytes(), rates.row, rates.edge, rates.byte)
         limit = parse_size(self.config.memory_limit, "--memory-limit") if self.config.memory_limit else None
-        if self.config.time_steps == "auto" and self.at.wire.size > 1:
+        if self.config.time_steps == "auto" and self.ctx.communicator.size > 1:
             rates = settled_rates(self, batch)
             self._start_tuner(candidates(self, batch, limit), rates)
         elif limit is not None:
@@ -111,7 +111,7 @@ class Leap(Strategy):
         self.tuner = Tuner(self.time_steps, predicted)
         evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
-        self.decisions.make(Decision(TIME_STEPS, *self.decisions.begin, self.time_steps, evidence))
+        self.tuning_log.make(TuningRecord(TIME_STEPS, *self.tuning_log.begin, self.time_steps, evidence))
 
     def state(self) -> dict[str, Any]:
         """With the price of moving roots and the tuner."""
@@ -123,7 +123,7 @@ class Leap(Strategy):
     def restore(self, state: dict[str, Any]) -> None:
         """On as many ranks as before, go on with the tuner and the price; on others they are settled anew."""
         super().restore(state)
-        self._restored = state["ranks"] == self.at.wire.size
+        self._restored = state["ranks"] == self.ctx.communicator.size
         if not self._restored:
             return
         self.price = math.inf if state["price"] is None else state["price"]
@@ -131,50 +131,50 @@ class Leap(Strategy):
 
     def decide(self, epoch: int, iteration: int) -> None:
         """Take the tuner's choice, or that of the replayed run."""
-        if self.decisions.replays:
-            choice = self.decisions.earlier(TIME_STEPS, epoch, iteration)
+        if self.tuning_log.replays:
+            choice = self.tuning_log.earlier(TIME_STEPS, epoch, iteration)
             if choice is None or (epoch, iteration) == (0, 0):
                 return
             self.time_steps = choice.value
-            self.decisions.make(choice)
+            self.tuning_log.make(choice)
         elif self.tuner and (found := self.tuner.choose()):
             self.time_steps = found.time_steps
-            self.decisions.make(Decision(TIME_STEPS, epoch, iteration, found.time_steps, found.evidence))
+            self.tuning_log.make(TuningRecord(TIME_STEPS, epoch, iteration, found.time_steps, found.evidence))
 
-    def stepped(self, work: Iteration) -> None:
+    def stepped(self, minibatch: MiniBatch) -> None:
         """Tell the tuner how long the iteration took, from the end of the one before."""
-        if self.tuner is None or self.at.wire.rank != 0 or self.tuner.settled:
+        if self.tuner is None or self.ctx.communicator.rank != 0 or self.tuner.settled:
             return
-        schedule, now = work.schedule, time.perf_counter()
+        schedule, now = minibatch.schedule, time.perf_counter()
         before, self._last = self._last, (schedule.epoch, schedule.iteration, schedule.time_steps, now)
         if before and before[:3] == (schedule.epoch, schedule.iteration - 1, schedule.time_steps):
             self.tuner.add(schedule.time_steps, now - before[3])
 
     def _remote_row_bytes(self) -> int:
         """Bytes that cross ranks for a row away from home."""
-        layer, ids = self.at.model.layers[0], self.at.features.ranges.id_bytes
+        layer, ids = self.ctx.model.layers[0], self.ctx.features.ranges.id_bytes
         if self.remote_name == "raw":
-            return ids + self.at.features.shard.row_bytes
+            return ids + self.ctx.features.shard.row_bytes
         return ids + 2 * layer.projected_width * layer.bias.element_size()
 
-    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """What every strategy moves, and models with their gradients between time steps."""
-        super().predict(works, traffic)
+        super().predict(minibatches, traffic)
         if self.config.migrate != "ring":
             return
-        rank, schedule, size = self.at.wire.rank, works[0].schedule, self.at.parameters.gradients.nbytes
+        rank, schedule, size = self.ctx.communicator.rank, minibatches[0].schedule, self.ctx.parameters.gradients.nbytes
         for step in range(schedule.time_steps - 1):
             traffic.add_hop(rank, _distance(schedule, step), {"parameters": size, "gradients": size})
 
-    def after_step(self, work: Iteration, step: int) -> None:
+    def after_step(self, minibatch: MiniBatch, step: int) -> None:
         """Pass the model trained here, with its gradients so far, on to the rank that trains it next. Collective."""
         if self.config.migrate != "ring":
             return
-        parameters = self.at.parameters
+        parameters = self.ctx.parameters
         size = parameters.gradients.nbytes
-        with self.at.phases("migrate"):
+        with self.ctx.phases("migrate"):
             kinds = (("parameters", size), ("gradients", size))
-            self.at.wire.ring_hop(parameters.state, kinds, _distance(work.schedule, step))
+            self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.schedule, step))
 
 
 def _distance(schedule: Schedule, step: int) -> int:

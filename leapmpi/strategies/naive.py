@@ -16,74 +16,74 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.comm.id_codec import IdRanges
-from leapmpi.engine.first_layer.base import RemoteMode, no_residual
-from leapmpi.engine.fixed_mode import OwnMode
-from leapmpi.engine.ring_payload import Parcel, Rows, Sums, Visit, arrays, block_of, flat
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.first_layer.base import FirstLayerMode, no_residual
+from leapmpi.engine.fixed_mode import FixedModeStrategy
+from leapmpi.engine.ring_payload import RingPayload, RingVisit, RowPayload, SumPayload, arrays, block_of, flat
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 
 if TYPE_CHECKING:
-    from leapmpi.engine.context import Surroundings
-    from leapmpi.engine.minibatch import Cell, Iteration
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
     from leapmpi.plan.traffic_model import Traffic
     from leapmpi.sampling.block import Block
 
 
 @dataclass
-class Round:
+class RingRound:
     """One iteration on this rank: the visits by time step, and what it takes to train the model that ends here.
 
     arrive: makes of its cargo what the first layer's `finish` wants; blocks: those of the other layers.
     """
 
-    visits: list[Visit]
+    visits: list[RingVisit]
     arrive: Callable[[Any], Any]
     blocks: list[BlockTensors]
 
 
-class Ring(RemoteMode):
+class RingMode(FirstLayerMode):
     """What the first layer has gathered travels with the model, there and back."""
 
-    def __init__(self, at: Surroundings) -> None:
-        super().__init__(at)
-        self.cargo = (Sums if at.model.layers[0].linear else Rows)(at)
-        self.ranges = IdRanges.anywhere(at.rank_offsets)
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
+        self.cargo = (SumPayload if ctx.model.layers[0].linear else RowPayload)(ctx)
+        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
 
     @staticmethod
     def refusal(model: Any) -> str | None:
         """Refuses first layers with a residual."""
         return no_residual(model)
 
-    def predicted_bytes(self, work: Iteration) -> int:
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """What travels with the model that starts here, there and back."""
-        return sum(sum(sizes.values()) for hop in self._hops(work) for sizes in hop)
+        return sum(sum(sizes.values()) for hop in self._hops(minibatch) for sizes in hop)
 
-    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The journey of the model that starts here, and the rows it reads wherever it comes."""
-        rank, ranks, work = self.at.wire.rank, traffic.ranks, works[self.at.wire.rank]
-        for hop, (there, back) in enumerate(self._hops(work)):
+        rank, ranks, minibatch = self.ctx.communicator.rank, traffic.ranks, minibatches[self.ctx.communicator.rank]
+        for hop, (there, back) in enumerate(self._hops(minibatch)):
             traffic.add_hop((rank - hop) % ranks, 1, there)
             traffic.add_hop((rank - hop - 1) % ranks, -1, back)
             traffic.add_request(rank, np.zeros(ranks, np.int64), self.ranges.id_bytes, "ids", 0)
-        read = np.bincount(home_of(work.cells[0].blocks[-1].src, self.at.rank_offsets), minlength=ranks)
+        read = np.bincount(home_of(minibatch.micro_batches[0].blocks[-1].src, self.ctx.rank_offsets), minlength=ranks)
         for place, count in enumerate(read):
             traffic.add_rows(place, "local", int(count))
 
-    def step_bytes(self, cell: Cell, alone: bool) -> int:
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Rows of all models that are read here, about as many as one model reads, and their shares with gradients."""
-        rows, copies = cell.blocks[-1].n_src, (not self.at.scatters) + (self.at.model.layers[0].dropout > 0)
-        shares = 3 * self.cargo.width * self.at.parameters.values.element_size()
-        return rows * (copies * self.at.input_row_bytes + shares)
+        rows, copies = micro_batch.blocks[-1].n_src, (not self.ctx.scatters) + (self.ctx.model.layers[0].dropout > 0)
+        shares = 3 * self.cargo.width * self.ctx.parameters.values.element_size()
+        return rows * (copies * self.ctx.input_row_bytes + shares)
 
-    def _hops(self, work: Iteration) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
+    def _hops(self, minibatch: MiniBatch) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
         """Bytes by kind that go from rank to rank with the model that starts here, on the way there and back."""
-        at, parcel = self.at, self._pack(work.cells[0].blocks)
-        model, row = at.parameters.values.nbytes, self.cargo.width * at.parameters.values.element_size()
-        for hop in range(at.wire.size - 1):
-            parcel = self.cargo.leave(parcel, *self._bounds((at.wire.rank - hop) % at.wire.size))
-            gathered = self.cargo.gathered(parcel, at.wire.rank, hop + 1) * row
+        ctx, parcel = self.ctx, self._pack(minibatch.micro_batches[0].blocks)
+        model, row = ctx.parameters.values.nbytes, self.cargo.width * ctx.parameters.values.element_size()
+        for hop in range(ctx.communicator.size - 1):
+            parcel = self.cargo.leave(parcel, *self._bounds((ctx.communicator.rank - hop) % ctx.communicator.size))
+            gathered = self.cargo.gathered(parcel, ctx.communicator.rank, hop + 1) * row
             blocks = self.ranges.id_bytes * len(flat(parcel))
             yield (
                 {"ids": blocks, "parameters": model, "activations": gathered},
@@ -91,119 +91,122 @@ class Ring(RemoteMode):
             )
 
     def _bounds(self, rank: int) -> np.ndarray:
-        return self.at.rank_offsets[rank : rank + 2]
+        return self.ctx.rank_offsets[rank : rank + 2]
 
-    def ask(self, work: Iteration) -> None:
+    def ask(self, minibatch: MiniBatch) -> None:
         """Send the blocks round, and see what each model needs here: none of it depends on the weights. Collective."""
-        at, ranks, visits = self.at, self.at.wire.size, []
-        parcel = self._pack(work.cells[0].blocks)
+        ctx, ranks, visits = self.ctx, self.ctx.communicator.size, []
+        parcel = self._pack(minibatch.micro_batches[0].blocks)
         for step in range(ranks):
-            with at.phases("sample"):
-                visits.append(self.cargo.visit(parcel, (at.wire.rank + step) % ranks, work.dropout))
-            at.wire.ledger.add_rows("local", visits[-1].read)
+            with ctx.phases("sample"):
+                visits.append(self.cargo.visit(parcel, (ctx.communicator.rank + step) % ranks, minibatch.dropout))
+            ctx.communicator.byte_counters.add_rows("local", visits[-1].read)
             if step + 1 < ranks:
-                parcel = self._pass_blocks(self.cargo.leave(parcel, *self._bounds(at.wire.rank)))
-        with at.phases("sample"):
-            work.asked = [Round(visits, self.cargo.arrive(parcel, work.dropout), self._unpack(parcel))]
+                parcel = self._pass_blocks(self.cargo.leave(parcel, *self._bounds(ctx.communicator.rank)))
+        with ctx.phases("sample"):
+            minibatch.asked = [RingRound(visits, self.cargo.arrive(parcel, minibatch.dropout), self._unpack(parcel))]
 
-    def train(self, work: Iteration, number: int, labels: Any) -> float:
+    def train(self, minibatch: MiniBatch, number: int, labels: Any) -> float:
         """Round the ring, train the model that ends here, and back. Collective."""
-        trip: Round = work.asked[number]
+        trip: RingRound = minibatch.asked[number]
         carried = self._there(trip).requires_grad_()
-        with self.at.phases("compute"):
-            loss = self.loss(work, number, self._rest(work, trip, carried), labels)
+        with self.ctx.phases("compute"):
+            loss = self.loss(minibatch, number, self._rest(minibatch, trip, carried), labels)
             loss.backward()
         self._back(trip, torch.zeros_like(carried) if carried.grad is None else carried.grad.contiguous())
         return float(loss.detach())
 
     @torch.no_grad()
-    def logits(self, work: Iteration, number: int) -> Any:
+    def logits(self, minibatch: MiniBatch, number: int) -> Any:
         """Round the ring, and from its end to where the model started. Collective."""
-        trip: Round = work.asked[number]
+        trip: RingRound = minibatch.asked[number]
         carried = self._there(trip)
-        with self.at.phases("compute"):
-            outputs = self._rest(work, trip, carried)
-        with self.at.phases("migrate"):
-            return self._pass(outputs, len(work.cells[number].roots), -1, "activations")
+        with self.ctx.phases("compute"):
+            outputs = self._rest(minibatch, trip, carried)
+        with self.ctx.phases("migrate"):
+            return self._pass(outputs, len(minibatch.micro_batches[number].roots), -1, "activations")
 
-    def _rest(self, work: Iteration, trip: Round, carried: Any) -> Any:
+    def _rest(self, minibatch: MiniBatch, trip: RingRound, carried: Any) -> Any:
         """The outputs of the model that ends here. Local."""
-        model = self.at.model
+        model = self.ctx.model
         first = model.layers[0].finish(None, trip.arrive(carried), None)
         # The first layer's block has done its work.
-        return model.after_first([*trip.blocks, None], first, work.dropout)
+        return model.after_first([*trip.blocks, None], first, minibatch.dropout)
 
-    def _there(self, trip: Round) -> Any:
+    def _there(self, trip: RingRound) -> Any:
         """Add the shares of own rows to the cargo of one model after the other; returns the last one's. Collective."""
-        at, values, carried = self.at, self.at.parameters.values, None
+        ctx, values, carried = self.ctx, self.ctx.parameters.values, None
         for step, visit in enumerate(trip.visits):
             if step:
-                with at.phases("migrate"):
-                    at.wire.ring_hop(values, (("parameters", values.nbytes),))
+                with ctx.phases("migrate"):
+                    ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
                     carried = self._pass(carried, visit.before, -1, "activations")
-            with at.phases("compute"):
+            with ctx.phases("compute"):
                 visit.share = visit.make()
                 share = visit.share.detach()
                 carried = self.cargo.join(carried, share) if step else share
         return carried
 
-    def _back(self, trip: Round, gradient: Any) -> None:
+    def _back(self, trip: RingRound, gradient: Any) -> None:
         """Give every share its gradient; first-layer gradients are added to those on their way home. Collective."""
-        gradients = self.at.parameters.gradients
+        gradients = self.ctx.parameters.gradients
         for step in reversed(range(len(trip.visits))):
             visit = trip.visits[step]
-            with self.at.phases("compute"):
+            with self.ctx.phases("compute"):
                 pass_back(visit.share, self.cargo.own_gradient(visit, gradient))
                 visit.share = None
             if step:
-                with self.at.phases("migrate"):
+                with self.ctx.phases("migrate"):
                     gradient = self._pass(gradient[: visit.before], trip.visits[step - 1].after, 1, "activations")
                     gradients.copy_(self._pass(gradients, len(gradients), 1, "gradients"))
 
     def _pass(self, rows: Any, arriving: int, to: int, kind: str) -> Any:
         """Send `rows` to this rank + `to`; returns the `arriving` ones of this rank - `to`. Collective."""
-        wire = self.at.wire
+        communicator = self.ctx.communicator
         received = rows.new_empty((arriving, *rows.shape[1:]))
-        sent, expected = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
-        sent[(wire.rank + to) % wire.size], expected[(wire.rank - to) % wire.size] = len(rows), arriving
-        wire.exchange(rows, sent, received, expected, kind)
+        sent, expected = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
+        sent[(communicator.rank + to) % communicator.size], expected[(communicator.rank - to) % communicator.size] = (
+            len(rows),
+            arriving,
+        )
+        communicator.exchange(rows, sent, received, expected, kind)
         return received
 
-    def _pass_blocks(self, parcel: Parcel) -> Parcel:
+    def _pass_blocks(self, parcel: RingPayload) -> RingPayload:
         """Send `parcel` to the next rank to be visited; returns the one that comes here. Collective."""
-        wire, words = self.at.wire, flat(parcel)
-        counts = np.zeros(wire.size, np.int64)
-        counts[(wire.rank - 1) % wire.size] = len(words)
-        return arrays(wire.exchange_ids(words, counts, self.ranges)[0])
+        communicator, words = self.ctx.communicator, flat(parcel)
+        counts = np.zeros(communicator.size, np.int64)
+        counts[(communicator.rank - 1) % communicator.size] = len(words)
+        return arrays(communicator.exchange_ids(words, counts, self.ranges)[0])
 
-    def _pack(self, blocks: list[Block]) -> Parcel:
+    def _pack(self, blocks: list[Block]) -> RingPayload:
         parcel = self.cargo.pack(blocks[-1])
         for block in blocks[:-1]:
             parcel += [np.diff(block.indptr), block.indices.astype(np.int64)]
         return parcel
 
-    def _unpack(self, parcel: Parcel) -> list[BlockTensors]:
+    def _unpack(self, parcel: RingPayload) -> list[BlockTensors]:
         """The blocks of all layers but the first. Their sources are the first of the first layer's."""
-        topology, upper = self.at.sampler.topology, parcel[self.cargo.head :]
+        topology, upper = self.ctx.sampler.topology, parcel[self.cargo.head :]
         counts, indices = upper[::2], upper[1::2]
         sources = [len(each) for each in (*counts[1:], parcel[1])]
         return [
-            block_of(topology, hop, parcel[0][:n_src], counts[hop], indices[hop], self.at.device)
+            block_of(topology, hop, parcel[0][:n_src], counts[hop], indices[hop], self.ctx.device)
             for hop, n_src in enumerate(sources[: len(counts)])
         ]
 
 
-class Naive(OwnMode):
+class Naive(FixedModeStrategy):
     """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
 
-    def own_mode(self) -> tuple[str, type[RemoteMode]]:
+    def own_mode(self) -> tuple[str, type[FirstLayerMode]]:
         """The ring."""
-        return "ring", Ring
+        return "ring", RingMode
 
-    def labelled(self, work: Iteration) -> list[np.ndarray]:
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """The roots of the model that ends here, which started on the rank before."""
-        wire = self.at.wire
-        return [work.schedule.cell((wire.rank - 1) % wire.size, 0)]
+        communicator = self.ctx.communicator
+        return [minibatch.schedule.cell((communicator.rank - 1) % communicator.size, 0)]
 
 
 STRATEGY = Naive

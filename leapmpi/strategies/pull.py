@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.config.schema import StrategyConfig
+from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.plan.planner import plan_pull
@@ -38,7 +38,7 @@ class Pull(Strategy):
 
     def schedule(self, batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
         """Contiguous slices of the batch, which is in random order already."""
-        return plan_pull(batch, self.at.wire.size, epoch=epoch, iteration=iteration)
+        return plan_pull(batch, self.ctx.communicator.size, epoch=epoch, iteration=iteration)
 
 
 STRATEGY = Pull

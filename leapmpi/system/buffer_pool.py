@@ -19,7 +19,7 @@ class _Loan:
         return self.memory.__array_interface__
 
 
-class Pool:
+class BufferPool:
     """Lends arrays, each valid as long as it, or a view or tensor of it, is held; then its memory is lent again.
 
     Nothing is allocated once as many arrays, of sizes as large, have been in use at once as ever will be. One thread

@@ -1,9 +1,10 @@
 """The lanes of a rank: its training, the work it does ahead of the iteration that is trained, and the rows it moves.
 
 A lane is an order of collectives, on a communicator of its own. Each order is the same on all ranks and waits for
-nothing of another lane, so none can block another, however ranks differ in how far ahead they are. Which lane a thread
-is in decides how what it does is sent (`wire`) and under what it is counted (`phases`). The thread that works ahead
-moves feature rows in a lane apart, so that it can plan an iteration while the rows of the one before travel.
+nothing of another lane, so none can block another, however ranks differ in how far ahead they are. Which lane a
+thread is in decides how its messages are sent (`communicator`) and under what they are counted (`phases`). The thread
+that works ahead moves feature rows in a lane apart, so that it can plan an iteration while the rows of the one before
+travel.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ IDLE = ("start", "wait")
 """What a rank is in when it does nothing for its training: not yet begun, or waiting for others or for work ahead."""
 
 
-class Phases:
+class PhaseTimers:
     """Adds up seconds by phase and lane. A phase entered inside another interrupts the outer one's clock.
 
     `current`, `epoch` and `iteration` say where the calling thread's lane stands; `span`, where set, is told of every

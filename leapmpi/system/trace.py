@@ -15,7 +15,7 @@ from pathlib import Path
 
 from leapmpi.system import channels
 from leapmpi.system.atomic_files import explain
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
 """What each lane is called."""
@@ -24,13 +24,13 @@ _KEPT = 4096
 """Spans in memory before they are written."""
 
 
-class Timeline:
+class Trace:
     """Takes down the spans of `phases` from now on, in a new file `path`.
 
     Raises ResourceError or DataError when it cannot be written.
     """
 
-    def __init__(self, path: Path, phases: Phases, rank: int, name: str) -> None:
+    def __init__(self, path: Path, phases: PhaseTimers, rank: int, name: str) -> None:
         self.path, self.phases, self.rank = path, phases, rank
         self._offset = time.time() - time.perf_counter()
         self._events: list[dict] = [_named("process_name", rank, 0, name)]
@@ -65,12 +65,12 @@ class Timeline:
 
 
 @contextmanager
-def recorded(folder: Path | None, phases: Phases, rank: int, name: str) -> Iterator[None]:
+def recorded(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
     """Take down in `folder` (None: nowhere) what this rank, called `name`, does while the body runs."""
     if folder is None:
         yield
         return
-    timeline = Timeline(folder / f"timeline-rank-{rank}.json", phases, rank, name)
+    timeline = Trace(folder / f"timeline-rank-{rank}.json", phases, rank, name)
     try:
         yield
     finally:

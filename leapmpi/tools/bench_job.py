@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from leapmpi.comm.world import together
+from leapmpi.comm.world import on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
@@ -78,11 +78,11 @@ def _together_and_apart(configs: dict[str, Config]) -> dict[str, Config]:
 def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
     world = session.world
     for config in configs.values():
-        together(world, lambda config=config: check_settings(config, world))
+        on_all_ranks(world, lambda config=config: check_settings(config, world))
     first = next(iter(configs.values()))
     loaded = session.load(first)
     trainers = {
-        label: together(
+        label: on_all_ranks(
             world,
             lambda config=config: trainer_class(config)(config, world, with_new_model(models_of(config)[0], loaded)),
         )

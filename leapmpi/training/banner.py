@@ -11,17 +11,18 @@ import torch
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import enumeration
+from leapmpi.engine.context import Loaded
 from leapmpi.engine.strategy import Strategy
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.tables.rank_table import rank_table
 from leapmpi.runs.tables.sizes import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
-from leapmpi.training.setup import Loaded, direct_path
+from leapmpi.training.setup import direct_path
 
 
 def rank_facts(world: World, loaded: Loaded) -> dict:
     """What rank 0 needs from every rank for the banner; `memory` and `free` are bytes in use and left on the host."""
-    device = loaded.at.device
+    device = loaded.ctx.device
     name = "" if device.type == "cpu" else f" {torch.cuda.get_device_name(device)}"
     return {
         "host": world.host,
@@ -64,7 +65,7 @@ def lines(
 def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy, models: str) -> str:
     batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), strategy.time_steps
     roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
-    if loaded.at.sampler.supplies_roots:
+    if loaded.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
     return (
@@ -106,7 +107,7 @@ def fanout_text(fanout: tuple[int, ...]) -> str:
 
 
 def _device_path(config: Config, loaded: Loaded) -> str:
-    if loaded.at.device.type != "cuda":
+    if loaded.ctx.device.type != "cuda":
         return "not used (CPU)"
     direct, why = direct_path(config.run.mpi_device_path)
     return f"{'handed to MPI directly' if direct else 'staged through pinned host memory'} ({why})"
@@ -125,7 +126,7 @@ _REMOTE = {
 def _moves(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
     if world.size == 1:
         return "moves between ranks: nothing, there is one rank"
-    size = loaded.at.parameters.shared_gradients.nbytes
+    size = loaded.ctx.parameters.shared_gradients.nbytes
     moving = [_REMOTE[strategy.remote_name], f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and strategy.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {strategy.time_steps - 1} hops)")

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi import __version__
-from leapmpi.comm.world import World, together
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.setting import parse_interval
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
-from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Agreement, Signals, Word
-from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece, name_of
+from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, StopVote
+from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.model_state import below, named
-from leapmpi.training.progress import Progress
+from leapmpi.training.progress import EpochProgress
 from leapmpi.training.resume import SavedRun
+from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
     from leapmpi.runs.run_folder import RunFolder
@@ -45,7 +45,7 @@ class Checkpointer:
         self.trainer, self.folder, self.signals = trainer, folder, signals
         self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
-        self.agreement = Agreement(trainer.at.wire, self._wish)
+        self.agreement = StopVote(trainer.ctx.communicator, self._wish)
         self.last: str | None = None
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end, run.stop_before_end)
@@ -85,7 +85,7 @@ class Checkpointer:
         if word.wish == STOP:
             self.stop(word)
 
-    def stop(self, word: Word) -> None:
+    def stop(self, word: StopRequest) -> None:
         """Save, and raise Interrupted on all ranks."""
         trainer, progress = self.trainer, self.trainer.progress
         where = f"epoch {progress.epoch + 1}, after iteration {progress.iteration} of {trainer.per_epoch}"
@@ -102,23 +102,23 @@ class Checkpointer:
     def save(self, reason: str = "") -> LeapmpiError | None:
         """Write a checkpoint; `reason` tells why training stops here. Returns what kept it from being written."""
         trainer = self.trainer
-        with trainer.at.phases("checkpoint"):
+        with trainer.ctx.phases("checkpoint"):
             begin = time.monotonic()
             trainer.account()
             name = name_of(trainer.progress.epoch, trainer.progress.iteration)
             state, own = self._state()
             error = None if name == self.last else self._write(name, state, own, reason)
-            trainer.at.wire.ledger.take()
+            trainer.ctx.communicator.byte_counters.take()
             self._saved_at = time.monotonic()
             self._slowest = max(self._slowest, self._saved_at - begin)
         if error is None:
             self.last = name
         return error
 
-    def _state(self) -> tuple[Piece, dict[str, np.ndarray]]:
+    def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:
         """The state of all ranks, and of this one alone."""
-        trainer, wire = self.trainer, self.trainer.at.wire
-        losses, counts, phases = trainer.progress.summed(wire)
+        trainer, communicator = self.trainer, self.trainer.ctx.communicator
+        losses, counts, phases = trainer.progress.summed(communicator)
         arrays, about_models = trainer.models_state()
         settled = trainer.strategy.state()
         shared = {"losses": losses, "phases": phases, **arrays}
@@ -135,15 +135,15 @@ class Checkpointer:
             "run_seconds": trainer.run_seconds(),
             "restarts": trainer.restarts,
         }
-        return Piece(shared, values), own
+        return CheckpointFile(shared, values), own
 
-    def _write(self, name: str, state: Piece, own: dict[str, np.ndarray], reason: str) -> LeapmpiError | None:
+    def _write(self, name: str, state: CheckpointFile, own: dict[str, np.ndarray], reason: str) -> LeapmpiError | None:
         """Write the pieces of all ranks; returns the first error of any. All ranks find the same."""
-        wire = self.trainer.at.wire
-        first, rank = wire.rank == 0, wire.rank
-        some_own = int(wire.gather_rows(np.array([len(own)])).max()) > 0
-        state.values["rank_pieces"] = wire.size if some_own else 0
-        token = wire.broadcast(np.array([uuid.uuid4().int >> 65]) if first else None, "control")
+        communicator = self.trainer.ctx.communicator
+        first, rank = communicator.rank == 0, communicator.rank
+        some_own = int(communicator.all_gather_rows(np.array([len(own)])).max()) > 0
+        state.values["rank_pieces"] = communicator.size if some_own else 0
+        token = communicator.broadcast(np.array([uuid.uuid4().int >> 65]) if first else None, "control")
         state.values["checkpoint"] = int(token[0])
 
         def finish() -> None:
@@ -154,7 +154,7 @@ class Checkpointer:
 
         error = self._attempt(lambda: self.checkpoints.begin(name) if first else None)
         if error is None and some_own:
-            piece = Piece(own, {"checkpoint": int(token[0]), "rank": rank})
+            piece = CheckpointFile(own, {"checkpoint": int(token[0]), "rank": rank})
             error = self._attempt(lambda: self.checkpoints.write_rank(name, rank, piece))
         if error is None:
             error = self._attempt(lambda: finish() if first else None)
@@ -165,7 +165,7 @@ class Checkpointer:
     def _attempt(self, action: Callable[[], Any]) -> LeapmpiError | None:
         """Run `action`; returns the error of the first rank where it failed, on all ranks."""
         try:
-            together(self.trainer.world, action)
+            on_all_ranks(self.trainer.world, action)
         except Interrupted:
             raise
         except LeapmpiError as error:
@@ -174,22 +174,22 @@ class Checkpointer:
 
     def _complain(self, error: LeapmpiError | None) -> None:
         """Training is worth more than a checkpoint: it goes on without, and the next one may succeed."""
-        if error is not None and self.trainer.at.wire.rank == 0:
+        if error is not None and self.trainer.ctx.communicator.rank == 0:
             kept = f"the one of {self.last} stays" if self.last else "there is none yet"
             log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
 
-    def _wish(self) -> Word:
+    def _wish(self) -> StopRequest:
         """What this rank wants. Local."""
-        rank = self.trainer.at.wire.rank
+        rank = self.trainer.ctx.communicator.rank
         if self.signals.number:
-            return Word(STOP, self.signals.number, rank)
+            return StopRequest(STOP, self.signals.number, rank)
         if rank:
-            return Word()
+            return StopRequest()
         # A stop takes effect two iterations later at most, and then writes a checkpoint.
         if self._stop_at is not None and time.time() + 2 * self._slowest >= self._stop_at:
-            return Word(STOP)
+            return StopRequest(STOP)
         due = self.seconds and time.monotonic() - self._saved_at >= self.seconds
-        return Word(SAVE) if due else Word()
+        return StopRequest(SAVE) if due else StopRequest()
 
 
 def _stop_at(job_end: float | None, margin: float) -> float | None:
@@ -203,7 +203,7 @@ def _stop_at(job_end: float | None, margin: float) -> float | None:
 def _identity(trainer: Trainer) -> dict[str, Any]:
     dataset = trainer.loaded.dataset
     return {
-        "version": __version__,
+        "version": VERSION,
         "config": trainer.config.to_values(),
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
@@ -213,12 +213,12 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
 
 def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
     """Number, sum and largest of the errors of the rows that all ranks sent in the epoch so far. Collective."""
-    errors = trainer.at.features.errors
-    table = trainer.at.wire.gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
+    errors = trainer.ctx.features.errors
+    table = trainer.ctx.communicator.all_gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
     return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
 
 
-def _position(progress: Progress) -> dict[str, int]:
+def _position(progress: EpochProgress) -> dict[str, int]:
     return {"epoch": progress.epoch, "iteration": progress.iteration}
 
 
@@ -228,15 +228,15 @@ def restore(trainer: Trainer, saved: SavedRun, checkpoints: CheckpointFolder) ->
     Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
     """
     values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
-    trainer.progress = Progress.restored(
-        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.at.wire
+    trainer.progress = EpochProgress.restored(
+        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.ctx.communicator
     )
     if world.rank == 0:
-        trainer.at.features.errors.add(*values["row_errors"])
+        trainer.ctx.features.errors.add(*values["row_errors"])
     trainer.epochs = list(values["epochs"])
-    together(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
+    on_all_ranks(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
-    own = together(world, lambda: _own(world, saved, checkpoints))
+    own = on_all_ranks(world, lambda: _own(world, saved, checkpoints))
     trainer.strategy.restore_own(below("strategy", own))
 
 

@@ -18,8 +18,8 @@ from leapmpi.engine.first_layer.modes.raw import Raw
 from leapmpi.nn.parameters import ParameterLayout
 
 if TYPE_CHECKING:
-    from leapmpi.engine.context import Surroundings
-    from leapmpi.engine.minibatch import Iteration
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.minibatch import MiniBatch
     from leapmpi.nn.model import Model
     from leapmpi.plan.traffic_model import Traffic
     from leapmpi.training.optimizer import Optimizer
@@ -50,16 +50,16 @@ def _parts(turn: int, ranks: int) -> tuple[str, ...]:
     return ("gradients",) if turn == ranks - 1 else ("values", "gradients")
 
 
-class Ring:
+class EnsembleRing:
     """The models of all ranks, of which this rank has room for every one. Methods are collective.
 
     A model's parameters are up to date on its home, and wherever it has been since the last update.
     """
 
-    def __init__(self, at: Surroundings, models: Sequence[Model]) -> None:
-        self.at, self.wire = at, at.wire
+    def __init__(self, ctx: RankContext, models: Sequence[Model]) -> None:
+        self.ctx, self.communicator = ctx, ctx.communicator
         self.layouts = [ParameterLayout(model) for model in models]
-        seats = (replace(at, model=model, parameters=own) for model, own in zip(models, self.layouts, strict=True))
+        seats = (replace(ctx, model=model, parameters=own) for model, own in zip(models, self.layouts, strict=True))
         self.modes = [Raw(seat) for seat in seats]
 
     @property
@@ -67,54 +67,57 @@ class Ring:
         """The models whose optimizers are here."""
         return self._travelling(0)
 
-    def step(self, work: Iteration) -> list[float]:
+    def step(self, minibatch: MiniBatch) -> list[float]:
         """Sum up the gradients of all models over the batch, each on its home.
 
         Returns this rank's share of each model's loss.
         """
         losses = [0.0] * len(self.layouts)
-        for cell in work.cells:
-            share_among_models(cell, self.at.device)
+        for micro_batch in minibatch.micro_batches:
+            share_among_models(micro_batch, self.ctx.device)
         for number in self.at_home:
             self.layouts[number].gradients.zero_()
-        for turn in range(self.wire.size):
+        for turn in range(self.communicator.size):
             for number in self._travelling(turn):
-                losses[number] = self._train(work, number)
-            self._hop(turn, _parts(turn, self.wire.size))
+                losses[number] = self._train(minibatch, number)
+            self._hop(turn, _parts(turn, self.communicator.size))
         return losses
 
     def spread(self) -> None:
         """Bring the parameters of every model to every rank."""
-        for turn in range(self.wire.size - 1):
+        for turn in range(self.communicator.size - 1):
             self._hop(turn, ("values",))
 
     def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
         """The state of every model's optimizer, by model, on every rank; `optimizers` has those at home here."""
         states = {number: optimizers[number].state() for number in self.at_home}
         about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
-        told = {int(n): each for part in self.wire.gather_objects(about) for n, each in part.items()}
+        told = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
         flats = [
             states[n][0] if n in states else {name: torch.empty_like(layout.values) for name in told[n][0]}
             for n, layout in enumerate(self.layouts)
         ]
-        for turn in range(self.wire.size - 1):
+        for turn in range(self.communicator.size - 1):
             here, there = self._travelling(turn), self._travelling(turn + 1)
             going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
-            self.wire.ring_pass(going, coming, ["parameters"] * len(going))
+            self.communicator.ring_pass(going, coming, ["parameters"] * len(going))
         return [(tensors, told[number][1]) for number, tensors in enumerate(flats)]
 
-    def _train(self, work: Iteration, number: int) -> float:
-        return sum(self.modes[number].train(work, cell, labels) for cell, labels in enumerate(work.labels))
+    def _train(self, minibatch: MiniBatch, number: int) -> float:
+        return sum(
+            self.modes[number].train(minibatch, micro_batch, labels)
+            for micro_batch, labels in enumerate(minibatch.labels)
+        )
 
     def _travelling(self, turn: int) -> range:
         """The models that are here after `turn` hops."""
-        return _seated(self.wire.rank, turn, self.wire.size, len(self.layouts))
+        return _seated(self.communicator.rank, turn, self.communicator.size, len(self.layouts))
 
     def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
         """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""
-        if self.wire.size == 1:
+        if self.communicator.size == 1:
             return
-        going, coming = ([(n, part) for n in self._travelling(at) for part in parts] for at in (turn, turn + 1))
+        going, coming = ([(n, part) for n in self._travelling(ctx) for part in parts] for ctx in (turn, turn + 1))
         sends, receives = ([getattr(self.layouts[n], part) for n, part in pairs] for pairs in (going, coming))
-        with self.at.phases("migrate"):
-            self.wire.ring_pass(sends, receives, [_KINDS[part] for _, part in going])
+        with self.ctx.phases("migrate"):
+            self.communicator.ring_pass(sends, receives, [_KINDS[part] for _, part in going])

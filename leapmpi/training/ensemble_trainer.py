@@ -12,18 +12,19 @@ import numpy as np
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
-from leapmpi.engine.fixed_mode import OwnMode
-from leapmpi.engine.minibatch import Iteration
+from leapmpi.engine.context import Loaded
+from leapmpi.engine.fixed_mode import FixedModeStrategy
+from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.run import model_folder
 from leapmpi.runs.run_folder import RunFolder
 from leapmpi.system.atomic_files import remove
-from leapmpi.training.ensemble_ring import Ring
+from leapmpi.training.ensemble_ring import EnsembleRing
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
-from leapmpi.training.setup import Loaded, model_for
+from leapmpi.training.setup import model_for
 from leapmpi.training.trainer import Trainer, save_weights, strategy_class
 
 log = logging.getLogger("leapmpi")
@@ -49,13 +50,13 @@ class ReplicaTrainer(Trainer):
     """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
-        if issubclass(strategy_class(config.strategy.name), OwnMode):
+        if issubclass(strategy_class(config.strategy.name), FixedModeStrategy):
             raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
         super().__init__(raw, world, loaded, folder)
         self.config = config
-        models: list[Model] = [model_for(each, loaded.dataset, self.at.device) for each in configs.values()]
-        self.ring = Ring(self.at, models)
+        models: list[Model] = [model_for(each, loaded.dataset, self.ctx.device) for each in configs.values()]
+        self.ring = EnsembleRing(self.ctx, models)
         self.replicas = [
             Replica(
                 label,
@@ -74,17 +75,17 @@ class ReplicaTrainer(Trainer):
 
     def rehearse(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
-        work = self.strategy.plan(batch, 0, 0)
-        self.strategy.fetch(work)
-        self.ring.step(work)
+        minibatch = self.strategy.plan(batch, 0, 0)
+        self.strategy.fetch(minibatch)
+        self.ring.step(minibatch)
 
-    def update(self, work: Iteration, number: int) -> float:
+    def update(self, minibatch: MiniBatch, number: int) -> float:
         """One step of every model; returns this rank's share of their mean loss. Collective."""
-        losses = self.ring.step(work)
+        losses = self.ring.step(minibatch)
         for replica, loss in zip(self.replicas, losses, strict=True):
             replica.losses[number % self.per_epoch] = loss
             if replica.optimizer:
-                with self.at.phases("compute"):
+                with self.ctx.phases("compute"):
                     replica.optimizer.step(number)
         return float(np.mean(losses))
 
@@ -105,7 +106,7 @@ class ReplicaTrainer(Trainer):
 
     def _own_record(self, replica: Replica, record: dict[str, Any]) -> dict[str, Any]:
         """What `record`, of all models together, would say of one. Collective."""
-        losses = self.at.wire.gather_rows(replica.losses).sum(axis=0)
+        losses = self.ctx.communicator.all_gather_rows(replica.losses).sum(axis=0)
         rate = learning_rate(replica.config.train, (record["epoch"] + 1) * self.per_epoch - 1, self.per_epoch)
         together = {"together": len(self.replicas)}
         return {
@@ -118,10 +119,10 @@ class ReplicaTrainer(Trainer):
 
     def _evaluate_all(self, epoch: int, record: dict[str, Any], own: list[dict[str, Any]]) -> None:
         begin = time.perf_counter()
-        with self.at.phases("evaluate"):
+        with self.ctx.phases("evaluate"):
             self.ring.spread()
             scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
-        self.at.wire.ledger.take()
+        self.ctx.communicator.byte_counters.take()
         record["evaluation_seconds"] = time.perf_counter() - begin
         for replica, each, found in zip(self.replicas, own, scores, strict=True):
             each["accuracy"], each["evaluation_seconds"] = found, record["evaluation_seconds"]
@@ -140,7 +141,7 @@ class ReplicaTrainer(Trainer):
         arrays, models = {}, []
         for number, (replica, optimizer) in enumerate(zip(self.replicas, optimizers, strict=True)):
             own, values = saved(replica.layout, *optimizer, replica.best)
-            own["losses"] = self.at.wire.gather_rows(replica.losses).sum(axis=0)
+            own["losses"] = self.ctx.communicator.all_gather_rows(replica.losses).sum(axis=0)
             own["epoch_losses"] = np.array([each["losses"] for each in replica.epochs]).reshape(-1, self.per_epoch)
             arrays |= named(f"models/{number}", own)
             models.append({**values, "epochs": [{key: each[key] for key in _OWN} for each in replica.epochs]})

@@ -12,11 +12,11 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.context import Surroundings
-from leapmpi.engine.first_layer.base import RemoteMode, share_among_models
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.first_layer.base import FirstLayerMode, share_among_models
 from leapmpi.engine.first_layer.modes.raw import Raw
 from leapmpi.engine.first_layer.selection import bytes_by_mode, fewest_bytes, remote_mode
-from leapmpi.engine.minibatch import Cell, Iteration
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
@@ -44,12 +44,12 @@ class Evaluator:
     All ranks enter `round`, a context, for each batch together.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Any, at: Surroundings) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Any, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
-        sampler = NodeWiseSampler(topology, config.evaluation_fanout, at.sampler.threads)
+        sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
         # Whole models are scored, on whole rows.
-        self.at = replace(at, sampler=sampler, columns=None, drops=False)
+        self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote, self._mode = config.strategy.remote, None
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel
@@ -62,24 +62,24 @@ class Evaluator:
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
-        modes = [Raw(replace(self.at, model=model)) for model in models]
+        modes = [Raw(replace(self.ctx, model=model)) for model in models]
         by_split = {name: self._score(name, modes) for name in self.splits}
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
 
     def score(self, split: str) -> float | None:
         """The metric on one split, the same on all ranks; None when it is empty or undefined there. Collective."""
-        self._use(self.at.parameters.whole_model())
+        self._use(self.ctx.parameters.whole_model())
         return self._score(split, [self._mode])[0]
 
-    def _score(self, split: str, modes: Sequence[RemoteMode | None]) -> list[float | None]:
+    def _score(self, split: str, modes: Sequence[FirstLayerMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         stream, ids = self.splits[split]
         if not len(ids):
             return [None] * len(modes)
-        home = home_of(ids, self.at.rank_offsets)
+        home = home_of(ids, self.ctx.rank_offsets)
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
-        mine = ids[home == self.at.wire.rank]
-        key = DrawKey(stream, self.at.seed, 0, 0)
+        mine = ids[home == self.ctx.communicator.rank]
+        key = DrawKey(stream, self.ctx.seed, 0, 0)
         outcomes = []
         for number in range(rounds):
             with self.round():
@@ -93,33 +93,33 @@ class Evaluator:
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = sum(metrics.count(self.metric, logits, labels) for logits, labels in outcomes)
-        return metrics.value(self.metric, self.at.wire.gather_rows(counts).sum(axis=0))
+        return metrics.value(self.metric, self.ctx.communicator.all_gather_rows(counts).sum(axis=0))
 
     def _use(self, model: Model) -> None:
         """Score `model` from now on."""
-        if model is not self.at.model:
-            self.at, self._mode = replace(self.at, model=model), None
+        if model is not self.ctx.model:
+            self.ctx, self._mode = replace(self.ctx, model=model), None
 
     def _logits(
-        self, key: DrawKey, roots: np.ndarray, modes: Sequence[RemoteMode | None]
+        self, key: DrawKey, roots: np.ndarray, modes: Sequence[FirstLayerMode | None]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Logits and labels of `roots`, all at home here, for the model of each mode."""
-        cell = Cell(roots, self.at.sampler.sample(key, roots), None)
-        work = Iteration(None, key, [cell], drops=False)
-        chosen = [mode or self._settled(work) for mode in modes]
-        chosen[0].ask(work)
-        work.complete()
+        micro_batch = MicroBatch(roots, self.ctx.sampler.sample(key, roots), None)
+        minibatch = MiniBatch(None, key, [micro_batch], drops=False)
+        chosen = [mode or self._settled(minibatch) for mode in modes]
+        chosen[0].ask(minibatch)
+        minibatch.complete()
         if len(chosen) > 1:
-            share_among_models(cell, self.at.device)
-        labels = self.at.root_labels(roots, at_home=True).cpu().numpy().copy()
-        return [(mode.logits(work, 0).cpu().numpy().copy(), labels) for mode in chosen]
+            share_among_models(micro_batch, self.ctx.device)
+        labels = self.ctx.root_labels(roots, at_home=True).cpu().numpy().copy()
+        return [(mode.logits(minibatch, 0).cpu().numpy().copy(), labels) for mode in chosen]
 
-    def _settled(self, work: Iteration) -> RemoteMode:
+    def _settled(self, minibatch: MiniBatch) -> FirstLayerMode:
         """The way to compute the first layer of this model, settled by the first round."""
         if self._mode is None:
             # By bytes, not by clocks: scores are the same in every run.
-            name = fewest_bytes(bytes_by_mode(work, self.at)) if self._remote == "auto" else self._remote
-            self._mode = remote_mode(name, self.at)
+            name = fewest_bytes(bytes_by_mode(minibatch, self.ctx)) if self._remote == "auto" else self._remote
+            self._mode = remote_mode(name, self.ctx)
         return self._mode
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -131,20 +131,20 @@ class Evaluator:
         table = np.column_stack((logits.reshape(len(labels), -1), labels.reshape(len(labels), -1)))
         gathered = self._on_first(np.ascontiguousarray(table))
         answer = None
-        if self.at.wire.rank == 0:
+        if self.ctx.communicator.rank == 0:
             half = gathered.shape[1] // 2
             given, truth = gathered[:, :half], gathered[:, half:]
             value = metrics.roc_auc(given, truth) if self.multilabel else metrics.roc_auc(given[:, 0], truth[:, 0])
             answer = np.array([value]).view(np.int64)
-        return float(self.at.wire.broadcast(answer, "control").view(np.float64)[0])
+        return float(self.ctx.communicator.broadcast(answer, "control").view(np.float64)[0])
 
     def _on_first(self, table: np.ndarray) -> np.ndarray:
-        wire = self.at.wire
-        rows = wire.gather_rows(np.array([len(table)]))[:, 0]
-        send, receive = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
+        communicator = self.ctx.communicator
+        rows = communicator.all_gather_rows(np.array([len(table)]))[:, 0]
+        send, receive = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
         send[0] = len(table)
-        if wire.rank == 0:
+        if communicator.rank == 0:
             receive[:] = rows
         gathered = np.empty((int(receive.sum()), table.shape[1]))
-        wire.exchange(table, send, gathered, receive, "control")
+        communicator.exchange(table, send, gathered, receive, "control")
         return gathered

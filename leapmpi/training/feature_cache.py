@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.comm.world import World, together
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.schema import Config
-from leapmpi.features.access import Access, choose
+from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache
 from leapmpi.features.hit_rate import predicted_hits
 from leapmpi.system.memory import check_memory
@@ -19,33 +19,33 @@ from leapmpi.system.memory import check_memory
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.topology import Topology
+    from leapmpi.engine.context import Loaded
     from leapmpi.engine.strategy import Strategy
-    from leapmpi.training.setup import Loaded
 
 
 def caches(strategy: Strategy) -> bool:
     """Whether `strategy`, as far as it is settled, keeps copies of raw rows."""
-    return bool(strategy.config.cache) and strategy.at.wire.size > 1 and strategy.remote_name == "raw"
+    return bool(strategy.config.cache) and strategy.ctx.communicator.size > 1 and strategy.remote_name == "raw"
 
 
-def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_size: int) -> Access:
+def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
     """How the rank of `strategy` will read rows in batches of `batch_size` roots."""
-    at = strategy.at
-    return Access(
+    ctx = strategy.ctx
+    return AccessPattern(
         topology=topology,
-        sampler=at.sampler,
+        sampler=ctx.sampler,
         train=dataset.splits.train,
-        rank=at.wire.rank,
-        rank_offsets=at.rank_offsets,
+        rank=ctx.communicator.rank,
+        rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
         roots_at_home=strategy.roots_at_home,
-        seed=at.seed,
+        seed=ctx.seed,
         schedule=strategy.schedule,
         balances=strategy.balances,
     )
 
 
-class Economy:
+class FeatureCache:
     """The cache and the encoding of one training. `about` tells what came of them; the same on all ranks."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, strategy: Strategy) -> None:
@@ -59,28 +59,28 @@ class Economy:
         """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
         if not caches(self.strategy):
             return
-        at, dataset = self.loaded.at, self.loaded.dataset
+        ctx, dataset = self.loaded.ctx, self.loaded.dataset
         count = int(self.config.cache * dataset.vertices)
-        together(self.world, lambda: self._check_memory(count))
+        on_all_ranks(self.world, lambda: self._check_memory(count))
         ids = choose(self._access(), self.config.cache_policy, count)
-        self._chosen = at.features.cache = RowCache(ids, dataset.vertices)
+        self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 
     def fill(self) -> None:
         """Bring the chosen rows here, or forget them where training moves no raw rows after all. Collective."""
-        cache, features = self._chosen, self.loaded.at.features
+        cache, features = self._chosen, self.loaded.ctx.features
         features.cache = None
         if self._encodes:
             self.about["wire_dtype"] = self.config.wire_dtype
         if cache is None or self.strategy.remote_name != "raw":
             return
-        before = self.loaded.at.wire.ledger.bytes["features"]
+        before = self.loaded.ctx.communicator.byte_counters.bytes["features"]
         features.fill(cache)
-        sent = self.loaded.at.wire.ledger.bytes["features"] - before
+        sent = self.loaded.ctx.communicator.byte_counters.bytes["features"] - before
         figures = len(cache.ids), features.cached_bytes(cache), sent
-        table = self.loaded.at.wire.gather_rows(np.array(figures, np.float64))
+        table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
         # What moves roots is settled by now, unlike when the rows were chosen.
         expected = predicted_hits(self._access(), cache.ids)
-        hits, away = self.loaded.at.wire.gather_rows(np.array(expected)).sum(axis=0)
+        hits, away = self.loaded.ctx.communicator.all_gather_rows(np.array(expected)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()
         self.about["cache"] = {
             "policy": self.config.cache_policy,
@@ -124,15 +124,17 @@ class Economy:
 
     def _errors(self) -> dict[str, float]:
         """Relative errors of the rows that all ranks sent since the last call."""
-        mine = self.loaded.at.features.errors.take()
-        table = self.loaded.at.wire.gather_rows(np.array([mine.rows, mine.total, mine.largest], np.float64))
+        mine = self.loaded.ctx.features.errors.take()
+        table = self.loaded.ctx.communicator.all_gather_rows(
+            np.array([mine.rows, mine.total, mine.largest], np.float64)
+        )
         rows, total, _ = table.sum(axis=0).tolist()
         return {"rows": int(rows), "mean": total / max(1, rows), "max": float(table[:, 2].max())}
 
     @property
     def _encodes(self) -> bool:
         """Whether rows cross ranks in fewer bytes, as far as the strategy is settled."""
-        return self.loaded.at.features.encoding is not None and not self._why_no_raw_rows()
+        return self.loaded.ctx.features.encoding is not None and not self._why_no_raw_rows()
 
     def _why_no_raw_rows(self) -> str:
         """Why no raw rows cross ranks; empty where they do."""
@@ -141,11 +143,11 @@ class Economy:
         name = self.strategy.remote_name
         return "" if name == "raw" else f"no raw rows cross ranks (first layer: {name})"
 
-    def _access(self) -> Access:
+    def _access(self) -> AccessPattern:
         return access_of(self.strategy, self.loaded.dataset, self.loaded.topology, self.batch_size)
 
     def _check_memory(self, count: int) -> None:
         """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
-        wanted = count * self.loaded.at.features.shard.row_bytes * self.world.node_comm.size
+        wanted = count * self.loaded.ctx.features.shard.row_bytes * self.world.node_comm.size
         host = self.world.host
         check_memory(wanted, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")

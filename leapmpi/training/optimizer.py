@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from leapmpi.config.schema import TrainConfig
+from leapmpi.config.sections import TrainConfig
 from leapmpi.nn.parameters import ParameterLayout
 
 

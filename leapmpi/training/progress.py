@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 from leapmpi.system.phase_timers import PHASES
 
 _COUNTS = (*KINDS, *ROWS)
 
 
 @dataclass
-class Progress:
+class EpochProgress:
     """Before which `iteration` of which `epoch` training stands, and this rank's share of the epoch so far.
 
     losses: float64[iterations], this rank's share of each batch's loss; seconds: of the epoch; phases: seconds of this
@@ -30,7 +30,7 @@ class Progress:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     @classmethod
-    def at(cls, epoch: int, iterations: int) -> Progress:
+    def standing_at(cls, epoch: int, iterations: int) -> EpochProgress:
         """The start of an epoch of so many iterations."""
         return cls(np.zeros(iterations), epoch)
 
@@ -43,11 +43,11 @@ class Progress:
             for name, count in each.items():
                 self.counts[name] += count
 
-    def summed(self, wire: Wire) -> tuple[np.ndarray, dict[str, int], np.ndarray]:
+    def summed(self, communicator: Communicator) -> tuple[np.ndarray, dict[str, int], np.ndarray]:
         """Losses and counts of all ranks together, and seconds float64[ranks, phases]. Collective."""
-        losses = wire.gather_rows(self.losses).sum(axis=0)
-        counts = wire.gather_rows(np.array(list(self.counts.values()), np.int64)).sum(axis=0)
-        phases = wire.gather_rows(np.array([self.phases[phase] for phase in PHASES]))
+        losses = communicator.all_gather_rows(self.losses).sum(axis=0)
+        counts = communicator.all_gather_rows(np.array(list(self.counts.values()), np.int64)).sum(axis=0)
+        phases = communicator.all_gather_rows(np.array([self.phases[phase] for phase in PHASES]))
         return losses, dict(zip(self.counts, counts.tolist(), strict=True)), phases
 
     def to_values(self, counts: dict[str, int]) -> dict[str, Any]:
@@ -55,14 +55,16 @@ class Progress:
         return {"epoch": self.epoch, "iteration": self.iteration, "seconds": self.seconds, "counts": counts}
 
     @classmethod
-    def restored(cls, values: dict[str, Any], losses: np.ndarray, phases: np.ndarray, wire: Wire) -> Progress:
+    def restored(
+        cls, values: dict[str, Any], losses: np.ndarray, phases: np.ndarray, communicator: Communicator
+    ) -> EpochProgress:
         """Progress whose sums over the ranks are those of the checkpoint, on any number of ranks. Local.
 
         Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
         """
-        first = wire.rank == 0
-        own = phases[wire.rank] if len(phases) == wire.size else phases.mean(axis=0)
-        progress = cls.at(values["epoch"], len(losses))
+        first = communicator.rank == 0
+        own = phases[communicator.rank] if len(phases) == communicator.size else phases.mean(axis=0)
+        progress = cls.standing_at(values["epoch"], len(losses))
         progress.iteration, progress.seconds = values["iteration"], values["seconds"]
         progress.phases.update(zip(PHASES, own.tolist(), strict=True))
         if first:

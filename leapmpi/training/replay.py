@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from leapmpi.config.schema import Config, fields
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.tuning_log import Decision, from_records
+from leapmpi.engine.tuning_log import TuningRecord, from_records
 from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import load_run
 
 _SAME = ("model.", "sampling.", "strategy.", "train.")
 
 
-def decisions_of(config: Config, dataset: Dataset, ranks: int) -> list[Decision]:
+def decisions_of(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
     """What the run in config.run.replay decided by its clocks.
 
     Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,

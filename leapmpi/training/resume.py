@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.comm.communicator import Wire
-from leapmpi.config.schema import Config, fields
+from leapmpi.comm.communicator import Communicator
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import RunFolderError
-from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece
+from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 
 log = logging.getLogger("leapmpi")
 
@@ -28,7 +29,7 @@ class SavedRun:
     """The state of checkpoint `name`. `complaints` says what is wrong with newer ones, which are damaged."""
 
     name: str
-    state: Piece
+    state: CheckpointFile
     complaints: list[str]
 
 
@@ -93,32 +94,32 @@ def _text(value: Any) -> str:
     return str(value) or "not given"
 
 
-def tell(saved: SavedRun | None, wire: Wire) -> SavedRun | None:
+def tell(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
     """What rank 0 found, on all ranks; others pass None. Collective."""
     heading = None
-    if wire.rank == 0:
+    if communicator.rank == 0:
         arrays = saved.state.arrays if saved else {}
         kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
         about = [saved.name, saved.state.values, saved.complaints, kinds] if saved else None
         heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    about = json.loads(_broadcast(heading, wire).tobytes())
+    about = json.loads(_broadcast(heading, communicator).tobytes())
     if about is None:
         return None
     name, values, complaints, kinds = about
     told = {}
     for each, dtype, shape in kinds:
-        own = saved.state.arrays[each] if wire.rank == 0 else None
-        told[each] = _broadcast(own, wire).view(dtype).reshape(shape)
-    return SavedRun(name, Piece(told, values), complaints)
+        own = saved.state.arrays[each] if communicator.rank == 0 else None
+        told[each] = _broadcast(own, communicator).view(dtype).reshape(shape)
+    return SavedRun(name, CheckpointFile(told, values), complaints)
 
 
-def _broadcast(array: np.ndarray | None, wire: Wire) -> np.ndarray:
+def _broadcast(array: np.ndarray | None, communicator: Communicator) -> np.ndarray:
     """The bytes of rank 0's array, uint8[n], on all ranks; the wire broadcasts whole int64 numbers. Collective."""
     packed = None
-    if wire.rank == 0:
+    if communicator.rank == 0:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         packed = np.zeros(1 + -(-len(data) // 8), np.int64)
         packed[0] = len(data)
         packed[1:].view(np.uint8)[: len(data)] = data
-    packed = wire.broadcast(packed, "control")
+    packed = communicator.broadcast(packed, "control")
     return packed[1:].view(np.uint8)[: packed[0]]

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi import __version__
-from leapmpi.comm.collectives import gather_values
-from leapmpi.comm.world import World, together
+from leapmpi.comm.collectives import all_gather_values
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import model_names
+from leapmpi.engine.context import Loaded
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
-from leapmpi.nn.parameters import read_weights
 from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure
 from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.weights import read_weights
 from leapmpi.system.atomic_files import explain
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import recorded
@@ -33,8 +33,9 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.replay import decisions_of
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, check_settings, in_session
-from leapmpi.training.setup import Loaded, open_for_training, with_new_model
+from leapmpi.training.setup import open_for_training, with_new_model
 from leapmpi.training.trainer import Trainer
+from leapmpi.version import VERSION
 
 log = logging.getLogger("leapmpi")
 
@@ -70,37 +71,39 @@ def _train(config: Config, session: Session) -> Run:
     # A start that is ended before it trains has changed nothing: the same command may try again.
     session.signals.exit_code = RESUMABLE
     # All that can be refused is refused before a run folder is made.
-    together(world, lambda: check_settings(config, world))
-    found = together(world, lambda: _find_saved(config) if world.rank == 0 else None)
+    on_all_ranks(world, lambda: check_settings(config, world))
+    found = on_all_ranks(world, lambda: _find_saved(config) if world.rank == 0 else None)
     before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
     loaded = session.load(config)
-    saved = resume.tell(found, loaded.at.wire)
-    trainer = together(world, lambda: trainer_class(config)(config, world, loaded))
+    saved = resume.tell(found, loaded.ctx.communicator)
+    trainer = on_all_ranks(world, lambda: trainer_class(config)(config, world, loaded))
     loaded, trainer.begun = trainer.loaded, begin
     if config.run.replay:
-        earlier = together(world, lambda: decisions_of(config, loaded.dataset, world.size) if world.rank == 0 else [])
-        trainer.strategy.decisions.replay(earlier)
+        earlier = on_all_ranks(
+            world, lambda: decisions_of(config, loaded.dataset, world.size) if world.rank == 0 else []
+        )
+        trainer.strategy.tuning_log.replay(earlier)
     if saved:
-        trainer.strategy.decisions.begin = begin_of(saved)
+        trainer.strategy.tuning_log.begin = begin_of(saved)
     trainer.prepare(settled(saved) if saved else None)
-    claimed = together(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
-    path = Path(gather_values(world.comm, str(claimed.path) if claimed else "")[0])
+    claimed = on_all_ranks(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
+    path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = trainer.folder = claimed or RunFolder(path)
     session.enter(folder.path)
     # From here on a signal is noted, and noticed in the first iteration.
     session.signals.polled = True
-    keeper = Checkpointer(trainer, folder, session.signals, session.job_end)
+    checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
     if saved:
-        restore(trainer, saved, keeper.checkpoints)
-    together(world, lambda: _open_records(config, folder, saved, before, keeper) if world.rank == 0 else None)
-    _first_checkpoint(keeper, saved)
-    together(world, lambda: folder.start(config) if world.rank == 0 else None)
-    trainer.watched_by(keeper)
+        restore(trainer, saved, checkpointer.checkpoints)
+    on_all_ranks(world, lambda: _open_records(config, folder, saved, before, checkpointer) if world.rank == 0 else None)
+    _first_checkpoint(checkpointer, saved)
+    on_all_ranks(world, lambda: folder.start(config) if world.rank == 0 else None)
+    trainer.watched_by(checkpointer)
     _announce(config, world, loaded, trainer, folder.path)
     with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
         trainer.run()
     summary = _summary(config, world, loaded, trainer)
-    together(world, lambda: folder.finish(summary) if world.rank == 0 else None)
+    on_all_ranks(world, lambda: folder.finish(summary) if world.rank == 0 else None)
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
@@ -113,25 +116,25 @@ def _find_saved(config: Config) -> SavedRun | None:
     return resume.find(Path(config.run.folder), config, open_for_training(config))
 
 
-def _first_checkpoint(keeper: Checkpointer, saved: SavedRun | None) -> None:
+def _first_checkpoint(checkpointer: Checkpointer, saved: SavedRun | None) -> None:
     """See to it that the run can be resumed from its first moment on. Collective."""
     if saved:
-        keeper.last = saved.name
-    elif keeper.periodic and (error := keeper.save()) is not None:
+        checkpointer.last = saved.name
+    elif checkpointer.periodic and (error := checkpointer.save()) is not None:
         raise error
 
 
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
-    files = together(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    files = on_all_ranks(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
     loaded, outcomes = session.load(plain), []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
-        together(world, partial(_assign, config, run, loaded, arrays, about))
-        evaluator = together(world, partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.at))
+        on_all_ranks(world, partial(_assign, config, run, loaded, arrays, about))
+        evaluator = on_all_ranks(world, partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
             outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
@@ -147,7 +150,7 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
             f"{config.data} has {dataset.feature_dim} features and {dataset.classes} classes, the run was trained "
             f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
         )
-    loaded.at.parameters.assign(arrays, str(run.path))
+    loaded.ctx.parameters.assign(arrays, str(run.path))
 
 
 def _open_records(
@@ -155,7 +158,7 @@ def _open_records(
     folder: RunFolder,
     saved: SavedRun | None,
     before: dict[str, Any] | None,
-    keeper: Checkpointer,
+    checkpointer: Checkpointer,
 ) -> None:
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
     forget_failure(folder.path)
@@ -169,18 +172,18 @@ def _open_records(
     if before and before["status"] == FAILED:
         log.info("the start before this one failed: %s", before["why"])
     if saved is None:
-        folder.record("start", version=__version__, config=config.to_values())
+        folder.record("start", version=VERSION, config=config.to_values())
         return
-    trainer = keeper.trainer
-    keeper.checkpoints.tidy(saved.name)
+    trainer = checkpointer.trainer
+    checkpointer.checkpoints.tidy(saved.name)
     _tell_of_damage(folder, saved, trainer, whole)
     ended = {key: before[key] for key in ("status", "why")} if before else None
     position = {"epoch": trainer.progress.epoch, "iteration": trainer.progress.iteration}
     where = {**position, "checkpoint": saved.name, "ranks": trainer.world.size}
-    folder.record("resumed", version=__version__, **where, after=ended)
+    folder.record("resumed", version=VERSION, **where, after=ended)
     log.info(
         "resumed in epoch %d, after iteration %d of %d, from %s",
-        *(position["epoch"] + 1, position["iteration"], trainer.per_epoch, keeper.checkpoints.path / saved.name),
+        *(position["epoch"] + 1, position["iteration"], trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
     )
     if changed := resume.changes(saved.state.values, config, trainer.loaded.dataset, trainer.world.size):
         log.info("resumed with %s", ", ".join(changed))
@@ -198,7 +201,7 @@ def _tell_of_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole:
 
 
 def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, path: Path) -> None:
-    facts = loaded.at.wire.gather_objects(banner.rank_facts(world, loaded))
+    facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
     for line in banner.lines(config, world, loaded, trainer.strategy, trainer.models, facts):
@@ -206,7 +209,7 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
     if trainer.predicted:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
-    for sentence in (*about_depth(trainer.strategy, trainer.prefetch), *trainer.economy.sentences()):
+    for sentence in (*about_depth(trainer.strategy, trainer.prefetch), *trainer.feature_cache.sentences()):
         log.info(sentence)
     if config.strategy.replicas == "independent":
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
@@ -215,7 +218,7 @@ def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, pa
         log.info("no validation vertices: the last epoch counts as the best")
     remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
     uuid = loaded.dataset.uuid
-    trainer.folder.record("banner", uuid=uuid, ranks=facts, remote=remote, economy=trainer.economy.about)
+    trainer.folder.record("banner", uuid=uuid, ranks=facts, remote=remote, economy=trainer.feature_cache.about)
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
@@ -229,9 +232,9 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
 def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
     dataset = loaded.dataset
-    peaks = loaded.at.wire.gather_objects(peak_bytes())
+    peaks = loaded.ctx.communicator.all_gather_objects(peak_bytes())
     return {
-        "version": __version__,
+        "version": VERSION,
         "strategy": config.strategy.name,
         "ranks": world.size,
         "graph_uuid": dataset.graph_uuid,

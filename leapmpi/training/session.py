@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import torch
 
 from leapmpi.comm.launcher import launched_rank
-from leapmpi.comm.world import World, finish, start, together
+from leapmpi.comm.world import World, finish, on_all_ranks, start
 from leapmpi.config.schema import Config
+from leapmpi.engine.context import Loaded
 from leapmpi.engine.prefetch import check_prefetch
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.job_deadline import job_end
@@ -23,9 +24,9 @@ from leapmpi.fault_tolerance.stop_signals import Signals
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.system.allocator import take_back_lasting_objects
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.evaluation import choose_metric
-from leapmpi.training.setup import Loaded, check_device, choose_device, load, open_for_training
+from leapmpi.training.setup import check_device, choose_device, load, open_for_training
 from leapmpi.training.trainer import strategy_class
 
 log = logging.getLogger("leapmpi")
@@ -42,7 +43,7 @@ class Session:
 
     world: World
     device: torch.device
-    phases: Phases
+    phases: PhaseTimers
     folder: list[Path]
     watchdog: Watchdog
     signals: Signals = field(default_factory=Signals)
@@ -64,7 +65,7 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
     # The device is chosen first: MPI must find it selected when it starts.
     device = choose_device(config.run.device)
     end = job_end() if launched_rank() == 0 else None
-    world, phases, folder = start(config.run.threads, comm), Phases(), []
+    world, phases, folder = start(config.run.threads, comm), PhaseTimers(), []
     watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
     session = Session(world, device, phases, folder, watchdog, job_end=end)
     watchdog.start()
@@ -75,7 +76,7 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
             ends_the_job(world, phases, folder, watchdog),
             session.signals.heard(),
         ):
-            together(session.world, lambda: check_device(config.run.device, device))
+            on_all_ranks(session.world, lambda: check_device(config.run.device, device))
             return action(session)
     finally:
         watchdog.stop()

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
-from leapmpi.comm.world import World, cuda_aware, load_mpi, together
+from leapmpi.comm.world import World, cuda_aware, load_mpi, on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
-from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify
-from leapmpi.engine.context import Surroundings
+from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
-from leapmpi.features.fetcher import RowFetcher
+from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.shard import DeviceShard, HostShard, load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
@@ -32,21 +31,9 @@ from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 _VERIFY_BYTES = 1 << 30
-
-
-@dataclass
-class Loaded:
-    """A dataset in place on this rank, and the model that will be trained on it."""
-
-    dataset: Dataset
-    topology: Topology
-    topology_held: str
-    parts: range
-    shard_bytes: int
-    at: Surroundings
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -79,17 +66,17 @@ def open_for_training(config: Config) -> Dataset:
     return dataset
 
 
-def load(config: Config, world: World, device: torch.device, phases: Phases) -> Loaded:
+def load(config: Config, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
     """Bring this rank's parts, the node's topology and the model into place. Collective.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     torch.set_num_threads(world.threads)
     jit.set_threads(world.threads)
-    dataset = together(world, lambda: open_for_training(config))
-    offsets = together(world, lambda: rank_offsets(dataset.offsets, world.size))
+    dataset = on_all_ranks(world, lambda: open_for_training(config))
+    offsets = on_all_ranks(world, lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    together(world, lambda: _verify(config, dataset, parts))
+    on_all_ranks(world, lambda: _verify(config, dataset, parts))
     topology, held = share_topology(world, dataset)
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
@@ -98,42 +85,47 @@ def load(config: Config, world: World, device: torch.device, phases: Phases) -> 
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
-    wire = Wire(world.comm, direct=direct, ahead=world.ahead_comms)
+    communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_for(models_of(config)[0], dataset, device)
-    sampler = together(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
+    sampler = on_all_ranks(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     label_dtype = dtype if dataset.multilabel else torch.int64
-    at = Surroundings(
-        wire=wire,
+    ctx = RankContext(
+        communicator=communicator,
         phases=phases,
         sampler=sampler,
         model=model,
         parameters=ParameterLayout(model),
-        features=_features(config, wire, load_shard(host, device), offsets, device, phases),
-        labels=RowFetcher(wire, labels, offsets, device, label_dtype, "labels", phases),
+        features=_features(config, communicator, load_shard(host, device), offsets, device, phases),
+        labels=FeatureFetcher(communicator, labels, offsets, device, label_dtype, "labels", phases),
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
     )
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, host.nbytes, at)
+    return Loaded(dataset, topology, held, parts, host.nbytes, ctx)
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
-    at = loaded.at
-    model = model_for(config, loaded.dataset, at.device)
-    features = _features(config, at.wire, at.features.shard, at.rank_offsets, at.device, at.phases)
-    return replace(loaded, at=replace(at, model=model, parameters=ParameterLayout(model), features=features))
+    ctx = loaded.ctx
+    model = model_for(config, loaded.dataset, ctx.device)
+    features = _features(config, ctx.communicator, ctx.features.shard, ctx.rank_offsets, ctx.device, ctx.phases)
+    return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
 
 
 def _features(
-    config: Config, wire: Wire, shard: HostShard | DeviceShard, offsets: np.ndarray, device: Any, phases: Phases
-) -> RowFetcher:
+    config: Config,
+    communicator: Communicator,
+    shard: HostShard | DeviceShard,
+    offsets: np.ndarray,
+    device: Any,
+    phases: PhaseTimers,
+) -> FeatureFetcher:
     at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
     encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.dtype)
-    return fetcher_for(wire, shard, offsets, device, dtype, "features", phases, encoding)
+    return fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
 
 
 def model_for(config: Config, dataset: Dataset, device: torch.device) -> Model:

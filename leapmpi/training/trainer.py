@@ -11,27 +11,28 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
-from leapmpi.comm.world import World, together
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.minibatch import Iteration
-from leapmpi.engine.prefetch import Ahead, Job, choose_depth
+from leapmpi.engine.context import Loaded
+from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
 from leapmpi.engine.strategy import Strategy
 from leapmpi.engine.tuning import settle_remote
 from leapmpi.errors import LeapmpiError
-from leapmpi.nn.parameters import ParameterLayout, write_weights
+from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.registry import Registry
 from leapmpi.runs.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
 from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.weights import write_weights
 from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.feature_cache import Economy
+from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.progress import Progress
-from leapmpi.training.setup import Loaded
+from leapmpi.training.progress import EpochProgress
 from leapmpi.training.warm_up import warm_up
 
 log = logging.getLogger("leapmpi")
@@ -47,19 +48,19 @@ class Trainer:
         kind = strategy_class(config.strategy.name)
         loaded = kind.place(config, world, loaded)
         self.config, self.world, self.loaded, self.folder = config, world, loaded, folder
-        self.at = loaded.at
+        self.ctx = loaded.ctx
         self.train = loaded.dataset.splits.train
-        self.per_epoch = self.at.sampler.iterations(self.train, config.train.batch_size)
-        self.strategy = kind(self.at, config.strategy)
-        self.economy = Economy(config, world, loaded, self.strategy)
-        self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.at)
-        self.optimizer = Optimizer(config.train, self.at.parameters, self.per_epoch)
+        self.per_epoch = self.ctx.sampler.iterations(self.train, config.train.batch_size)
+        self.strategy = kind(self.ctx, config.strategy)
+        self.feature_cache = FeatureCache(config, world, loaded, self.strategy)
+        self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.ctx)
+        self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch)
         self.prefetch = 0
         self.best = Best()
         self.predicted: dict[str, int] = {}
         self.epochs: list[dict[str, Any]] = []
-        self.progress = Progress.at(0, self.per_epoch)
-        self.keeper: Checkpointer | None = None
+        self.progress = EpochProgress.standing_at(0, self.per_epoch)
+        self.checkpointer: Checkpointer | None = None
         self.restarts, self.seconds_before = 0, 0.0
         self.begun = time.perf_counter()
         self._since: float | None = None
@@ -67,33 +68,33 @@ class Trainer:
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
         """The config and the parameters of each model that is trained."""
-        return [(self.config, self.at.parameters)]
+        return [(self.config, self.ctx.parameters)]
 
     def run(self) -> None:
         """Train all epochs, after `prepare`. Collective."""
         for epoch in range(self.progress.epoch, self.config.train.epochs):
             record = self.epoch(epoch)
-            self.progress = Progress.at(epoch + 1, self.per_epoch)
+            self.progress = EpochProgress.standing_at(epoch + 1, self.per_epoch)
             if self.world.rank == 0 and self.folder:
-                for decision in self.strategy.decisions.take():
+                for decision in self.strategy.tuning_log.take():
                     self.folder.record("decision", **decision.to_values())
                 self.folder.record("epoch", **record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
-        self.at.phases.epoch = None
-        final = self.at.parameters.by_name()
-        together(self.world, lambda: self._save(final) if self.world.rank == 0 and self.folder else None)
+        self.ctx.phases.epoch = None
+        final = self.ctx.parameters.by_name()
+        on_all_ranks(self.world, lambda: self._save(final) if self.world.rank == 0 and self.folder else None)
 
-    def watched_by(self, keeper: Checkpointer) -> None:
-        """Let `keeper` save checkpoints, and stop training when it is asked to."""
-        self.keeper = keeper
-        self.evaluator.round = keeper.evaluation_round
+    def watched_by(self, checkpointer: Checkpointer) -> None:
+        """Let `checkpointer` save checkpoints, and stop training when it is asked to."""
+        self.checkpointer = checkpointer
+        self.evaluator.round = checkpointer.evaluation_round
 
     def account(self) -> None:
         """Add what was spent and counted since the last call to the running epoch's progress. Local."""
         if self._since is not None:
-            spent = self.at.phases.take()
-            now = self.at.phases.since
-            self.progress.add(now - self._since, spent, *self.at.wire.ledger.take())
+            spent = self.ctx.phases.take()
+            now = self.ctx.phases.since
+            self.progress.add(now - self._since, spent, *self.ctx.communicator.byte_counters.take())
             self._since = now
 
     def run_seconds(self) -> float:
@@ -105,19 +106,19 @@ class Trainer:
 
         `settled` is the strategy's state in the checkpoint of a run that is resumed.
         """
-        with self.at.phases("load"):
-            warm_up(self.world, self.at, self.config)
+        with self.ctx.phases("load"):
+            warm_up(self.world, self.ctx, self.config)
             epoch = self._batches(0)
             first = epoch[0] if epoch else None
             if settled is not None:
                 self.strategy.restore(settled)
-            self.economy.choose()
+            self.feature_cache.choose()
             if settled is None:
                 self.predicted = settle_remote(self.strategy, first)
             self.strategy.settle(first)
-            self.economy.fill()
+            self.feature_cache.fill()
             self.rehearse(first)
-            self.at.features.errors.take()
+            self.ctx.features.errors.take()
             set_aside_lasting_objects()
         self.prefetch = choose_depth(self.strategy)
 
@@ -131,25 +132,25 @@ class Trainer:
 
     def _train(self, epoch: int) -> dict[str, Any]:
         """One pass over the training vertices. Returns its record without scores."""
-        phases = self.at.phases
+        phases = self.ctx.phases
         phases.epoch = epoch
         if self.progress.epoch != epoch:
-            self.progress = Progress.at(epoch, self.per_epoch)
+            self.progress = EpochProgress.standing_at(epoch, self.per_epoch)
         with phases("wait"):
-            self.at.wire.barrier()
+            self.ctx.communicator.barrier()
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
             phases.take()
             phases.take_ahead()
-            self.at.wire.ledger.take()
+            self.ctx.communicator.byte_counters.take()
             self._since, processor = phases.since, time.process_time()
             self._iterations(epoch)
             with phases("wait"):
-                self.at.wire.barrier()
+                self.ctx.communicator.barrier()
             self.account()
         self._since = None
-        processors = self.at.wire.gather_rows(np.array([time.process_time() - processor]))
-        losses, counts, spent = self.progress.summed(self.at.wire)
+        processors = self.ctx.communicator.all_gather_rows(np.array([time.process_time() - processor]))
+        losses, counts, spent = self.progress.summed(self.ctx.communicator)
         ahead = self._ahead()
         return {
             "epoch": epoch,
@@ -166,29 +167,29 @@ class Trainer:
             "lr": self.optimizer.last_rate,
             "prefetch": self.prefetch,
             "ahead": ahead,
-            **self.economy.epoch(counts),
+            **self.feature_cache.epoch(counts),
         }
 
     def _iterations(self, epoch: int) -> None:
         """The iterations of an epoch that are not done yet."""
-        parts, progress, keeper = self._batches(epoch), self.progress, self.keeper
+        parts, progress, checkpointer = self._batches(epoch), self.progress, self.checkpointer
         to_do = range(progress.iteration, self.per_epoch)
-        jobs = [Job(parts[iteration] if parts else None, epoch, iteration) for iteration in to_do]
-        with Ahead(self.strategy, jobs, self.prefetch) as ahead:
+        jobs = [PrefetchTask(parts[iteration] if parts else None, epoch, iteration) for iteration in to_do]
+        with Prefetcher(self.strategy, jobs, self.prefetch) as ahead:
             for iteration in to_do:
-                self.at.phases.iteration = iteration
-                if keeper:
-                    keeper.iteration_begins()
+                self.ctx.phases.iteration = iteration
+                if checkpointer:
+                    checkpointer.iteration_begins()
                 progress.losses[iteration] = self.update(ahead.next(), epoch * self.per_epoch + iteration)
                 progress.iteration = iteration + 1
-                if keeper:
-                    keeper.iteration_ended(ahead.paused)
-        self.at.phases.iteration = None
+                if checkpointer:
+                    checkpointer.iteration_ended(ahead.paused)
+        self.ctx.phases.iteration = None
 
-    def update(self, work: Iteration, number: int) -> float:
+    def update(self, minibatch: MiniBatch, number: int) -> float:
         """Take the step of iteration `number`, counted over epochs; this rank's share of its loss. Collective."""
-        loss = self.strategy.step(work)
-        with self.at.phases("compute"):
+        loss = self.strategy.step(minibatch)
+        with self.ctx.phases("compute"):
             self.optimizer.step(number)
         return loss
 
@@ -198,11 +199,11 @@ class Trainer:
 
     def models_state(self) -> State:
         """What a checkpoint holds of the model. Collective."""
-        return saved(self.at.parameters, *self.optimizer.state(), self.best)
+        return saved(self.ctx.parameters, *self.optimizer.state(), self.best)
 
     def restore_models(self, state: State, origin: str) -> None:
         """Take up what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
-        self.best = restore(self.at.parameters, self.optimizer, state, origin, self.world.rank == 0)
+        self.best = restore(self.ctx.parameters, self.optimizer, state, origin, self.world.rank == 0)
 
     def about_models(self) -> dict[str, Any]:
         """What the summary adds where there are several models."""
@@ -210,15 +211,15 @@ class Trainer:
 
     def digest(self) -> str:
         """That of the parameters. Collective."""
-        return self.at.parameters.digest()
+        return self.ctx.parameters.digest()
 
     def _batches(self, epoch: int) -> Sequence[np.ndarray] | None:
         """The epoch's batches on rank 0, which plans; None elsewhere."""
         if self.world.rank != 0:
             return None
-        with self.at.phases("plan"):
+        with self.ctx.phases("plan"):
             train = self.config.train
-            return self.at.sampler.batches(self.train, train.seed, epoch, train.batch_size)
+            return self.ctx.sampler.batches(self.train, train.seed, epoch, train.batch_size)
 
     def _loss(self, total: np.ndarray) -> dict[str, Any]:
         """The mean loss over all roots of the epoch, and that of every batch, given the latter: float64[iterations]."""
@@ -231,13 +232,13 @@ class Trainer:
         """int64[iterations]: how much the batches' losses count in the epoch's. Batches of the sampler's own, whose
         losses it weighs, count alike."""
         sizes = np.full(self.per_epoch, self.config.train.batch_size)
-        if not self.at.sampler.supplies_roots:
+        if not self.ctx.sampler.supplies_roots:
             sizes[-1] = len(self.train) - sizes[:-1].sum()
         return sizes
 
     def _diverged(self, iteration: int) -> LeapmpiError:
         """The error for a loss that is no number any more; all ranks see the same one."""
-        epoch = self.at.phases.epoch + 1
+        epoch = self.ctx.phases.epoch + 1
         error = LeapmpiError(
             f"the loss became infinite or undefined in epoch {epoch}, iteration {iteration + 1}; "
             "lower --lr, limit the gradient with --clip-norm, or look for odd features with leapmpi-prep check"
@@ -248,8 +249,8 @@ class Trainer:
     def _ahead(self) -> dict[str, Any]:
         """Seconds spent on work ahead of training since this epoch, or start, began, by phase; and how many of them
         were hidden: spent while training did something else than wait. Collective."""
-        spent, hidden = self.at.phases.take_ahead()
-        seconds = self.at.wire.gather_rows(np.array([*(spent[phase] for phase in PHASES), hidden]))
+        spent, hidden = self.ctx.phases.take_ahead()
+        seconds = self.ctx.communicator.all_gather_rows(np.array([*(spent[phase] for phase in PHASES), hidden]))
         return {"phases": _mean_and_max(seconds[:, :-1]), "hidden": float(seconds[:, -1].mean())}
 
     def _evaluates(self, epoch: int) -> bool:
@@ -259,13 +260,13 @@ class Trainer:
     def _evaluate(self, epoch: int, record: dict[str, Any]) -> None:
         """Score the splits and keep the best model so far. Collective."""
         begin = time.perf_counter()
-        with self.at.phases("evaluate"):
+        with self.ctx.phases("evaluate"):
             scores = self.evaluator.scores()
-        self.at.wire.ledger.take()
+        self.ctx.communicator.byte_counters.take()
         record["accuracy"] = scores
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores):
-            weights = self.at.parameters.by_name()
+            weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
 
     def _save(self, final: dict[str, np.ndarray]) -> None:

@@ -8,36 +8,36 @@ import torch
 from leapmpi.comm.polling import wait_all
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Surroundings
+from leapmpi.engine.context import RankContext
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 
-def warm_up(world: World, at: Surroundings, config: Config) -> None:
+def warm_up(world: World, ctx: RankContext, config: Config) -> None:
     """Run every kernel of training and evaluation once on a small sample of own vertices. Collective.
 
     Parameters and counters are left as they were.
     """
     if world.node_comm.rank == 0:
-        _run_once(at, config)
+        _run_once(ctx, config)
     wait_all([world.node_comm.Ibarrier()])
     if world.node_comm.rank != 0:
-        _run_once(at, config)
+        _run_once(ctx, config)
 
 
-def _run_once(at: Surroundings, config: Config) -> None:
-    at.features.warm_up()
-    at.labels.warm_up()
-    begin, end = at.rank_offsets[at.wire.rank : at.wire.rank + 2]
+def _run_once(ctx: RankContext, config: Config) -> None:
+    ctx.features.warm_up()
+    ctx.labels.warm_up()
+    begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
-    key = DrawKey(PRESAMPLE, at.seed, 0, 0)
-    blocks = [to_tensors(block, at.device) for block in at.sampler.sample(key, roots)]
+    key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
+    blocks = [to_tensors(block, ctx.device) for block in ctx.sampler.sample(key, roots)]
     dtype = getattr(torch, config.train.dtype)
-    features = at.stand_in(blocks[-1].n_src)
-    classes = at.labels.shard.width
-    labels = torch.zeros((len(roots), classes) if at.labels.dtype == dtype else len(roots), device=at.device)
-    weighted_loss(at.model(blocks, features, key), labels.to(at.labels.dtype), 1.0).backward()
-    at.parameters.gradients.zero_()
+    features = ctx.stand_in(blocks[-1].n_src)
+    classes = ctx.labels.shard.width
+    labels = torch.zeros((len(roots), classes) if ctx.labels.dtype == dtype else len(roots), device=ctx.device)
+    weighted_loss(ctx.model(blocks, features, key), labels.to(ctx.labels.dtype), 1.0).backward()
+    ctx.parameters.gradients.zero_()
     with torch.no_grad():
-        at.model(blocks, features, None)
+        ctx.model(blocks, features, None)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import KINDS, ROWS, Ledger
+from leapmpi.comm.byte_counters import KINDS, ROWS, ByteCounters
 from tests.support.fake_device import FakeDevice, launch
 
 
@@ -92,13 +92,13 @@ def test_new_memory_is_of_the_same_kind():
 
 
 def test_the_ledger_counts_by_kind_and_starts_again():
-    ledger = Ledger()
-    ledger.add_bytes("ids", 8)
-    ledger.add_bytes("ids", 16)
-    ledger.add_rows("remote", 3)
-    sent, read = ledger.take()
+    byte_counters = ByteCounters()
+    byte_counters.add_bytes("ids", 8)
+    byte_counters.add_bytes("ids", 16)
+    byte_counters.add_rows("remote", 3)
+    sent, read = byte_counters.take()
     assert sent == dict.fromkeys(KINDS, 0) | {"ids": 24}
     assert read == dict.fromkeys(ROWS, 0) | {"remote": 3}
-    assert ledger.take() == (dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0))
+    assert byte_counters.take() == (dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0))
     with pytest.raises(KeyError):
-        ledger.add_bytes("gossip", 1)
+        byte_counters.add_bytes("gossip", 1)

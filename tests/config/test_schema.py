@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from leapmpi.cli.commands import train
 from leapmpi.config.flags import config_from
 from leapmpi.config.parser import parser_of
-from leapmpi.config.schema import Config, fields
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 from leapmpi.config.setting import ALL_NEIGHBOURS
 from leapmpi.config.toml import read_toml, to_toml
 from leapmpi.errors import ConfigError

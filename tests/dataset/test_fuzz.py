@@ -7,7 +7,7 @@ import pytest
 from leapmpi.dataset.graph import open_graph
 from leapmpi.dataset.hdf5 import reader
 from leapmpi.errors import DataError
-from leapmpi.nn.parameters import read_weights, write_weights
+from leapmpi.runs.weights import read_weights, write_weights
 from tests.soak.fuzz import soak
 
 TRIALS = 200

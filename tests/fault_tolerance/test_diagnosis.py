@@ -3,11 +3,11 @@
 import pytest
 
 from leapmpi.fault_tolerance.diagnosis import about_the_dead, about_the_late
-from leapmpi.fault_tolerance.heartbeats import RUNNING, Stamp
+from leapmpi.fault_tolerance.heartbeats import RUNNING, Heartbeat
 
 
 def stamp(rank, waiting=False, waits=5, phase="compute"):
-    return Stamp(rank, f"node{rank}", 100 + rank, RUNNING, phase, 1, 2, 0.0, 9, 0.0, 1.0, 7, waits, waiting)
+    return Heartbeat(rank, f"node{rank}", 100 + rank, RUNNING, phase, 1, 2, 0.0, 9, 0.0, 1.0, 7, waits, waiting)
 
 
 def late(stamps, silent=(), ranks=2):

@@ -12,23 +12,25 @@ from leapmpi.fault_tolerance.heartbeats import (
     GIVING_UP,
     PAGE,
     RUNNING,
-    STAMPS_FILE,
-    Board,
+    HeartbeatBoard,
     create_stamps,
     map_stamps,
-    read_stamps,
+    read_heartbeats,
     size_of,
 )
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
-from leapmpi.runs.run_folder import record_failure
-from leapmpi.system.phase_timers import PHASES, Phases
+from leapmpi.runs.run_folder import HEARTBEATS_FILE, record_failure
+from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 
 @pytest.fixture
 def boards(tmp_path):
     """The boards of three ranks in one file."""
-    mark = create_stamps(tmp_path / STAMPS_FILE, 3)
-    return [Board(map_stamps(tmp_path / STAMPS_FILE, mark), rank, tmp_path / STAMPS_FILE) for rank in range(3)]
+    mark = create_stamps(tmp_path / HEARTBEATS_FILE, 3)
+    return [
+        HeartbeatBoard(map_stamps(tmp_path / HEARTBEATS_FILE, mark), rank, tmp_path / HEARTBEATS_FILE)
+        for rank in range(3)
+    ]
 
 
 def test_others_read_what_a_rank_stamped(boards):
@@ -49,7 +51,7 @@ def test_others_read_what_a_rank_stamped(boards):
 
 
 def test_every_change_of_phase_is_stamped(boards):
-    phases = Phases()
+    phases = PhaseTimers()
     phases.stamp = boards[0].stamp
     phases.epoch, phases.iteration = 1, 2
     for phase in PHASES:
@@ -70,37 +72,37 @@ def test_each_slot_has_a_page_of_its_own(boards):
 
 
 def test_a_file_of_another_start_is_not_written_to(tmp_path, boards):
-    path = tmp_path / STAMPS_FILE
+    path = tmp_path / HEARTBEATS_FILE
     mark = create_stamps(path, 3)
     assert map_stamps(path, "0" * 16, patience=0) is None
     assert map_stamps(tmp_path / "nowhere", mark, patience=0) is None
     boards[1].stamp("reduce", 7, 7)
-    assert read_stamps(path) == {}
-    assert os.listdir(tmp_path) == [STAMPS_FILE]
+    assert read_heartbeats(path) == {}
+    assert os.listdir(tmp_path) == [HEARTBEATS_FILE]
 
 
 def test_damaged_files_are_refused(tmp_path, boards):
-    path = tmp_path / STAMPS_FILE
+    path = tmp_path / HEARTBEATS_FILE
     whole = path.read_bytes()
     other = tmp_path / "other"
     rng = np.random.default_rng(0)
     for size in (0, 1, PAGE - 1, PAGE, len(whole) - 1):
         other.write_bytes(whole[:size])
         with pytest.raises(ValueError):  # noqa: PT011  (what json and this reader raise alike)
-            read_stamps(other)
+            read_heartbeats(other)
     for _ in range(300):
         damaged = np.frombuffer(whole, "u1").copy()
         at = rng.integers(0, 300, 4) + PAGE * rng.integers(0, 4)
         damaged[at] = rng.integers(0, 256, 4)
         other.write_bytes(damaged.tobytes())
         try:
-            assert len(read_stamps(other)) <= 3
+            assert len(read_heartbeats(other)) <= 3
         except (ValueError, OSError):
             continue
     other.unlink()
     other.symlink_to(path)
     with pytest.raises(OSError):  # noqa: PT011
-        read_stamps(other)
+        read_heartbeats(other)
 
 
 def test_the_next_start_learns_who_fell_silent_first(tmp_path, boards):

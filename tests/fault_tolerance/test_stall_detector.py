@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from leapmpi.fault_tolerance.stall_detector import PATIENCE, Standstill, late
+from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector, late
 
 LIMIT = 100.0
 
 
 def observed(until, moves=lambda t: 0, work=lambda t: 0.0, waiting=False, step=5.0):
     """What was seen of rank 0 from 0 to `until`."""
-    found, now = Standstill(LIMIT), 0.0
+    found, now = StallDetector(LIMIT), 0.0
     while now <= until:
         found.see(now, 0, moves(now), work(now), waiting)
         now += step

@@ -13,33 +13,33 @@ from leapmpi import load_run
 from leapmpi.cli.main import main
 from leapmpi.errors import Interrupted
 from leapmpi.fault_tolerance.job_deadline import job_end, seconds_of
-from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, SIGNALS, STOP, Agreement, Signals, Word
+from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, SIGNALS, STOP, Signals, StopRequest, StopVote
 from leapmpi.training.checkpointer import _stop_at
 from tests.support.launch import mpirun
 
 
 def test_the_word_that_matters_most_is_the_largest():
     words = [
-        Word(), Word(SAVE), Word(STOP), Word(STOP, signal.SIGTERM, 0),
-        Word(STOP, signal.SIGTERM, 2**31 - 1), Word(STOP, 64, 5),
+        StopRequest(), StopRequest(SAVE), StopRequest(STOP), StopRequest(STOP, signal.SIGTERM, 0),
+        StopRequest(STOP, signal.SIGTERM, 2**31 - 1), StopRequest(STOP, 64, 5),
     ]  # fmt: skip
     packed = [word.packed() for word in words]
     assert sorted(packed) == packed
-    assert [Word.unpacked(number) for number in packed] == words
+    assert [StopRequest.unpacked(number) for number in packed] == words
     assert max(packed) < 2**63
     assert words[4].reason() == f"SIGTERM on rank {2**31 - 1}"
     assert words[2].reason() == "the job's time is running out"
-    assert Word().wish == NOTHING
+    assert StopRequest().wish == NOTHING
 
 
 def test_alone_a_rank_agrees_with_itself():
     class Alone:
-        def start_maximum(self, value):
+        def start_all_reduce_maximum(self, value):
             return lambda: value
 
-    wishes = iter([Word(), Word(STOP, signal.SIGUSR2, 0)])
-    agreement = Agreement(Alone(), lambda: next(wishes))
-    for wanted in (Word(), Word(STOP, signal.SIGUSR2, 0)):
+    wishes = iter([StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)])
+    agreement = StopVote(Alone(), lambda: next(wishes))
+    for wanted in (StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)):
         agreement.ask()
         assert agreement.answer() == wanted
 

@@ -8,7 +8,7 @@ import pytest
 from leapmpi.dataset.topology import Topology, from_graph
 from leapmpi.errors import ConfigError
 from leapmpi.features import hit_rate
-from leapmpi.features.access import POLICIES, Access, choose
+from leapmpi.features.access import POLICIES, AccessPattern, choose
 from leapmpi.features.policies.degree import out_degree
 from leapmpi.features.policies.presample import uses
 from leapmpi.features.policies.vip import inclusion
@@ -35,7 +35,7 @@ def access(topology, *, train, fanouts=(2, 2), rank=0, offsets=None, batch_size=
         return plan_leap(batch, offsets, 1) if at_home else plan_pull(batch, len(offsets) - 1)
 
     sampler = NodeWiseSampler(topology, fanouts)
-    return Access(topology, sampler, train, rank, offsets, batch_size, at_home, 5, schedule)
+    return AccessPattern(topology, sampler, train, rank, offsets, batch_size, at_home, 5, schedule)
 
 
 def test_a_tree_is_read_with_the_product_of_its_chances():

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leapmpi.features.row_request import Request
+from leapmpi.features.row_request import RowRequest
 
 
 def check_request(ids, offsets, rank):
     ids, offsets = np.array(ids, np.int64), np.array(offsets, np.int64)
-    request = Request(ids, offsets, rank)
+    request = RowRequest(ids, offsets, rank)
     assert len(request.ids) == len(ids)
     home = [next(r for r in range(len(offsets) - 1) if offsets[r] <= each < offsets[r + 1]) for each in ids]
     own = [place for place, at in enumerate(home) if at == rank]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from leapmpi.config.options import SAMPLERS
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
-from leapmpi.sampling.build import SAMPLERS
 from tests.support.launch import PROJECT
 
 FOLDER = PROJECT / "jobs/configs/samplers"

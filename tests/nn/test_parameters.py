@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.config.schema import ModelConfig
+from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import DataError
 from leapmpi.nn.build import build_model
-from leapmpi.nn.parameters import ParameterLayout, digest, read_weights, write_weights
+from leapmpi.nn.parameters import ParameterLayout, digest
+from leapmpi.runs.weights import read_weights, write_weights
 
 
 def layout_of(name="gat", seed=1, dtype=torch.float64):

@@ -17,15 +17,15 @@ from mpi4py import MPI
 
 from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Surroundings
-from leapmpi.engine.first_layer.base import RemoteMode
-from leapmpi.engine.prefetch import Ahead, Job
-from leapmpi.features.fetcher import RowFetcher
-from leapmpi.system.phase_timers import Phases
+from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.first_layer.base import FirstLayerMode
+from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
-from leapmpi.training.feature_cache import Economy
+from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.setup import Loaded, load
+from leapmpi.training.setup import load
 from leapmpi.training.trainer import strategy_class
 from tests.parallel.traffic import expected_traffic
 from tests.support import datasets
@@ -216,7 +216,7 @@ def steps(case: Case, loaded: Loaded) -> Iterator[tuple[int, int, np.ndarray]]:
     """(epoch, iteration, batch of renumbered roots) of the iterations of `case`."""
     size, chosen = BATCHES[case.batch]
     for epoch, iteration in chosen:
-        cut = loaded.at.sampler.batches(loaded.dataset.splits.train, SEED, epoch, size)
+        cut = loaded.ctx.sampler.batches(loaded.dataset.splits.train, SEED, epoch, size)
         yield epoch, iteration % len(cut), cut[iteration % len(cut)]
 
 
@@ -239,28 +239,30 @@ class Runner:
         config = case.config(self.base, self.world.size)
         kind = strategy_class(config.strategy.name)
         loaded = kind.place(config, self.world, self._load(case))
-        at = loaded.at
-        strategy = kind(at, config.strategy)
+        ctx = loaded.ctx
+        strategy = kind(ctx, config.strategy)
         if case.rows == "in place":
-            _read_in_place(at, strategy.remote)
-        economy = Economy(config, self.world, loaded, strategy)
+            _read_in_place(ctx, strategy.remote)
+        economy = FeatureCache(config, self.world, loaded, strategy)
         economy.choose()
         economy.fill()
-        optimizer = Optimizer(config.train, at.parameters, 1)
+        optimizer = Optimizer(config.train, ctx.parameters, 1)
         jobs = [
-            Job(batch if self.world.rank == 0 else None, epoch, iteration)
+            PrefetchTask(batch if self.world.rank == 0 else None, epoch, iteration)
             for epoch, iteration, batch in steps(case, loaded)
         ]
         trained, counts = [], []
-        at.wire.ledger.take()
-        with Ahead(strategy, jobs, case.prefetch) as ahead:
+        ctx.communicator.byte_counters.take()
+        with Prefetcher(strategy, jobs, case.prefetch) as ahead:
             for number in range(len(jobs)):
-                work = ahead.next()
-                loss = strategy.step(work)
-                trained.append((loss, at.parameters.gradients.clone(), work))
+                minibatch = ahead.next()
+                loss = strategy.step(minibatch)
+                trained.append((loss, ctx.parameters.gradients.clone(), minibatch))
                 optimizer.step(number)
-                counts.append(_counted(at))
-        assert len(set(at.wire.gather_objects(at.parameters.digest()))) == 1, "replicas have drifted apart"
+                counts.append(_counted(ctx))
+        assert len(set(ctx.communicator.all_gather_objects(ctx.parameters.digest()))) == 1, (
+            "replicas have drifted apart"
+        )
         outcomes = [_outcome(*each, counted, loaded, strategy) for each, counted in zip(trained, counts, strict=True)]
         assert outcomes[0].expected == _forecast(trained[0][-1], config, loaded), "the forecast is wrong"
         return outcomes
@@ -269,46 +271,50 @@ class Runner:
         key = dataclasses.replace(case, **PLAINEST, batch="even")
         if key != self._key:
             world = dataclasses.replace(self.world, threads=case.threads)
-            self._loaded = load(case.config(self.base, world.size), world, torch.device("cpu"), Phases())
-            self._values, self._key = self._loaded.at.parameters.values.clone(), key
-        self._loaded.at.parameters.values.copy_(self._values)
+            self._loaded = load(case.config(self.base, world.size), world, torch.device("cpu"), PhaseTimers())
+            self._values, self._key = self._loaded.ctx.parameters.values.clone(), key
+        self._loaded.ctx.parameters.values.copy_(self._values)
         return self._loaded
 
 
-def _read_in_place(at: Surroundings, mode: RemoteMode) -> None:
+def _read_in_place(ctx: RankContext, mode: FirstLayerMode) -> None:
     """Let `mode` read rows where they lie, which it does by itself only for features at rest in the model's type."""
     holder = getattr(mode, "cargo", mode)
     holder.pieces.suit_in_place = lambda *sizes: True
-    features = _in_place(at.features, np.arange(*at.rank_offsets[at.wire.rank : at.wire.rank + 2]))
-    columns = at.columns and _in_place(at.columns, np.arange(at.rank_offsets[-1]))
-    mode.at = dataclasses.replace(at, features=features, columns=columns)
+    features = _in_place(ctx.features, np.arange(*ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]))
+    columns = ctx.columns and _in_place(ctx.columns, np.arange(ctx.rank_offsets[-1]))
+    mode.ctx = dataclasses.replace(ctx, features=features, columns=columns)
     if holder is not mode:
         holder.features = features
 
 
-def _in_place(fetcher: RowFetcher, ids: np.ndarray) -> RowFetcher:
+def _in_place(fetcher: FeatureFetcher, ids: np.ndarray) -> FeatureFetcher:
     fetcher = copy(fetcher)
     rows = fetcher.own(ids)
     fetcher.__dict__["whole"] = rows if fetcher.sparse else rows.clone()
     return fetcher
 
 
-def _outcome(loss: float, gradients: torch.Tensor, work, counted: dict[str, int], loaded: Loaded, strategy) -> Outcome:
-    edges = unique_edges(np.concatenate([block_edges(cell.blocks, loaded.topology) for cell in work.cells]))
-    named = {name: each.reshape(-1) for name, each in loaded.at.parameters.by_name(gradients).items()}
-    return Outcome(loss, named, edges, counted, expected_traffic(work, loaded, strategy))
+def _outcome(
+    loss: float, gradients: torch.Tensor, minibatch, counted: dict[str, int], loaded: Loaded, strategy
+) -> Outcome:
+    edges = unique_edges(
+        np.concatenate([block_edges(micro_batch.blocks, loaded.topology) for micro_batch in minibatch.micro_batches])
+    )
+    named = {name: each.reshape(-1) for name, each in loaded.ctx.parameters.by_name(gradients).items()}
+    return Outcome(loss, named, edges, counted, expected_traffic(minibatch, loaded, strategy))
 
 
-def _counted(at) -> dict[str, int]:
-    sent, read = at.wire.ledger.take()
+def _counted(ctx) -> dict[str, int]:
+    sent, read = ctx.communicator.byte_counters.take()
     return {**sent, **read}
 
 
-def _forecast(work, config: Config, loaded: Loaded) -> dict[str, int]:
+def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
-    rank, size = loaded.at.wire.rank, loaded.at.wire.size
+    rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
     strategies = Forecaster(loaded.dataset, loaded.topology).strategies(config, size)
-    traffic = predicted_traffic(strategies, [each.sampled(work.schedule, work.key) for each in strategies])
+    traffic = predicted_traffic(strategies, [each.sampled(minibatch.schedule, minibatch.key) for each in strategies])
     sent = {kind: int(pairs[rank].sum()) for kind, pairs in traffic.sent.items()}
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
 

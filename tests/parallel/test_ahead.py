@@ -9,16 +9,16 @@ import pytest
 import torch
 
 import leapmpi
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import FRAGMENT, WINDOW
 from leapmpi.comm.polling import wait_all
-from leapmpi.comm.progress_thread import Courier, CourierStopped
+from leapmpi.comm.progress_thread import CourierStopped, ProgressThread
 from leapmpi.config.schema import Config
-from leapmpi.engine.minibatch import Iteration
-from leapmpi.engine.prefetch import Ahead, Job
-from leapmpi.features.row_exchange import Shipment
+from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.trace import NAMES
 from tests.parallel.equality import here
 from tests.support import datasets
@@ -26,7 +26,7 @@ from tests.support import datasets
 DATA = datasets.Wanted("single", "metis", 4)
 PATIENCE = 30.0
 BATCH = 64
-JOBS = [Job(None, 0, number) for number in range(6)]
+JOBS = [PrefetchTask(None, 0, number) for number in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +70,18 @@ SENT = WINDOW // 8 + FRAGMENT // 8
 """Numbers that every rank gets of each other: more than may be under way at once."""
 
 
-def shipment_of(wire, kind, number, count):
-    send, counts = np.full(wire.size * count, number), np.full(wire.size, count)
-    return Shipment(wire, kind, (send, counts), (np.zeros_like(send), counts), lambda arrived: set(arrived.tolist()))
+def shipment_of(communicator, kind, number, count):
+    send, counts = np.full(communicator.size * count, number), np.full(communicator.size, count)
+    return RowExchange(
+        communicator, kind, (send, counts), (np.zeros_like(send), counts), lambda arrived: set(arrived.tolist())
+    )
 
 
-class Work(Iteration):
+class Work(MiniBatch):
     """An iteration that is its number, and moves much of it."""
 
-    def __init__(self, number, wire):
-        super().__init__(None, None, [], shipment=shipment_of(wire, "features", number, SENT))
+    def __init__(self, number, communicator):
+        super().__init__(None, None, [], row_exchange=shipment_of(communicator, "features", number, SENT))
         self.number = number
 
 
@@ -89,21 +91,26 @@ class Recorder:
     overlaps = False
 
     def __init__(self, world, hook=lambda what, number: None):
-        self.wire, self.hook, self.trained = Wire(world.comm, ahead=world.ahead_comms), hook, []
-        self.at = self
-        self.phases, self.device, self.sampler, self.threads = Phases(), torch.device("cpu"), self, 1
+        self.communicator, self.hook, self.trained = Communicator(world.comm, ahead=world.ahead_comms), hook, []
+        self.ctx = self
+        self.phases, self.device, self.sampler, self.threads = PhaseTimers(), torch.device("cpu"), self, 1
 
     def plan(self, batch, epoch, iteration):
         with self.phases("plan"):
             self.hook("plan", iteration)
-            number = self.wire.broadcast(np.array([iteration]) if self.wire.rank == 0 else None, "schedule")
-        return Work(int(number[0]), self.wire)
+            number = self.communicator.broadcast(
+                np.array([iteration]) if self.communicator.rank == 0 else None, "schedule"
+            )
+        return Work(int(number[0]), self.communicator)
 
     def ask(self, work):
         """Ids and labels travel at once, while rows of the iteration before may be on their way."""
         with self.phases("exchange"):
-            assert self.wire.gather_rows(np.array([work.number])).tolist() == [[work.number]] * self.wire.size
-            assert shipment_of(self.wire, "labels", work.number, 5).complete() == {work.number}
+            assert (
+                self.communicator.all_gather_rows(np.array([work.number])).tolist()
+                == [[work.number]] * self.communicator.size
+            )
+            assert shipment_of(self.communicator, "labels", work.number, 5).complete() == {work.number}
             self.hook("asked", work.number)
 
     def fetch(self, work):
@@ -116,13 +123,13 @@ class Recorder:
             self.hook("step", work.number)
             total = np.array([float(work.number)])
         with self.phases("reduce"):
-            self.wire.reduce(total)
-        assert total[0] == work.number * self.wire.size
+            self.communicator.all_reduce(total)
+        assert total[0] == work.number * self.communicator.size
         self.trained.append(work.number)
 
 
 def run_all(strategy, depth):
-    with Ahead(strategy, JOBS, depth) as ahead:
+    with Prefetcher(strategy, JOBS, depth) as ahead:
         for _ in JOBS:
             strategy.step(ahead.next())
 
@@ -154,7 +161,7 @@ def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world)
     """Rows arrive only once those of the next iteration are asked for: else this would never end."""
     asked = [threading.Event() for _ in JOBS]
     strategy = Recorder(world, lambda what, number: asked[number].set() if what == "asked" else None)
-    carry = strategy.wire.start_exchange
+    carry = strategy.communicator.start_exchange
 
     def slow_to_arrive(*arguments):
         finish, following = carry(*arguments), len(JOBS)
@@ -167,7 +174,7 @@ def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world)
 
         return finish_late
 
-    strategy.wire.start_exchange = slow_to_arrive
+    strategy.communicator.start_exchange = slow_to_arrive
     run_all(strategy, 2)
     assert strategy.trained == list(range(len(JOBS)))
 
@@ -189,14 +196,14 @@ def test_ranks_may_differ_in_how_far_ahead_they_are(world, depth):
 def test_work_left_early_is_dropped_by_all_ranks_alike(world, depth):
     planned = []
     strategy = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None)
-    with Ahead(strategy, JOBS, depth) as ahead:
+    with Prefetcher(strategy, JOBS, depth) as ahead:
         for _ in range(2):
             strategy.step(ahead.next())
     assert strategy.trained == [0, 1]
     assert planned == list(range(2 + depth))
-    assert strategy.wire.ledger.take()[0] == sent_by(world, 2)
+    assert strategy.communicator.byte_counters.take()[0] == sent_by(world, 2)
     assert not names_of_threads()
-    strategy.wire.barrier()
+    strategy.communicator.barrier()
 
 
 def sent_by(world, iterations):
@@ -206,12 +213,12 @@ def sent_by(world, iterations):
         work = strategy.plan(None, 0, number)
         strategy.fetch(work)
         strategy.step(work)
-    return strategy.wire.ledger.take()[0]
+    return strategy.communicator.byte_counters.take()[0]
 
 
 def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
     strategy = Recorder(world)
-    with Ahead(strategy, JOBS, 2) as ahead:
+    with Prefetcher(strategy, JOBS, 2) as ahead:
         for number in range(len(JOBS)):
             strategy.step(ahead.next())
             if number == 1:
@@ -233,28 +240,28 @@ def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
     assert strategy.trained == [0, 1, 2]
     assert strategy.phases.where() == "phase plan, epoch 1, iteration 4"
     assert not names_of_threads()
-    strategy.wire.barrier()
+    strategy.communicator.barrier()
 
 
 def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world):
     ahead_comms = world_comm.Dup(), world_comm.Dup()
     strategy = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
-    strategy.wire = Wire(world_comm, ahead=ahead_comms)
+    strategy.communicator = Communicator(world_comm, ahead=ahead_comms)
     if world.rank == 0:
         with pytest.raises(ZeroDivisionError):
             run_all(strategy, 1)
         assert not names_of_threads()
     else:
-        with Ahead(strategy, JOBS[:1], 1) as ahead:
+        with Prefetcher(strategy, JOBS[:1], 1) as ahead:
             ahead.next()
     world.comm.barrier()
 
 
 def test_a_courier_that_has_stopped_takes_nothing(world):
-    wire = Wire(world.comm)
-    wire.courier = Courier()
+    communicator = Communicator(world.comm)
+    communicator.progress_thread = ProgressThread()
     with pytest.raises(CourierStopped):
-        wire.barrier()
+        communicator.barrier()
 
 
 def test_the_timeline_holds_every_phase_of_both_lanes(world, base):

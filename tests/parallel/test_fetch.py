@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.comm.communicator import Wire
+from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import ENCODINGS, RowErrors
-from leapmpi.features.fetcher import RowFetcher
+from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shard import DeviceShard, HostShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
@@ -30,7 +30,7 @@ def fetcher(world, rows, kind, wanted):
     host = HostShard([mine[: len(mine) // 3 + 1], mine[len(mine) // 3 + 1 :]][: 1 + (len(mine) > 1)], int(first))
     device = torch.device("cpu")
     shard = DeviceShard(host, device) if kind == "device" else host
-    return RowFetcher(Wire(world.comm), shard, offsets, device, wanted)
+    return FeatureFetcher(Communicator(world.comm), shard, offsets, device, wanted)
 
 
 def asked(world, turn):
@@ -50,13 +50,13 @@ def test_every_row_comes_from_its_home(world, kind, at_rest, wanted):
     total = int(offsets_of(world.size)[-1])
     rows = np.random.default_rng(1).integers(-1000, 1000, (total, WIDTH)).astype(at_rest)
     fetch = fetcher(world, rows, kind, getattr(torch, wanted))
-    ledger = fetch.wire.ledger
+    byte_counters = fetch.communicator.byte_counters
     for turn in range(6):
         ids = asked(world, turn)
         found = fetch.fetch(ids)
         assert found.dtype == getattr(torch, wanted)
         np.testing.assert_array_equal(found.numpy(), rows[ids].astype(wanted))
-        sent, read = ledger.take()
+        sent, read = byte_counters.take()
         first, end = offsets_of(world.size)[world.rank : world.rank + 2]
         own = int(((first <= ids) & (ids < end)).sum())
         assert read == {"local": own, "remote": len(ids) - own, "cached": 0}
@@ -75,7 +75,7 @@ def test_own_rows_need_nobody_and_may_repeat(world, kind):
     ids = np.array([first, first, first])
     fetch.warm_up()
     np.testing.assert_array_equal(fetch.own(ids).numpy(), rows[ids])
-    assert not any(fetch.wire.ledger.take()[0].values())
+    assert not any(fetch.communicator.byte_counters.take()[0].values())
 
 
 def cached_ids(world, share):
@@ -95,13 +95,13 @@ def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatc
     fetch = fetcher(world, rows, kind, torch.float64)
     kept = cached_ids(world, share)
     fetch.fill(RowCache(kept, total))
-    gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+    gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
     assert gone == world.comm.allreduce(len(kept)) * WIDTH * 4
     for turn in range(5):
         ids = asked(world, turn)
         missing = fetch.missing(ids)
         np.testing.assert_array_equal(fetch.fetch(ids).numpy(), rows[ids].astype(np.float64))
-        sent, read = fetch.wire.ledger.take()
+        sent, read = fetch.communicator.byte_counters.take()
         first, end = offsets_of(world.size)[world.rank : world.rank + 2]
         own, spared = int(((first <= ids) & (ids < end)).sum()), len(set(ids.tolist()) & set(kept.tolist()))
         assert read == {"local": own, "remote": len(ids) - own - spared, "cached": spared}
@@ -119,7 +119,7 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
     fetch.fill(RowCache(kept, total))
     fetch.encoding = encoding = ENCODINGS[name]
     fetch.warm_up()
-    fetch.wire.ledger.take()
+    fetch.communicator.byte_counters.take()
     lossy = encoding.decode_tensor(encoding.encode_tensor(torch.from_numpy(rows), RowErrors())).numpy()
     first, end = offsets_of(world.size)[world.rank : world.rank + 2]
     worst = 0.0
@@ -132,10 +132,10 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
         if len(away):
             lost = np.linalg.norm(lossy[away].astype(float) - rows[away], axis=1) / np.linalg.norm(rows[away], axis=1)
             worst = max(worst, lost.max())
-        gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+        gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
         assert gone == world.comm.allreduce(len(away)) * fetch.sent_row_bytes
         np.testing.assert_array_equal(fetch.fetch(ids, exact=True).numpy(), rows[ids].astype(np.float64))
-        fetch.wire.ledger.take()
+        fetch.communicator.byte_counters.take()
     largest = max(world.comm.allgather(fetch.errors.largest))
     assert largest == pytest.approx(max(world.comm.allgather(worst)), rel=1e-6)
 
@@ -186,7 +186,7 @@ def sparse_fetcher(world, rows, wanted):
     cut = (first + end + 1) // 2
     parts = [whole[first:cut], whole[cut:end]][: 1 + (cut < end)]
     shard = SparseShard(parts, int(first), np.diff(whole.indptr).astype(np.int32))
-    return fetcher_for(Wire(world.comm), shard, offsets, torch.device("cpu"), wanted)
+    return fetcher_for(Communicator(world.comm), shard, offsets, torch.device("cpu"), wanted)
 
 
 @pytest.mark.parametrize("at_rest", ["float32", "float16"])
@@ -200,7 +200,7 @@ def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, 
     fetch.warm_up()
     kept = cached_ids(world, 0.3)
     fetch.fill(RowCache(kept, total))
-    gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+    gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
     assert gone == world.comm.allreduce(int(sizes[kept].sum())) * (4 + each)
     fetch.encoding = encoding and ENCODINGS[encoding]
     lossy = rows if encoding is None else torch.from_numpy(rows).to(getattr(torch, encoding)).float().numpy()
@@ -212,11 +212,11 @@ def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, 
         predicted = int(fetch.answer_bytes(fetch.request(ids)).sum())
         np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), wanted)
         away = ids[~here]
-        gone = world.comm.allreduce(fetch.wire.ledger.take()[0]["features"])
+        gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
         assert gone == world.comm.allreduce(int(sizes[away].sum())) * (4 + (2 if encoding else each))
         assert gone == world.comm.allreduce(predicted)
         np.testing.assert_array_equal(fetch.fetch(ids, exact=True).dense().numpy(), rows[ids].astype(np.float64))
-        fetch.wire.ledger.take()
+        fetch.communicator.byte_counters.take()
     own = np.array([first, end - 1, first])
     np.testing.assert_array_equal(fetch.own(own).dense().numpy(), rows[own])
     if encoding is not None and at_rest == "float32" and world.size > 1:
@@ -227,6 +227,6 @@ def test_scaled_rows_are_refused_where_rows_are_sparse(world):
     shard = SparseShard([from_entries(np.zeros(1, int), np.zeros(1, int), np.ones(1, np.float32), (1, WIDTH))], 0)
     with pytest.raises(ConfigError, match=r"--wire-dtype int8 .* use float16, bfloat16 or native"):
         fetcher_for(
-            Wire(world.comm), shard, offsets_of(world.size), torch.device("cpu"), torch.float32,
+            Communicator(world.comm), shard, offsets_of(world.size), torch.device("cpu"), torch.float32,
             encoding=ENCODINGS["int8"],
         )  # fmt: skip

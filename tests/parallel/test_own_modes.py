@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.engine.minibatch import Cell, Iteration
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import VAL, DrawKey
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.setup import load
 from leapmpi.training.trainer import strategy_class
 from tests.support import datasets
@@ -30,18 +30,18 @@ def test_outputs_are_those_of_the_whole_model(strategy, model, world, base):
     }  # fmt: skip
     config = Config.from_values(values)
     kind = strategy_class(strategy)
-    loaded = kind.place(config, world, load(config, world, torch.device("cpu"), Phases()))
-    at = loaded.at
-    mode = kind(at, config.strategy).remote
+    loaded = kind.place(config, world, load(config, world, torch.device("cpu"), PhaseTimers()))
+    ctx = loaded.ctx
+    mode = kind(ctx, config.strategy).remote
     # Ranks score different numbers of roots, the last of them none.
     roots = loaded.dataset.splits.val[world.rank :: world.size][: 5 * (world.size - 1 - world.rank)]
     key = DrawKey(VAL, 1, 0, 0)
-    blocks = at.sampler.sample(key, roots)
-    work = Iteration(None, key, [Cell(roots, blocks, None)], drops=False)
+    blocks = ctx.sampler.sample(key, roots)
+    work = MiniBatch(None, key, [MicroBatch(roots, blocks, None)], drops=False)
     mode.ask(work)
     got = mode.logits(work, 0)
-    rows = at.features.fetch(blocks[-1].src)
+    rows = ctx.features.fetch(blocks[-1].src)
     with torch.no_grad():
-        wanted = at.parameters.whole_model()([to_tensors(block) for block in blocks], rows, None)
+        wanted = ctx.parameters.whole_model()([to_tensors(block) for block in blocks], rows, None)
     assert got.shape == (len(roots), loaded.dataset.classes)
     np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)

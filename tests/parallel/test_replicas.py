@@ -12,7 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
 from leapmpi.engine.first_layer.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.setup import load
 from leapmpi.training.trainer import Trainer
@@ -66,7 +66,7 @@ def base(world, folder):
 
 def trained(kind, config, world):
     """A trainer that is done."""
-    trainer = kind(config, world, load(config, world, torch.device("cpu"), Phases()))
+    trainer = kind(config, world, load(config, world, torch.device("cpu"), PhaseTimers()))
     trainer.prepare()
     for epoch in range(EPOCHS):
         trainer.epoch(epoch)
@@ -85,7 +85,7 @@ def separate_runs(case, base, comm):
     for number in range(comm.rank, len(configs), comm.size):
         run = trained(Trainer, configs[number], alone)
         records = run.epochs
-        mine[number] = run.at.parameters.by_name(), [each["losses"] for each in records], records[-1]["accuracy"]
+        mine[number] = run.ctx.parameters.by_name(), [each["losses"] for each in records], records[-1]["accuracy"]
     gathered = {number: run for part in comm.allgather(mine) for number, run in part.items()}
     return [gathered[number] for number in range(len(configs))]
 
@@ -96,11 +96,13 @@ def check_traffic(run):
     numbers = 8 * sum(replica.layout.count for replica in run.replicas) * run.per_epoch
     assert record["bytes"]["parameters"] == numbers * (size - 1)
     assert record["bytes"]["gradients"] == (numbers * size if size > 1 else 0)
-    at, rows = run.at, dict.fromkeys(("local", "remote", "cached"), 0)
+    ctx, rows = run.ctx, dict.fromkeys(("local", "remote", "cached"), 0)
     for iteration in range(run.per_epoch):
-        batch = at.wire.broadcast(run._batches(0)[iteration] if at.wire.rank == 0 else None, "control")
-        schedule, key = run.strategy.schedule(batch, 0, iteration), DrawKey(TRAIN, at.seed, 0, iteration)
-        request = at.features.request(union(run.strategy.sampled(schedule, key).cells))
+        batch = ctx.communicator.broadcast(
+            run._batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
+        )
+        schedule, key = run.strategy.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
+        request = ctx.features.request(union(run.strategy.sampled(schedule, key).cells))
         for place, found in zip(rows, (request.own_ids, request.remote_ids, request.cached_slots), strict=True):
             rows[place] += len(found)
     assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}

@@ -12,7 +12,7 @@ from leapmpi import Config, load_run, train
 from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import model_folder
-from leapmpi.training.ensemble_ring import Ring
+from leapmpi.training.ensemble_ring import EnsembleRing
 from tests.parallel.equality import here
 from tests.support import datasets
 
@@ -49,14 +49,14 @@ def stopped(config, comm, monkeypatch, rank):
 
     def interrupted(genuine):
         def step(trained, work):
-            if (work.schedule.epoch, work.schedule.iteration) == (1, 1) and trained.at.wire.rank == rank:
+            if (work.schedule.epoch, work.schedule.iteration) == (1, 1) and trained.ctx.communicator.rank == rank:
                 os.kill(os.getpid(), signal.SIGUSR2)
             return genuine(trained, work)
 
         return step
 
     with monkeypatch.context() as patch:
-        for kind in (Strategy, Ring):
+        for kind in (Strategy, EnsembleRing):
             patch.setattr(kind, "step", interrupted(kind.step))
         with pytest.raises(
             Interrupted, match=f"SIGUSR2 on rank {rank}: training stopped in epoch 2, after iteration 3"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.comm.communicator import Wire
-from leapmpi.config.schema import ModelConfig, TrainConfig
+from leapmpi.comm.communicator import Communicator
+from leapmpi.config.sections import ModelConfig, TrainConfig
 from leapmpi.dataset.columns import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.nn.build import build_model
@@ -23,8 +23,8 @@ def whole_model(name):
 @pytest.fixture(params=["gcn", "sage", "gat"])
 def layouts(request, world_comm):
     """The split layout of this rank, and the plain one of an equal model."""
-    wire = Wire(world_comm)
-    split = SplitLayout(whole_model(request.param), wire, column_bounds(FEATURES, wire.size))
+    communicator = Communicator(world_comm)
+    split = SplitLayout(whole_model(request.param), communicator, column_bounds(FEATURES, communicator.size))
     return split, ParameterLayout(whole_model(request.param))
 
 
@@ -35,7 +35,7 @@ def test_columns_are_dealt_evenly():
 
 def test_split_weights_are_this_ranks_columns_and_not_reduced(layouts):
     split, plain = layouts
-    rank, size = split.wire.rank, split.wire.size
+    rank, size = split.communicator.rank, split.communicator.size
     first, end = column_bounds(FEATURES, size)[rank : rank + 2]
     name, weight = next((n, p) for n, p in plain.model.named_parameters() if n.endswith("neighbour.weight"))
     assert torch.equal(dict(split.model.named_parameters())[name], weight[:, first:end])

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi.comm.polling import wait_all
-from leapmpi.comm.world import finish, start, together
+from leapmpi.comm.world import finish, on_all_ranks, start
 from leapmpi.errors import ConfigError, DataError
 
 
@@ -19,7 +19,7 @@ def test_every_rank_knows_its_place(world):
 
 
 def test_results_are_each_ranks_own(world):
-    assert together(world, lambda: world.rank * 2) == world.rank * 2
+    assert on_all_ranks(world, lambda: world.rank * 2) == world.rank * 2
 
 
 @pytest.mark.parametrize("failing", [[0], [-1], [0, -1]])
@@ -31,7 +31,7 @@ def test_the_error_of_the_lowest_failing_rank_is_raised_on_all(world, failing):
             raise (DataError if world.rank % 2 else ConfigError)(f"rank {world.rank} cannot go on")
 
     with pytest.raises((ConfigError, DataError)) as caught:
-        together(world, action)
+        on_all_ranks(world, action)
     lowest = min(ranks)
     assert str(caught.value) == f"rank {lowest} cannot go on"
     assert isinstance(caught.value, DataError if lowest % 2 else ConfigError)

@@ -6,9 +6,9 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.communicator import Wire, WireError
+from leapmpi.comm.communicator import Communicator, WireError
 from leapmpi.comm.flow_control import WINDOW
-from leapmpi.comm.id_codec import IdRanges
+from leapmpi.comm.id_codec import IdCodec
 from tests.support.fake_device import FakeDevice, SpyComm, launch
 
 OVER_EAGER = 1 << 17  # numbers: far more bytes than any MPI sends before the receiver asks for them
@@ -23,18 +23,18 @@ def module_comm():
 
 
 @pytest.fixture
-def wire(module_comm):
-    return Wire(module_comm)
+def communicator(module_comm):
+    return Communicator(module_comm)
 
 
-def counted(wire):
+def counted(communicator):
     """Bytes by kind since the last call, without the zeros."""
-    return {kind: count for kind, count in wire.ledger.take()[0].items() if count}
+    return {kind: count for kind, count in communicator.byte_counters.take()[0].items() if count}
 
 
-def expected_bytes(wire, **by_kind):
+def expected_bytes(communicator, **by_kind):
     """What `counted` gives on this rank: nothing when alone."""
-    return {kind: count for kind, count in by_kind.items() if count} if wire.size > 1 else {}
+    return {kind: count for kind, count in by_kind.items() if count} if communicator.size > 1 else {}
 
 
 def rows_for(origin, destination, size, pattern):
@@ -58,9 +58,9 @@ def content(origin, destination, rows, width, dtype):
     return (values % 128).astype(dtype)
 
 
-def traffic(wire, pattern, width, dtype):
+def traffic(communicator, pattern, width, dtype):
     """What this rank sends and must get: (sent rows, counts, received rows, counts); width None for one dimension."""
-    rank, size = wire.rank, wire.size
+    rank, size = communicator.rank, communicator.size
     send_counts = np.array([rows_for(rank, to, size, pattern) for to in range(size)], np.int64)
     receive_counts = np.array([rows_for(origin, rank, size, pattern) for origin in range(size)], np.int64)
     columns = width or 1
@@ -74,139 +74,149 @@ def traffic(wire, pattern, width, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("width", [None, 5])
-def test_exchange_brings_every_row_to_its_place(wire, pattern, width, dtype):
-    sent, send_counts, wanted, receive_counts = traffic(wire, pattern, width, dtype)
+def test_exchange_brings_every_row_to_its_place(communicator, pattern, width, dtype):
+    sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, width, dtype)
     received = np.zeros_like(wanted)
-    wire.exchange(sent, send_counts, received, receive_counts, "features")
+    communicator.exchange(sent, send_counts, received, receive_counts, "features")
     np.testing.assert_array_equal(received, wanted)
-    others = send_counts.sum() - send_counts[wire.rank]
-    assert counted(wire) == expected_bytes(wire, features=others * (width or 1) * np.dtype(dtype).itemsize)
+    others = send_counts.sum() - send_counts[communicator.rank]
+    assert counted(communicator) == expected_bytes(
+        communicator, features=others * (width or 1) * np.dtype(dtype).itemsize
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
-def test_exchange_takes_torch_tensors(wire, dtype):
-    sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 3, dtype)
+def test_exchange_takes_torch_tensors(communicator, dtype):
+    sent, send_counts, wanted, receive_counts = traffic(communicator, "uneven", 3, dtype)
     received = torch.zeros(wanted.shape, dtype=getattr(torch, dtype))
-    wire.exchange(torch.from_numpy(sent), send_counts, received, receive_counts, "activations")
+    communicator.exchange(torch.from_numpy(sent), send_counts, received, receive_counts, "activations")
     np.testing.assert_array_equal(received.numpy(), wanted)
 
 
 @pytest.mark.parametrize("piece", [5, 64])
-def test_messages_cut_into_pieces_arrive_whole(wire, piece, monkeypatch):
+def test_messages_cut_into_pieces_arrive_whole(communicator, piece, monkeypatch):
     monkeypatch.setattr(mpi_buffers, "PIECE", piece)
     monkeypatch.setattr("leapmpi.comm.transport.FRAGMENT", piece)
-    sent, send_counts, wanted, receive_counts = traffic(wire, "uneven", 5, "float64")
+    sent, send_counts, wanted, receive_counts = traffic(communicator, "uneven", 5, "float64")
     received = np.zeros_like(wanted)
-    wire.exchange(sent, send_counts, received, receive_counts, "features")
+    communicator.exchange(sent, send_counts, received, receive_counts, "features")
     np.testing.assert_array_equal(received, wanted)
 
     given = np.arange(1200, dtype=np.int64) * 3
-    np.testing.assert_array_equal(wire.broadcast(given if wire.rank == 0 else None, "schedule"), given)
+    np.testing.assert_array_equal(communicator.broadcast(given if communicator.rank == 0 else None, "schedule"), given)
 
-    rows = wire.gather_rows(given[:40] + wire.rank)
-    np.testing.assert_array_equal(rows, given[:40] + np.arange(wire.size)[:, None])
-    assert wire.gather_objects("n" * 300 + str(wire.rank)) == ["n" * 300 + str(rank) for rank in range(wire.size)]
+    rows = communicator.all_gather_rows(given[:40] + communicator.rank)
+    np.testing.assert_array_equal(rows, given[:40] + np.arange(communicator.size)[:, None])
+    assert communicator.all_gather_objects("n" * 300 + str(communicator.rank)) == [
+        "n" * 300 + str(rank) for rank in range(communicator.size)
+    ]
 
     total = np.arange(37, dtype=np.float64)
-    wire.reduce(total)
-    np.testing.assert_array_equal(total, np.arange(37) * wire.size)
+    communicator.all_reduce(total)
+    np.testing.assert_array_equal(total, np.arange(37) * communicator.size)
 
-    state = np.full(40, wire.rank, np.float64)
-    wire.ring_hop(state, (("parameters", state.nbytes),))
-    np.testing.assert_array_equal(state, (wire.rank + 1) % wire.size)
+    state = np.full(40, communicator.rank, np.float64)
+    communicator.ring_hop(state, (("parameters", state.nbytes),))
+    np.testing.assert_array_equal(state, (communicator.rank + 1) % communicator.size)
 
 
-def test_exchanges_follow_each_other_without_mixing(wire):
+def test_exchanges_follow_each_other_without_mixing(communicator):
     for turn in range(50):
         pattern = PATTERNS[(turn * 5) % len(PATTERNS)]
-        sent, send_counts, wanted, receive_counts = traffic(wire, pattern, 1 + turn % 4, "int64")
+        sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, 1 + turn % 4, "int64")
         received = np.zeros_like(wanted)
-        wire.exchange(sent + turn, send_counts, received, receive_counts, "features")
+        communicator.exchange(sent + turn, send_counts, received, receive_counts, "features")
         np.testing.assert_array_equal(received, wanted + turn)
 
 
 @pytest.mark.parametrize("rows", [1, 200_000])
-def test_large_exchanges_do_not_deadlock(wire, rows):
-    counts = np.full(wire.size, rows, np.int64)
-    sent = np.repeat(np.arange(wire.size) + wire.rank * 10.0, rows)
+def test_large_exchanges_do_not_deadlock(communicator, rows):
+    counts = np.full(communicator.size, rows, np.int64)
+    sent = np.repeat(np.arange(communicator.size) + communicator.rank * 10.0, rows)
     received = np.empty_like(sent)
-    wire.exchange(sent, counts, received, counts, "features")
-    np.testing.assert_array_equal(received, np.repeat(np.arange(wire.size) * 10.0 + wire.rank, rows))
+    communicator.exchange(sent, counts, received, counts, "features")
+    np.testing.assert_array_equal(received, np.repeat(np.arange(communicator.size) * 10.0 + communicator.rank, rows))
 
 
-def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(wire):
+def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(communicator):
     def of(origin, to):
         return np.random.default_rng([origin, to]).integers(0, 2**60, (origin * 3 + to * 5) % 7 * (WINDOW // 16))
 
-    parts = [of(wire.rank, to) for to in range(wire.size)]
-    wanted = [of(origin, wire.rank) for origin in range(wire.size)]
+    parts = [of(communicator.rank, to) for to in range(communicator.size)]
+    wanted = [of(origin, communicator.rank) for origin in range(communicator.size)]
     received = np.empty(sum(map(len, wanted)), np.int64)
     counts, theirs = (np.array([len(part) for part in each]) for each in (parts, wanted))
-    wire.exchange(np.concatenate(parts), counts, received, theirs, "features")
+    communicator.exchange(np.concatenate(parts), counts, received, theirs, "features")
     np.testing.assert_array_equal(received, np.concatenate(wanted))
 
 
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
-def test_exchange_ids_tells_who_asks_for_what(wire, span):
-    bounds = np.arange(wire.size + 1, dtype=np.int64) * span
+def test_exchange_ids_tells_who_asks_for_what(communicator, span):
+    bounds = np.arange(communicator.size + 1, dtype=np.int64) * span
     width = 4 if span <= 1 << 32 else 8
 
     def asked(origin, to):
         """Ids at home with `to`, the last of them among them."""
-        count = rows_for(origin, to, wire.size, "uneven")
+        count = rows_for(origin, to, communicator.size, "uneven")
         return np.maximum(bounds[to + 1] - 1 - content(origin, to, count, 1, np.int64)[:, 0] % span, bounds[to])
 
-    parts = [asked(wire.rank, to) for to in range(wire.size)]
+    parts = [asked(communicator.rank, to) for to in range(communicator.size)]
     counts = np.array([len(part) for part in parts], np.int64)
-    received, theirs = wire.exchange_ids(np.concatenate(parts), counts, IdRanges.at_home(bounds))
-    wanted = [asked(origin, wire.rank) for origin in range(wire.size)]
+    received, theirs = communicator.exchange_ids(np.concatenate(parts), counts, IdCodec.at_home(bounds))
+    wanted = [asked(origin, communicator.rank) for origin in range(communicator.size)]
     assert theirs.tolist() == [len(part) for part in wanted]
     np.testing.assert_array_equal(received, np.concatenate(wanted))
-    sent = int(counts.sum() - counts[wire.rank])
-    assert counted(wire) == expected_bytes(wire, ids=width * sent, control=8 * (wire.size - 1))
+    sent = int(counts.sum() - counts[communicator.rank])
+    assert counted(communicator) == expected_bytes(communicator, ids=width * sent, control=8 * (communicator.size - 1))
 
 
 @pytest.mark.parametrize("length", [0, 1, 1022, 1023, 1024, 1025, 10**6])
-def test_broadcast_brings_the_first_ranks_array_to_all(wire, length):
+def test_broadcast_brings_the_first_ranks_array_to_all(communicator, length):
     given = np.arange(length, dtype=np.int64) * 3 - 5
-    got = wire.broadcast(given if wire.rank == 0 else None, "schedule")
+    got = communicator.broadcast(given if communicator.rank == 0 else None, "schedule")
     np.testing.assert_array_equal(got, given)
     assert got.dtype == np.int64
-    assert counted(wire) == expected_bytes(wire, schedule=8 * length * (wire.size - 1) * (wire.rank == 0))
+    assert counted(communicator) == expected_bytes(
+        communicator, schedule=8 * length * (communicator.size - 1) * (communicator.rank == 0)
+    )
 
 
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])
 def test_broadcast_refuses_what_others_would_misread(array):
     with pytest.raises(ValueError, match="broadcast"):
-        Wire(MPI.COMM_SELF).broadcast(array, "schedule")
+        Communicator(MPI.COMM_SELF).broadcast(array, "schedule")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
 @pytest.mark.parametrize("shape", [(0,), (1,), (37,), (5, 3)])
-def test_gather_rows_lists_all_ranks_rows(wire, shape, dtype):
-    row = (np.arange(np.prod(shape)).reshape(shape) * (wire.rank + 1)).astype(dtype)
-    rows = wire.gather_rows(row)
-    assert rows.shape == (wire.size, *shape)
-    for rank in range(wire.size):
+def test_gather_rows_lists_all_ranks_rows(communicator, shape, dtype):
+    row = (np.arange(np.prod(shape)).reshape(shape) * (communicator.rank + 1)).astype(dtype)
+    rows = communicator.all_gather_rows(row)
+    assert rows.shape == (communicator.size, *shape)
+    for rank in range(communicator.size):
         np.testing.assert_array_equal(rows[rank], np.arange(np.prod(shape)).reshape(shape) * (rank + 1))
-    assert counted(wire) == expected_bytes(wire, control=row.nbytes * (wire.size - 1))
+    assert counted(communicator) == expected_bytes(communicator, control=row.nbytes * (communicator.size - 1))
 
 
-def test_gather_objects_lists_all_ranks_values(wire):
-    assert wire.gather_objects({"rank": wire.rank}) == [{"rank": rank} for rank in range(wire.size)]
+def test_gather_objects_lists_all_ranks_values(communicator):
+    assert communicator.all_gather_objects({"rank": communicator.rank}) == [
+        {"rank": rank} for rank in range(communicator.size)
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, OVER_EAGER])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_a_ring_of_hops_brings_every_state_home(wire, kind, count):
-    state = np.full(count, wire.rank, np.float32)
+def test_a_ring_of_hops_brings_every_state_home(communicator, kind, count):
+    state = np.full(count, communicator.rank, np.float32)
     state = torch.from_numpy(state) if kind == "torch" else state
     memory = state.data_ptr() if kind == "torch" else state.ctypes.data
-    for hop in range(1, wire.size + 1):
-        wire.ring_hop(state, (("parameters", state.nbytes // 2), ("gradients", state.nbytes - state.nbytes // 2)))
-        assert (np.asarray(state) == (wire.rank + hop) % wire.size).all()
+    for hop in range(1, communicator.size + 1):
+        communicator.ring_hop(
+            state, (("parameters", state.nbytes // 2), ("gradients", state.nbytes - state.nbytes // 2))
+        )
+        assert (np.asarray(state) == (communicator.rank + hop) % communicator.size).all()
         halves = {"parameters": state.nbytes // 2, "gradients": state.nbytes - state.nbytes // 2}
-        assert counted(wire) == expected_bytes(wire, **halves)
+        assert counted(communicator) == expected_bytes(communicator, **halves)
     # Parameters are views of this memory.
     assert memory == (state.data_ptr() if kind == "torch" else state.ctypes.data)
 
@@ -214,30 +224,30 @@ def test_a_ring_of_hops_brings_every_state_home(wire, kind, count):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 1001, OVER_EAGER])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_reduce_is_the_sum_in_rank_order_bit_for_bit(wire, kind, length, dtype):
+def test_reduce_is_the_sum_in_rank_order_bit_for_bit(communicator, kind, length, dtype):
     def of(rank):
         return (np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)).astype(dtype)
 
     total = of(0)
-    for rank in range(1, wire.size):
+    for rank in range(1, communicator.size):
         total = total + of(rank)
-    flat = of(wire.rank)
-    wire.reduce(torch.from_numpy(flat) if kind == "torch" else flat)
+    flat = of(communicator.rank)
+    communicator.all_reduce(torch.from_numpy(flat) if kind == "torch" else flat)
     assert flat.tobytes() == total.tobytes()
 
-    bounds = [length * rank // wire.size for rank in range(wire.size + 1)]
-    own = bounds[wire.rank + 1] - bounds[wire.rank]
-    numbers = (length - own) + (wire.size - 1) * own
-    assert counted(wire) == expected_bytes(wire, gradients=numbers * flat.itemsize)
+    bounds = [length * rank // communicator.size for rank in range(communicator.size + 1)]
+    own = bounds[communicator.rank + 1] - bounds[communicator.rank]
+    numbers = (length - own) + (communicator.size - 1) * own
+    assert counted(communicator) == expected_bytes(communicator, gradients=numbers * flat.itemsize)
 
 
-def test_two_kinds_are_counted_apart_and_counting_starts_again(wire):
-    counts = np.ones(wire.size, np.int64)
+def test_two_kinds_are_counted_apart_and_counting_starts_again(communicator):
+    counts = np.ones(communicator.size, np.int64)
     for kind in ("features", "labels", "features"):
-        wire.exchange(np.zeros(wire.size), counts, np.zeros(wire.size), counts, kind)
-    sent = 8 * (wire.size - 1)
-    assert counted(wire) == expected_bytes(wire, features=2 * sent, labels=sent)
-    assert counted(wire) == {}
+        communicator.exchange(np.zeros(communicator.size), counts, np.zeros(communicator.size), counts, kind)
+    sent = 8 * (communicator.size - 1)
+    assert counted(communicator) == expected_bytes(communicator, features=2 * sent, labels=sent)
+    assert counted(communicator) == {}
 
 
 UNFIT = {
@@ -255,13 +265,13 @@ UNFIT = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
     """On COMM_SELF: the refusal is this rank's own."""
-    wire, array = Wire(MPI.COMM_SELF), UNFIT[name]
+    communicator, array = Communicator(MPI.COMM_SELF), UNFIT[name]
     counts = np.array([len(array)])
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
-        wire.exchange(array, counts, array, counts, "features")
+        communicator.exchange(array, counts, array, counts, "features")
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
         mpi_buffers.as_bytes(array, "state")
-    assert counted(wire) == {}
+    assert counted(communicator) == {}
 
 
 @pytest.mark.parametrize(
@@ -275,43 +285,45 @@ def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
 )
 def test_counts_and_types_that_contradict_each_other_here_are_refused(send, receive, send_count, receive_count):
     with pytest.raises(WireError):
-        Wire(MPI.COMM_SELF).exchange(send, np.array([send_count]), receive, np.array([receive_count]), "features")
+        Communicator(MPI.COMM_SELF).exchange(
+            send, np.array([send_count]), receive, np.array([receive_count]), "features"
+        )
 
 
-def disagree(wire, sent, received):
+def disagree(communicator, sent, received):
     """Rank 0 sends `sent` to rank 1, which has room for `received`; other ranks send nothing."""
-    if wire.size < 2:
+    if communicator.size < 2:
         pytest.skip("one rank cannot disagree with itself")
-    none = np.zeros(wire.size, np.int64)
+    none = np.zeros(communicator.size, np.int64)
     one_send, one_receive = none.copy(), none.copy()
-    if wire.rank == 0:
+    if communicator.rank == 0:
         one_send[1] = len(sent)
-        wire.exchange(sent, one_send, sent[:0].copy(), none, "features")
-    elif wire.rank == 1:
+        communicator.exchange(sent, one_send, sent[:0].copy(), none, "features")
+    elif communicator.rank == 1:
         one_receive[0] = len(received)
         with pytest.raises(WireError, match="rank 1"):
-            wire.exchange(received[:0].copy(), none, received, one_receive, "features")
-    wire.comm.barrier()
+            communicator.exchange(received[:0].copy(), none, received, one_receive, "features")
+    communicator.comm.barrier()
 
 
-def test_one_exchange_at_a_time_is_under_way_in_a_lane(wire):
-    counts = np.ones(wire.size, np.int64)
-    arrays = [np.zeros(wire.size), counts, np.zeros(wire.size), counts]
-    finish = wire.start_exchange(*arrays, "features")
+def test_one_exchange_at_a_time_is_under_way_in_a_lane(communicator):
+    counts = np.ones(communicator.size, np.int64)
+    arrays = [np.zeros(communicator.size), counts, np.zeros(communicator.size), counts]
+    finish = communicator.start_exchange(*arrays, "features")
     with pytest.raises(WireError, match="had ended"):
-        wire.start_exchange(*arrays, "features")
+        communicator.start_exchange(*arrays, "features")
     finish()
-    wire.exchange(*arrays, "features")
+    communicator.exchange(*arrays, "features")
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_peer_that_sends_another_number_of_rows_is_caught(world_comm, rows):
-    disagree(Wire(world_comm), np.zeros(rows), np.zeros(3))
+    disagree(Communicator(world_comm), np.zeros(rows), np.zeros(3))
 
 
 @pytest.mark.parametrize("types", [("int64", "float64"), ("float32", "int32")])
 def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, types):
-    disagree(Wire(world_comm), np.zeros(3, types[0]), np.zeros(3, types[1]))
+    disagree(Communicator(world_comm), np.zeros(3, types[0]), np.zeros(3, types[1]))
 
 
 # -- device memory ------------------------------------------------------------------------------------------------
@@ -320,61 +332,61 @@ def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, t
 @pytest.fixture(params=[True, False], ids=["direct", "staged"])
 def device_wire(request, module_comm):
     """A wire for fake device memory that records what MPI is handed."""
-    return Wire(SpyComm(module_comm), direct=request.param)
+    return Communicator(SpyComm(module_comm), direct=request.param)
 
 
-def check_memory(wire, tensors):
+def check_memory(communicator, tensors):
     """MPI got the tensors' own memory on the direct path, and none of it on the staged one."""
     pointers = {tensor.data_ptr() + offset for tensor in tensors for offset in range(tensor.nbytes)}
-    for buffer in wire.comm.handed:
-        assert isinstance(buffer, mpi_buffers.DeviceBytes) == wire.direct
-        if not wire.direct:
+    for buffer in communicator.comm.handed:
+        assert isinstance(buffer, mpi_buffers.DeviceBytes) == communicator.direct
+        if not communicator.direct:
             assert buffer.ctypes.data not in pointers
-    if wire.direct:
-        assert {buffer.pointer for buffer in wire.comm.handed} <= pointers
+    if communicator.direct:
+        assert {buffer.pointer for buffer in communicator.comm.handed} <= pointers
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_device_rows_arrive_though_work_on_them_was_not_finished(device_wire, pattern, dtype):
-    wire = device_wire
-    sent, send_counts, wanted, receive_counts = traffic(wire, pattern, 3, dtype)
+    communicator = device_wire
+    sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, 3, dtype)
     send = FakeDevice.of(np.zeros_like(sent))
     receive = FakeDevice.of(np.zeros_like(wanted))
     # Work still to be done: the rows are not written yet, and the place for received ones is not cleared yet.
     launch(send, lambda memory: memory.copy_(torch.from_numpy(sent)))
     launch(receive, lambda memory: memory.fill_(-1))
-    wire.exchange(send, send_counts, receive, receive_counts, "features")
+    communicator.exchange(send, send_counts, receive, receive_counts, "features")
     np.testing.assert_array_equal(receive.host(), wanted)
-    check_memory(wire, [send, receive])
+    check_memory(communicator, [send, receive])
     messages = np.count_nonzero(send_counts) + np.count_nonzero(receive_counts)
-    assert len(wire.comm.handed) == messages - 2 * bool(send_counts[wire.rank])
-    others = send_counts.sum() - send_counts[wire.rank]
-    assert counted(wire) == expected_bytes(wire, features=others * 3 * np.dtype(dtype).itemsize)
+    assert len(communicator.comm.handed) == messages - 2 * bool(send_counts[communicator.rank])
+    others = send_counts.sum() - send_counts[communicator.rank]
+    assert counted(communicator) == expected_bytes(communicator, features=others * 3 * np.dtype(dtype).itemsize)
 
 
 @pytest.mark.parametrize("count", [1, OVER_EAGER])
 def test_device_states_go_round_though_work_on_them_was_not_finished(device_wire, count):
-    wire = device_wire
+    communicator = device_wire
     state = FakeDevice.of(np.zeros(count, np.float32))
-    launch(state, lambda memory: memory.fill_(wire.rank))
-    for hop in range(1, wire.size + 1):
-        wire.ring_hop(state, (("parameters", state.nbytes),))
+    launch(state, lambda memory: memory.fill_(communicator.rank))
+    for hop in range(1, communicator.size + 1):
+        communicator.ring_hop(state, (("parameters", state.nbytes),))
         launch(state, lambda memory: memory.add_(1000))
-        assert (state.host() == (wire.rank + hop) % wire.size + 1000 * hop).all()
+        assert (state.host() == (communicator.rank + hop) % communicator.size + 1000 * hop).all()
 
 
 @pytest.mark.parametrize("length", [1, 5, 1001])
 def test_device_gradients_are_summed_in_rank_order(device_wire, length):
-    wire = device_wire
+    communicator = device_wire
 
     def of(rank):
         return np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)
 
     total = of(0)
-    for rank in range(1, wire.size):
+    for rank in range(1, communicator.size):
         total = total + of(rank)
     flat = FakeDevice.of(np.zeros(length))
-    launch(flat, lambda memory: memory.copy_(torch.from_numpy(of(wire.rank))))
-    wire.reduce(flat)
+    launch(flat, lambda memory: memory.copy_(torch.from_numpy(of(communicator.rank))))
+    communicator.all_reduce(flat)
     assert flat.host().tobytes() == total.tobytes()

@@ -13,23 +13,25 @@ ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
 
 
-def expected_traffic(work, loaded, strategy) -> dict[str, int]:
+def expected_traffic(minibatch, loaded, strategy) -> dict[str, int]:
     """Bytes by kind that this rank sends and rows by place that it reads in one iteration. Collective."""
-    at, wire = loaded.at, loaded.at.wire
-    home = home_ranks(loaded.dataset, wire.size)
+    ctx, communicator = loaded.ctx, loaded.ctx.communicator
+    home = home_ranks(loaded.dataset, communicator.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-    roots = {int(root) for cell in strategy.labelled(work) for root in cell}
-    for part in (INPUT[strategy.remote_name](work, loaded, home), _labels(roots, loaded, home, strategy)):
+    roots = {int(root) for micro_batch in strategy.labelled(minibatch) for root in micro_batch}
+    for part in (INPUT[strategy.remote_name](minibatch, loaded, home), _labels(roots, loaded, home, strategy)):
         for kind, count in part.items():
             counts[kind] += count
-    if wire.rank == 0:
-        cells, header = wire.size * strategy.time_steps, 7
-        counts["schedule"] = 8 * (wire.size - 1) * (header + (cells + 1) + cells + sum_of_roots(work))
-    if wire.size > 1:
-        numbers, width = shared_numbers(loaded, strategy), at.parameters.gradients.element_size()
-        bounds = [numbers * each // wire.size for each in range(wire.size + 1)]
-        own = bounds[wire.rank + 1] - bounds[wire.rank]
-        counts["gradients"] += width * ((numbers - own) + own * (wire.size - 1))
+    if communicator.rank == 0:
+        micro_batches, header = communicator.size * strategy.time_steps, 7
+        counts["schedule"] = (
+            8 * (communicator.size - 1) * (header + (micro_batches + 1) + micro_batches + sum_of_roots(minibatch))
+        )
+    if communicator.size > 1:
+        numbers, width = shared_numbers(loaded, strategy), ctx.parameters.gradients.element_size()
+        bounds = [numbers * each // communicator.size for each in range(communicator.size + 1)]
+        own = bounds[communicator.rank + 1] - bounds[communicator.rank]
+        counts["gradients"] += width * ((numbers - own) + own * (communicator.size - 1))
         if strategy.config.name == "leap" and strategy.config.migrate == "ring":
             hops = strategy.time_steps - 1
             counts["parameters"] += hops * width * numbers
@@ -39,92 +41,99 @@ def expected_traffic(work, loaded, strategy) -> dict[str, int]:
 
 def _labels(roots: set[int], loaded, home: np.ndarray, strategy) -> dict[str, int]:
     """Labels of roots at home elsewhere: their ids are sent, and labels that others lack; nothing where none lacks."""
-    width, wire = label_bytes(loaded.dataset.part_path(0)), loaded.at.wire
-    if strategy.config.name != "naive" and not any(wire.comm.allgather(any(home[root] != wire.rank for root in roots))):
+    width, communicator = label_bytes(loaded.dataset.part_path(0)), loaded.ctx.communicator
+    if strategy.config.name != "naive" and not any(
+        communicator.comm.allgather(any(home[root] != communicator.rank for root in roots))
+    ):
         return {}
-    asked, answered = _request(roots, loaded.at.wire, home)
-    return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.at.wire)}
+    asked, answered = _request(roots, loaded.ctx.communicator, home)
+    return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.ctx.communicator)}
 
 
-def _raw(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _raw(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Every distinct row of the iteration that is at home elsewhere and not cached, as it is at rest."""
-    wire, size = loaded.at.wire, feature_bytes(loaded.dataset)
-    read = {int(vertex) for cell in work.cells for vertex in cell.blocks[-1].src}
-    kept = set(loaded.at.features.cache.ids.tolist()) if loaded.at.features.cache else set()
-    asked, _ = _request(read - kept, wire, home)
-    away = [vertex for vertex in read - kept if home[vertex] != wire.rank]
-    sent = [vertex for each in wire.comm.allgather(away) for vertex in each if home[vertex] == wire.rank]
+    communicator, size = loaded.ctx.communicator, feature_bytes(loaded.dataset)
+    read = {int(vertex) for micro_batch in minibatch.micro_batches for vertex in micro_batch.blocks[-1].src}
+    kept = set(loaded.ctx.features.cache.ids.tolist()) if loaded.ctx.features.cache else set()
+    asked, _ = _request(read - kept, communicator, home)
+    away = [vertex for vertex in read - kept if home[vertex] != communicator.rank]
+    sent = [
+        vertex for each in communicator.comm.allgather(away) for vertex in each if home[vertex] == communicator.rank
+    ]
     return {
-        "ids": ID * asked, "features": int(size[sent].sum()), "control": _header(wire),
+        "ids": ID * asked, "features": int(size[sent].sum()), "control": _header(communicator),
         "remote": asked, "cached": len(read & kept), "local": len(read - kept) - asked,
     }  # fmt: skip
 
 
-def _projected(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _projected(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks for rows of projected numbers and sends as many gradients back."""
     counts: dict[str, int] = defaultdict(int)
-    wire, layer = loaded.at.wire, loaded.at.model.layers[0]
+    communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
     width = layer.projected_width * layer.bias.element_size()
-    for cell in work.cells:
-        read = {int(vertex) for vertex in cell.blocks[-1].src}
-        asked, answered = _request(read, wire, home)
+    for micro_batch in minibatch.micro_batches:
+        read = {int(vertex) for vertex in micro_batch.blocks[-1].src}
+        asked, answered = _request(read, communicator, home)
         counts["ids"] += ID * asked
         counts["activations"] += (answered + asked) * width
-        counts["control"] += _header(wire)
+        counts["control"] += _header(communicator)
         counts["remote"] += asked
         counts["local"] += len(read) - asked
     return counts
 
 
-def _partial(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks every rank for the sums of destinations that need a row from there."""
     counts: dict[str, int] = defaultdict(int)
-    wire, layer = loaded.at.wire, loaded.at.model.layers[0]
+    communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
     width = layer.out_dim * layer.bias.element_size()
-    for cell in work.cells:
-        block = cell.blocks[-1]
+    for micro_batch in minibatch.micro_batches:
+        block = micro_batch.blocks[-1]
         needs = {
             (int(home[vertex]), i)
             for i in range(block.n_dst)
             for vertex in [block.src[i], *block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]]
         }
-        asked = [owner for owner, _ in needs if owner != wire.rank]
-        answered = sum(owners.count(wire.rank) for owners in wire.comm.allgather(asked))
+        asked = [owner for owner, _ in needs if owner != communicator.rank]
+        answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(asked))
         counts["ids"] += ID * len(asked)
         counts["activations"] += (answered + len(asked)) * width
-        counts["control"] += _header(wire)
+        counts["control"] += _header(communicator)
         counts["remote"] += len(asked)
         # Rows at home are read for the destinations of all ranks.
-        everyone = {int(vertex) for src in wire.comm.allgather(block.src) for vertex in src}
-        counts["local"] += sum(home[vertex] == wire.rank for vertex in everyone)
+        everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
+        counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
     return counts
 
 
-def _columns(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Every other rank is told of the block and returns one share for each of its rows; gradients go back alike."""
-    wire, model = loaded.at.wire, loaded.at.model
-    layer, block = model.layers[0], work.cells[0].blocks[-1]
+    communicator, model = loaded.ctx.communicator, loaded.ctx.model
+    layer, block = model.layers[0], minibatch.micro_batches[0].blocks[-1]
     by_rows = not layer.linear
     rows = block.n_src if by_rows else block.n_dst
     words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
     width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
-    read = {int(vertex) for src in wire.comm.allgather(block.src) for vertex in src}
-    others = wire.size - 1
+    read = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
+    others = communicator.size - 1
     return {
-        "ids": others * words * ID, "activations": (sum(wire.comm.allgather(rows)) - rows + others * rows) * width,
-        "control": _header(wire), "local": len(read),
+        "ids": others * words * ID,
+        "activations": (sum(communicator.comm.allgather(rows)) - rows + others * rows) * width,
+        "control": _header(communicator), "local": len(read),
     }  # fmt: skip
 
 
-def _ring(work, loaded, home: np.ndarray) -> dict[str, int]:
+def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
-    wire, layer, model = loaded.at.wire, loaded.at.model.layers[0], loaded.at.parameters
-    by_rows, size = not layer.linear, wire.size
+    communicator, layer, model = loaded.ctx.communicator, loaded.ctx.model.layers[0], loaded.ctx.parameters
+    by_rows, size = not layer.linear, communicator.size
     width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
     counts: dict[str, int] = defaultdict(int)
-    every = wire.comm.allgather([(each.src, each.n_dst, each.src[each.indices]) for each in work.cells[0].blocks])
+    every = communicator.comm.allgather(
+        [(each.src, each.n_dst, each.src[each.indices]) for each in minibatch.micro_batches[0].blocks]
+    )
     for step in range(size):
-        start = (wire.rank + step) % size
+        start = (communicator.rank + step) % size
         *upper, (src, n_dst, neighbours) = every[start]
         seen = [(start - each) % size for each in range(step + 1)]
         gathered = int(np.isin(home[src], seen).sum()) if by_rows else n_dst
@@ -142,8 +151,8 @@ def _ring(work, loaded, home: np.ndarray) -> dict[str, int]:
             before = int(np.isin(home[src], seen[:-1]).sum()) if by_rows else n_dst
             counts["activations"] += width * before
         read = {*src, *neighbours} if by_rows else {*src[:n_dst], *neighbours}
-        counts["local"] += sum(home[vertex] == wire.rank for vertex in read)
-    counts["control"] = (size - 1) * _header(wire)
+        counts["local"] += sum(home[vertex] == communicator.rank for vertex in read)
+    counts["control"] = (size - 1) * _header(communicator)
     return counts
 
 
@@ -154,10 +163,10 @@ def width_of(parameters) -> int:
 
 def shared_numbers(loaded, strategy) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
-    layer, split = loaded.at.model.layers[0], 0
+    layer, split = loaded.ctx.model.layers[0], 0
     if strategy.config.name == "p3":
         split = sum(each.weight.numel() for each in (layer.neighbour, getattr(layer, "own", None)) if each is not None)
-    return loaded.at.parameters.count - split
+    return loaded.ctx.parameters.count - split
 
 
 INPUT = {"ring": _ring, "columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
@@ -188,15 +197,17 @@ def _feature_bytes(paths: tuple[Path, ...]) -> np.ndarray:
     return np.concatenate(sizes)
 
 
-def _header(wire) -> int:
+def _header(communicator) -> int:
     """A request is preceded by how many rows are wanted of every other rank."""
-    return 8 * (wire.size - 1)
+    return 8 * (communicator.size - 1)
 
 
-def _request(wanted: set[int], wire, home: np.ndarray) -> tuple[int, int]:
+def _request(wanted: set[int], communicator, home: np.ndarray) -> tuple[int, int]:
     """How many of `wanted` vertices this rank must ask others for, and how many others ask of it. Collective."""
-    away = [vertex for vertex in wanted if home[vertex] != wire.rank]
-    return len(away), sum(int(home[vertex]) == wire.rank for each in wire.comm.allgather(away) for vertex in each)
+    away = [vertex for vertex in wanted if home[vertex] != communicator.rank]
+    return len(away), sum(
+        int(home[vertex]) == communicator.rank for each in communicator.comm.allgather(away) for vertex in each
+    )
 
 
 def home_ranks(dataset, size: int) -> np.ndarray:
@@ -204,7 +215,7 @@ def home_ranks(dataset, size: int) -> np.ndarray:
     return np.repeat([part * size // dataset.parts for part in range(dataset.parts)], np.diff(dataset.offsets))
 
 
-def sum_of_roots(work) -> int:
+def sum_of_roots(minibatch) -> int:
     """Roots of the iteration over all cells of all ranks."""
-    schedule = work.schedule
+    schedule = minibatch.schedule
     return sum(len(schedule.cell(r, t)) for r in range(schedule.ranks) for t in range(schedule.time_steps))

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from leapmpi.config.flags import config_from
-from leapmpi.config.schema import Config, SamplingConfig
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import SamplingConfig
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.build import build_sampler
 from leapmpi.sampling.custom import compile, samplers
 from leapmpi.sampling.custom.api import NONE, OwnSampler, below
-from leapmpi.sampling.custom.samplers import own_sampler
+from leapmpi.sampling.custom.samplers import custom_sampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.system.counter_rng import fold
@@ -36,7 +37,7 @@ def plainly(monkeypatch):
 
 
 def made(own, topology, fanouts=(4, 3), threads=1):
-    return own_sampler(Setup(topology, fanouts, np.arange(topology.vertices), 0, threads), own, named(own))
+    return custom_sampler(Setup(topology, fanouts, np.arange(topology.vertices), 0, threads), own, named(own))
 
 
 def named(own):
@@ -212,7 +213,7 @@ def test_files_without_a_sampler_get_a_sentence(tmp_path, text, name, sentence):
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
-        compile.load_own(f"{path}:{name}")
+        compile.load_custom(f"{path}:{name}")
 
 
 class Arguments:

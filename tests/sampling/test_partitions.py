@@ -65,7 +65,7 @@ def test_partition_rank_count_and_plan_change_nothing(tmp_path, graph):
 
 
 def test_sampling_and_planning_start_neither_torch_nor_mpi():
-    modules = "sampling.keys sampling.block sampling.node_wise sampling.digest plan.homes plan.order plan.planner"
+    modules = "system.counter_rng sampling.block sampling.node_wise sampling.epoch_order plan.homes plan.planner"
     code = "".join(f"import leapmpi.{name}\n" for name in modules.split())
     code += "import sys; print([name for name in ('torch', 'mpi4py') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

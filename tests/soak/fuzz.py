@@ -31,9 +31,11 @@ from leapmpi.dataset.partitioned import open_dataset, write_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
-from leapmpi.fault_tolerance.heartbeats import STAMPS_FILE, Board, create_stamps, map_stamps, read_stamps
-from leapmpi.nn.parameters import digest, read_weights, write_weights
-from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece, name_of
+from leapmpi.fault_tolerance.heartbeats import HeartbeatBoard, create_stamps, map_stamps, read_heartbeats
+from leapmpi.nn.parameters import digest
+from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
+from leapmpi.runs.run_folder import HEARTBEATS_FILE
+from leapmpi.runs.weights import read_weights, write_weights
 from tests.support.graphs import random_graph
 
 BATCH = 50
@@ -75,7 +77,7 @@ def read_checkpoint(folder):
 def read_ranks(folder):
     """How many ranks have a stamp; damage of a stamp itself is not noticed, and need not be."""
     try:
-        return len(read_stamps(folder / STAMPS_FILE)) <= 2
+        return len(read_heartbeats(folder / HEARTBEATS_FILE)) <= 2
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
 
@@ -86,7 +88,7 @@ READERS = {
     "weights.h5": read_run_weights,
     f"checkpoint/{name_of(0, 3)}/state.h5": read_checkpoint,
     f"checkpoint/{name_of(0, 3)}/rank-00000.h5": read_checkpoint,
-    STAMPS_FILE: read_ranks,
+    HEARTBEATS_FILE: read_ranks,
 }
 
 
@@ -99,11 +101,11 @@ def make(folder):
     write_weights(folder / "weights.h5", arrays, {"epoch": 3, "classes": 3, "feature_dim": 5})
     checkpoints, name = CheckpointFolder(folder), name_of(0, 3)
     checkpoints.begin(name)
-    checkpoints.write_rank(name, 0, Piece({"losses": np.arange(9.0)}, {"checkpoint": "x"}))
-    checkpoints.finish(name, Piece(arrays, {"checkpoint": "x", "rank_pieces": 1, "progress": {"epoch": 0}}))
-    mark = create_stamps(folder / STAMPS_FILE, 2)
+    checkpoints.write_rank(name, 0, CheckpointFile({"losses": np.arange(9.0)}, {"checkpoint": "x"}))
+    checkpoints.finish(name, CheckpointFile(arrays, {"checkpoint": "x", "rank_pieces": 1, "progress": {"epoch": 0}}))
+    mark = create_stamps(folder / HEARTBEATS_FILE, 2)
     for rank in range(2):
-        Board(map_stamps(folder / STAMPS_FILE, mark), rank)
+        HeartbeatBoard(map_stamps(folder / HEARTBEATS_FILE, mark), rank)
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.fault_tolerance.heartbeats import RUNNING, STAMPS_FILE, read_stamps
+from leapmpi.fault_tolerance.heartbeats import RUNNING, read_heartbeats
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
 from leapmpi.runs.run import Run, load_run
+from leapmpi.runs.run_folder import HEARTBEATS_FILE
 from tests.support.datasets import assign, make_graph
 from tests.support.launch import PROJECT, child_environment, end_session, session_members
 
@@ -112,7 +113,7 @@ def kill(job, rank, phase, chance, number=signal.SIGKILL):
 def stamp_of(job, rank, process):
     """What `rank` of this start has stamped in the run folder; None while it has not."""
     try:
-        stamp = read_stamps(job.run / STAMPS_FILE).get(rank)
+        stamp = read_heartbeats(job.run / HEARTBEATS_FILE).get(rank)
     except (OSError, ValueError):
         return None
     return stamp if stamp and stamp.process == process else None

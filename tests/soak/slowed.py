@@ -7,10 +7,10 @@ import sys
 import time
 
 from leapmpi.cli.main import main
-from leapmpi.system.phase_timers import Phases
+from leapmpi.system.phase_timers import PhaseTimers
 
 REST = 0.003
-genuine = Phases._switch
+genuine = PhaseTimers._switch
 
 
 def switch(phases, phase):
@@ -20,7 +20,7 @@ def switch(phases, phase):
     return left
 
 
-Phases._switch = switch
+PhaseTimers._switch = switch
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from leapmpi.config.schema import ModelConfig, StrategyConfig
+from leapmpi.config.sections import ModelConfig, StrategyConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.build import build_model
 from leapmpi.strategies.leap import Leap
@@ -20,7 +20,7 @@ OFFSETS = np.array([0, 10, 30, 31, 60])
 def strategy(kind, **settings):
     """A strategy on four ranks that can schedule, and nothing more."""
     made = kind.__new__(kind)
-    made.at = SimpleNamespace(wire=SimpleNamespace(size=4), rank_offsets=OFFSETS, seed=3)
+    made.ctx = SimpleNamespace(communicator=SimpleNamespace(size=4), rank_offsets=OFFSETS, seed=3)
     made.config = StrategyConfig(**settings)
     made.price = 0.0
     made.time_steps = kind.choose_time_steps(made.config, 4)
@@ -66,21 +66,21 @@ def test_strategies_with_a_way_of_their_own_take_no_other(kind, remote):
 @pytest.mark.parametrize("kind", [P3, Naive])
 def test_strategies_with_a_way_of_their_own_take_not_every_model(kind):
     made = strategy(kind, name=kind.__name__.lower())
-    made.at.model = build_model(ModelConfig(residual=True), 2, 5, 3, seed=0)
+    made.ctx.model = build_model(ModelConfig(residual=True), 2, 5, 3, seed=0)
     with pytest.raises(ConfigError, match="cannot train this model: a residual first layer"):
         made.choose_remote()
-    made.at.model = build_model(ModelConfig(), 2, 5, 3, seed=0)
-    made.at.sampler = SimpleNamespace(weighted=True)
+    made.ctx.model = build_model(ModelConfig(), 2, 5, 3, seed=0)
+    made.ctx.sampler = SimpleNamespace(weighted=True)
     with pytest.raises(ConfigError, match="sends edges without weights"):
         made.choose_remote()
 
 
 def test_p3_refuses_fewer_columns_than_ranks():
     made = strategy(P3, name="p3")
-    made.at.model = build_model(ModelConfig(), 2, 3, 2, seed=0)
-    made.at.features = SimpleNamespace(shard=SimpleNamespace(width=3))
+    made.ctx.model = build_model(ModelConfig(), 2, 3, 2, seed=0)
+    made.ctx.features = SimpleNamespace(shard=SimpleNamespace(width=3))
     with pytest.raises(ConfigError, match="the dataset has 3 for 4 ranks; use leap or pull, or fewer ranks"):
-        P3.seated(made.at)
+        P3.seated(made.ctx)
 
 
 def test_strategies_are_found_by_name():

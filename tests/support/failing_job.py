@@ -29,9 +29,9 @@ what, ranks, *command = sys.argv[1:]
 
 def step(strategy, work):
     """The step of the strategy, but for the one that fails."""
-    rank = strategy.at.wire.rank
+    rank = strategy.ctx.communicator.rank
     if (work.schedule.epoch, work.schedule.iteration) == (1, 2) and str(rank) in ranks.split(","):
-        with strategy.at.phases("compute"):
+        with strategy.ctx.phases("compute"):
             fail()
     return genuine_step(strategy, work)
 

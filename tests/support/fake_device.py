@@ -1,4 +1,4 @@
-"""Device memory without a device: tensors that behave towards `wire` as a GPU's do, and a look at what MPI gets.
+"""Device memory without a device: tensors that behave towards `communicator` as a GPU's do, and what MPI gets.
 
 Work on a device tensor is queued, as on a CUDA stream, and happens when somebody synchronises with it or a later
 operation on device tensors follows it in the queue. Whoever hands such memory to MPI unsynchronised sends old bytes.

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from leapmpi.config.options import parse_options
+from leapmpi.config.options import SAMPLERS, parse_options
 from leapmpi.dataset.topology import Topology
-from leapmpi.sampling.build import SAMPLERS
 from leapmpi.sampling.sampler import Sampler, Setup
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 

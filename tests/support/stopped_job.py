@@ -38,7 +38,7 @@ def step(strategy, work):
 
 def logits(evaluator, *arguments):
     """The genuine logits, before which the signal may arrive."""
-    if iteration == "evaluate" and evaluator.at.phases.epoch == int(epoch):
+    if iteration == "evaluate" and evaluator.ctx.phases.epoch == int(epoch):
         send()
     return genuine_logits(evaluator, *arguments)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from leapmpi.system import phase_timers as module
-from leapmpi.system.phase_timers import PHASES, Phases
+from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def spent(phases):
 
 
 def test_an_inner_phase_interrupts_the_outer_one(clock):
-    phases = Phases()
+    phases = PhaseTimers()
     clock(7)  # before the first phase: nobody's
     with phases("exchange"):
         clock(1)
@@ -40,7 +40,7 @@ def test_an_inner_phase_interrupts_the_outer_one(clock):
 
 
 def test_taking_in_the_middle_of_a_phase_splits_it(clock):
-    phases = Phases()
+    phases = PhaseTimers()
     with phases("load"):
         clock(1)
         assert spent(phases) == {"load": 1}
@@ -50,7 +50,7 @@ def test_taking_in_the_middle_of_a_phase_splits_it(clock):
 
 
 def test_a_failure_is_named_by_where_it_happened():
-    phases = Phases()
+    phases = PhaseTimers()
     assert phases.where() == "phase start"
     phases.epoch, phases.iteration = 0, 11
     with pytest.raises(RuntimeError), phases("compute"), phases("gather"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.config.schema import TrainConfig
+from leapmpi.config.sections import TrainConfig
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer, learning_rate
 

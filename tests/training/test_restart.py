@@ -17,7 +17,7 @@ from leapmpi.cli.main import main
 from leapmpi.dataset.partitioned import write_dataset
 from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import DataError, Interrupted, RunFolderError
-from leapmpi.runs.checkpoint_folder import CheckpointFolder, Piece
+from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.tables.compare_table import row
 from leapmpi.training import setup
 from leapmpi.training.evaluation import Evaluator
@@ -120,7 +120,7 @@ def test_a_signal_in_the_evaluation_and_another_later(small_data, whole, at_step
     genuine, sent = Evaluator._logits, []
 
     def logits(evaluator, *arguments):
-        if evaluator.at.phases.epoch == 1 and not sent:
+        if evaluator.ctx.phases.epoch == 1 and not sent:
             sent.append(send())
         return genuine(evaluator, *arguments)
 
@@ -281,7 +281,9 @@ def test_a_start_that_did_not_get_going_is_no_obstacle(small_data, whole, at_ste
 def test_a_checkpoint_file_is_read_whole_or_refused(tmp_path):
     """Every byte of a file in turn, changed: it reads as before, where the byte has no meaning, or is refused."""
     folder = CheckpointFolder(tmp_path)
-    piece = Piece({"a/b": np.arange(5.0), "empty": np.empty(0, np.float32)}, {"checkpoint": 1, "rank_pieces": 0})
+    piece = CheckpointFile(
+        {"a/b": np.arange(5.0), "empty": np.empty(0, np.float32)}, {"checkpoint": 1, "rank_pieces": 0}
+    )
     folder.path.mkdir()
     folder.begin("epoch-000000-iteration-000000000")
     folder.finish("epoch-000000-iteration-000000000", piece)
@@ -306,8 +308,8 @@ def test_pieces_of_ranks_belong_to_one_checkpoint(tmp_path):
     for token in (1, 2):
         folder.begin(name)
         for rank in range(2):
-            folder.write_rank(name, rank, Piece({"own": np.array([rank])}, {"checkpoint": token}))
-        folder.finish(name, Piece({}, {"checkpoint": token, "rank_pieces": 2}))
+            folder.write_rank(name, rank, CheckpointFile({"own": np.array([rank])}, {"checkpoint": token}))
+        folder.finish(name, CheckpointFile({}, {"checkpoint": token, "rank_pieces": 2}))
         if token == 1:
             shutil.copy(folder.path / name / "rank-00001.h5", tmp_path / "stale.h5")
     found, state, _ = folder.newest()

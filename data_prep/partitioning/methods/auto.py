@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.partitioning.methods import METHODS
 from data_prep.partitioning.methods.metis import memory_needed
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
 from leapmpi.dataset.graph import Graph
 
@@ -18,29 +18,29 @@ METIS_EDGES = 10_000_000
 _GREM_BYTES, _GREM_BYTES_PER_VERTEX = 1 << 26, 32
 
 
-class Choice(NamedTuple):
+class MethodChoice(NamedTuple):
     """The name of a method, and why it was chosen: a sentence for the table and the dataset."""
 
     method: str
     reason: str
 
 
-def choose(graph: Graph, request: CutRequest) -> Choice:
+def choose(graph: Graph, request: PartitionRequest) -> MethodChoice:
     """The method for `graph`: metis where it is quick and fits, else grem, else ldg where memory is for one pass."""
     memory = request.memory or memory_budget(None)
     metis = memory_needed(graph) + INTERPRETER_BYTES
     grem = _GREM_BYTES + _GREM_BYTES_PER_VERTEX * graph.vertices + INTERPRETER_BYTES
     size = f"{graph.edges:,} edges"
     if graph.edges <= METIS_EDGES and metis <= memory:
-        return Choice("metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}")
+        return MethodChoice("metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}")
     why = f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
     if metis <= memory:
         why = f"metis would take long for {size}"
     if grem <= memory:
-        return Choice("grem", why)
-    return Choice("ldg", f"{why}; grem would need {gibibytes(grem)}")
+        return MethodChoice("grem", why)
+    return MethodChoice("ldg", f"{why}; grem would need {gibibytes(grem)}")
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex, by the method chosen."""
     return METHODS.load(choose(graph, request).method).partition(graph, request)

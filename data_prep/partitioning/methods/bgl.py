@@ -15,7 +15,7 @@ from data_prep.partitioning.balance import Room, room_of_a_part, training_vertic
 from data_prep.partitioning.bfs_blocks import add_links, grow_blocks, members_by_block, merge_small
 from data_prep.partitioning.edge_chunks import edge_chunks
 from data_prep.partitioning.finishing import finished
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
 
@@ -24,7 +24,7 @@ _MOST_BLOCKS = 2048
 """Links between all pairs of blocks are held: 32 MiB for as many."""
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex; connected are blocks along in-neighbours."""
     training = training_vertices(graph)
     block_of = _blocks(graph, request)
@@ -35,7 +35,7 @@ def partition(graph: Graph, request: CutRequest) -> np.ndarray:
     return finished(graph, assignment, training, request)
 
 
-def _blocks(graph: Graph, request: CutRequest) -> np.ndarray:
+def _blocks(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """The block of each vertex, int64[n], numbered without gaps."""
     n = graph.vertices
     largest = max(1, -(-n // min(_BLOCKS_A_PART * request.parts, _MOST_BLOCKS)))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex; sizes differ by at most one."""
     return (np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices).astype(np.int32)

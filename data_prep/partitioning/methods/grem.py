@@ -31,7 +31,7 @@ from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
 from data_prep.partitioning.rebalance import fill_empty
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 
 _PASSES = 4
@@ -39,7 +39,7 @@ HELD = MOST_HELD
 """Graphs with more entries stay on disk, whatever the memory."""
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex.
 
     Raises ResourceError when the memory allowed does not suffice, DataError when the file becomes shorter meanwhile.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.system.counter_rng import fold_all, mix
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
     part, base = np.empty(graph.vertices, np.int32), np.uint64(mix(np.uint64(request.seed)))
     for start, stop in row_ranges(graph.vertices, 16):

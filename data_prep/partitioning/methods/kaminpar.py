@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep.partitioning.part_ordering import cut_weights, near_numbers
 from data_prep.partitioning.rebalance import fill_empty, rebalance
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -26,7 +26,7 @@ _UNWEIGHTED, _SHORT_IDS = 3, 8
 """Bits of the version word of a ParHIP file."""
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex. Edge directions do not count.
 
     Raises ConfigError when the package kaminpar is missing.
@@ -55,7 +55,7 @@ def _library():
         ) from error
 
 
-def _run(library, indptr: np.ndarray, neighbours: np.ndarray, request: CutRequest) -> np.ndarray:
+def _run(library, indptr: np.ndarray, neighbours: np.ndarray, request: PartitionRequest) -> np.ndarray:
     """KaMinPar's part int64[n] of each vertex."""
     with tempfile.TemporaryDirectory(prefix="leapmpi-kaminpar-") as folder:
         path = Path(folder) / "graph.parhip"

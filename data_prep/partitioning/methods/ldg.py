@@ -10,12 +10,12 @@ import numpy as np
 
 from data_prep.partitioning.balance import room_of_a_part, training_vertices
 from data_prep.partitioning.finishing import finished
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex, by the in-neighbours placed before it."""
     training = training_vertices(graph)
     stream = Stream(graph, training, room_of_a_part(training, request), request)

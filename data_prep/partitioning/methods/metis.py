@@ -13,7 +13,7 @@ from data_prep.partitioning.balance import training_vertices
 from data_prep.partitioning.metis_call import MetisArrays, run_metis
 from data_prep.partitioning.part_ordering import cut_weights, near_numbers
 from data_prep.partitioning.rebalance import fill_empty, rebalance
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.undirected import Undirected
 from data_prep.workspace import require
 from leapmpi.dataset.graph import Graph
@@ -22,7 +22,7 @@ from leapmpi.dataset.graph import Graph
 _BYTES_PER_EDGE, _BYTES_PER_VERTEX = 72, 150
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex. Edge directions do not count.
 
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.

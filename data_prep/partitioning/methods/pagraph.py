@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.partitioning.balance import room_of_a_part, training_vertices
 from data_prep.partitioning.finishing import finished
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
@@ -22,7 +22,7 @@ from leapmpi.system.jit import compiled
 _WAVES = 8
 
 
-def partition(graph: Graph, request: CutRequest) -> np.ndarray:
+def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
     """Part int32[n] of each vertex, by in-neighbours. Without training vertices all count as such.
 
     Reads rows out of their order, and keeps a bit per vertex and part.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from data_prep.partitioning.request import CutRequest
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.errors import ResourceError
 
 _INTERPRETER = 200 << 20
@@ -29,7 +29,7 @@ class Budget:
     held: int
 
 
-def budget_for(vertices: int, entries: int, id_bytes: int, request: CutRequest) -> Budget:
+def budget_for(vertices: int, entries: int, id_bytes: int, request: PartitionRequest) -> Budget:
     """What `request` allows for an undirected graph.
 
     Raises ResourceError when the vertices alone do not fit, with what would.

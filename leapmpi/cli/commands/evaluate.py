@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from leapmpi.config.flags import add_flags, given
-from leapmpi.config.schema import fields
+from leapmpi.config.sections import fields
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.run import Run, load_run
 

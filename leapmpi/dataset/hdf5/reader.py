@@ -16,10 +16,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi import __version__
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
 from leapmpi.errors import DataError, LeapmpiError, one_line
+from leapmpi.version import VERSION
 
 _LARGEST_ATTRIBUTE = 1 << 16
 
@@ -81,7 +81,7 @@ def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
         )
     if version > names.FORMAT_VERSION:
         raise DataError(
-            f"{path} has format version {version}, but this leapmpi ({__version__}) reads up to "
+            f"{path} has format version {version}, but this leapmpi ({VERSION}) reads up to "
             f"{names.FORMAT_VERSION}; update leapmpi, or make the file again with this one"
         )
     stored = found.pop(names.DIGEST, None)

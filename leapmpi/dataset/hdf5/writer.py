@@ -14,9 +14,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi import __version__
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+from leapmpi.version import VERSION
 
 
 class _Disk(io.FileIO):
@@ -137,7 +137,7 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     every = {
         names.FORMAT: kind,
         names.VERSION: names.version_of(attributes),
-        names.CREATOR: f"leapmpi {__version__}",
+        names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},
     }

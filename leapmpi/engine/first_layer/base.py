@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.engine.first_layer.overlap import Computed, Together
+from leapmpi.engine.first_layer.overlap import ComputedRows, FusedRows
 from leapmpi.errors import ConfigError
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 
 if TYPE_CHECKING:
-    from leapmpi.engine.context import Surroundings
-    from leapmpi.engine.minibatch import Cell, Iteration
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
     from leapmpi.plan.traffic_model import Traffic
 
 
-class RemoteMode(ABC):
+class FirstLayerMode(ABC):
     """One way to get the first layer computed. Methods are collective unless they say otherwise."""
 
     overlaps = False
     """Whether a step computes while messages of its own travel."""
 
-    def __init__(self, at: Surroundings) -> None:
-        self.at = at
+    def __init__(self, ctx: RankContext) -> None:
+        self.ctx = ctx
 
     @staticmethod
     @abstractmethod
@@ -40,10 +40,10 @@ class RemoteMode(ABC):
         """Why this mode cannot serve `model`, None if it can. Local."""
 
     @abstractmethod
-    def predicted_bytes(self, work: Iteration) -> int:
-        """Payload bytes that reach this rank for the first layer of `work`, counted before anything moves. Local."""
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Payload bytes that reach this rank for the first layer of `minibatch`, counted before any travel. Local."""
 
-    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Add to `traffic` what this rank asks for, gets and reads, given the parts of all ranks in an iteration.
 
         For `leapmpi plan`, which has no other ranks; training must count the same. Local. Raises ConfigError where a
@@ -51,51 +51,51 @@ class RemoteMode(ABC):
         """
         raise ConfigError(f"{type(self).__name__} does not predict its traffic; leave it out of leapmpi plan")
 
-    def held_bytes(self, work: Iteration) -> int:
-        """Bytes that the rows of the first layer take on this rank from `ask` to the end of `work`, about. Local."""
-        del work
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """Bytes that the first layer's rows take on this rank from `ask` to the end of `minibatch`, about. Local."""
+        del minibatch
         return 0
 
-    def step_bytes(self, cell: Cell, alone: bool) -> int:
-        """Bytes that the first layer takes while `cell`, `alone` in its iteration or not, is trained, about. Local.
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Bytes that the first layer takes while `micro_batch`, `alone` in its mini-batch or not, is trained. Local.
 
         The default is that of raw rows: a copy of the cell's rows unless it is alone, and one aggregated row or
         projected row for each.
         """
-        block, layer = cell.blocks[-1], self.at.model.layers[0]
+        block, layer = micro_batch.blocks[-1], self.ctx.model.layers[0]
         copies = (not alone) + (layer.dropout > 0)
-        if layer.linear and not self.at.features.sparse:
+        if layer.linear and not self.ctx.features.sparse:
             projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
         else:
             projected = 2 * block.n_src * layer.projected_width
-        return copies * block.n_src * self.at.input_row_bytes + layer.bias.element_size() * projected
+        return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
     @abstractmethod
-    def ask(self, work: Iteration) -> None:
+    def ask(self, minibatch: MiniBatch) -> None:
         """What can be done before the weights are known."""
 
     @abstractmethod
-    def train(self, work: Iteration, number: int, labels: Any) -> float:
+    def train(self, minibatch: MiniBatch, number: int, labels: Any) -> float:
         """Forward and backward of cell `number`; adds to the gradients and returns this rank's share of the loss."""
 
     @abstractmethod
-    def logits(self, work: Iteration, number: int) -> Any:
+    def logits(self, minibatch: MiniBatch, number: int) -> Any:
         """Outputs of the roots of cell `number`, float[roots, classes]; nothing is kept for gradients."""
 
-    def tensors(self, cell: Cell) -> list[BlockTensors]:
-        """The blocks of `cell` on the device. Local."""
-        return cell.tensors or [to_tensors(block, self.at.device) for block in cell.blocks]
+    def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
+        """The blocks of `micro_batch` on the device. Local."""
+        return micro_batch.tensors or [to_tensors(block, self.ctx.device) for block in micro_batch.blocks]
 
-    def loss(self, work: Iteration, number: int, logits: Any, labels: Any) -> Any:
+    def loss(self, minibatch: MiniBatch, number: int, logits: Any, labels: Any) -> Any:
         """The share of cell `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
-        weight = work.root_weights[number]
+        weight = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return weighted_loss(logits, labels, weight)
 
 
 @dataclass
-class Asked:
+class ExchangePlan:
     """One cell's exchange. The first layer is fed by a matrix of `total` rows, put together from own and asked ones.
 
     own_positions: where own rows are added, None for one to each row, in order; asked_positions: where the rows of
@@ -116,58 +116,60 @@ class Asked:
         return self.total if self.own_positions is None else len(self.own_positions)
 
 
-class ExchangedMode(RemoteMode):
+class ExchangedMode(FirstLayerMode):
     """Base of the modes in which computed rows travel, and their gradients travel back to where they were computed."""
 
     overlaps = True
 
     @abstractmethod
-    def ask_for(self, work: Iteration, cell: Cell) -> Asked:
+    def ask_for(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
         """Tell the others what this cell needs of them, and learn what they need."""
 
     @abstractmethod
-    def compute(self, work: Iteration, asked: Asked) -> Any:
+    def compute(self, minibatch: MiniBatch, exchange_plan: ExchangePlan) -> Any:
         """Own rows, then answers, computed from rows at home here; differentiable. Local."""
 
     @abstractmethod
-    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+    def first_sums(self, minibatch: MiniBatch, block: BlockTensors, rows: Any) -> Any:
         """What the first layer's `finish` wants, from the matrix of all rows. Local."""
 
-    def step_bytes(self, cell: Cell, alone: bool) -> int:
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Rows at home, if copied, and computed rows with their gradients, for this cell and as much for others."""
         del alone
-        block, layer = cell.blocks[-1], self.at.model.layers[0]
-        copies = (not self.at.scatters) + (layer.dropout > 0)
+        block, layer = micro_batch.blocks[-1], self.ctx.model.layers[0]
+        copies = (not self.ctx.scatters) + (layer.dropout > 0)
         computed = 4 * layer.projected_width * layer.bias.element_size()
-        return block.n_src * (copies * self.at.input_row_bytes + computed)
+        return block.n_src * (copies * self.ctx.input_row_bytes + computed)
 
-    def ask(self, work: Iteration) -> None:
+    def ask(self, minibatch: MiniBatch) -> None:
         """Exchange the ids. Collective."""
-        work.asked = [self.ask_for(work, cell) for cell in work.cells]
+        minibatch.exchange_plans = [self.ask_for(minibatch, micro_batch) for micro_batch in minibatch.micro_batches]
 
-    def computed(self, work: Iteration, asked: Asked) -> Computed:
+    def computed(self, minibatch: MiniBatch, exchange_plan: ExchangePlan) -> ComputedRows:
         """Answers and own rows, in the order in which they are wanted. Local."""
-        return Together(self.compute(work, asked), asked.own)
+        return FusedRows(self.compute(minibatch, exchange_plan), exchange_plan.own)
 
-    def train(self, work: Iteration, number: int, labels: Any) -> float:
+    def train(self, minibatch: MiniBatch, number: int, labels: Any) -> float:
         """Forward, exchange, forward, backward, exchange of gradients, backward. Collective.
 
         Own rows are computed, and learn, while those of others travel, where that takes nothing more.
         """
-        at, asked, phases = self.at, work.asked[number], self.at.phases
+        ctx, exchange_plan, phases = self.ctx, minibatch.exchange_plans[number], self.ctx.phases
         with phases("compute"):
-            computed = self.computed(work, asked)
-        rows = self._gathered(computed, asked).requires_grad_()
+            computed = self.computed(minibatch, exchange_plan)
+        rows = self._gathered(computed, exchange_plan).requires_grad_()
         with phases("compute"):
-            loss = self.loss(work, number, self._rest(work, number, rows), labels)
+            loss = self.loss(minibatch, number, self._rest(minibatch, number, rows), labels)
             loss.backward()
             gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
-            sent = gradient.index_select(0, self._index(asked.asked_positions))
+            sent = gradient.index_select(0, self._index(exchange_plan.asked_positions))
             returned = torch.empty_like(computed.answers)
         with phases("exchange"):
-            finish = at.wire.start_exchange(sent, asked.asked_counts, returned, asked.answer_counts, "activations")
+            finish = ctx.communicator.start_exchange(
+                sent, exchange_plan.asked_counts, returned, exchange_plan.answer_counts, "activations"
+            )
         with phases("compute"):
-            own = asked.own_positions
+            own = exchange_plan.own_positions
             computed.learn_own(gradient if own is None else gradient.index_select(0, self._index(own)))
         with phases("exchange"):
             finish()
@@ -176,49 +178,49 @@ class ExchangedMode(RemoteMode):
         return float(loss.detach())
 
     @torch.no_grad()
-    def logits(self, work: Iteration, number: int) -> Any:
+    def logits(self, minibatch: MiniBatch, number: int) -> Any:
         """Forward, exchange, forward. Collective."""
-        asked = work.asked[number]
-        with self.at.phases("compute"):
-            computed = self.computed(work, asked)
-        rows = self._gathered(computed, asked)
-        with self.at.phases("compute"):
-            return self._rest(work, number, rows)
+        exchange_plan = minibatch.exchange_plans[number]
+        with self.ctx.phases("compute"):
+            computed = self.computed(minibatch, exchange_plan)
+        rows = self._gathered(computed, exchange_plan)
+        with self.ctx.phases("compute"):
+            return self._rest(minibatch, number, rows)
 
-    def _gathered(self, computed: Computed, asked: Asked) -> Any:
+    def _gathered(self, computed: ComputedRows, exchange_plan: ExchangePlan) -> Any:
         """The matrix that feeds the first layer, from own rows and those of others; without gradient. Collective."""
-        answers, phases = computed.answers.detach(), self.at.phases
-        arrived = answers.new_empty((len(asked.asked_positions), answers.shape[1]))
+        answers, phases = computed.answers.detach(), self.ctx.phases
+        arrived = answers.new_empty((len(exchange_plan.asked_positions), answers.shape[1]))
         with phases("exchange"):
-            finish = self.at.wire.start_exchange(
-                answers, asked.answer_counts, arrived, asked.asked_counts, "activations"
+            finish = self.ctx.communicator.start_exchange(
+                answers, exchange_plan.answer_counts, arrived, exchange_plan.asked_counts, "activations"
             )
         with phases("compute"):
             own = computed.own().detach()
-            if asked.own_positions is None:
+            if exchange_plan.own_positions is None:
                 rows = own.clone()
             else:
-                rows = own.new_zeros((asked.total, own.shape[1]))
-                rows.index_add_(0, self._index(asked.own_positions), own)
+                rows = own.new_zeros((exchange_plan.total, own.shape[1]))
+                rows.index_add_(0, self._index(exchange_plan.own_positions), own)
         with phases("exchange"):
             finish()
         with phases("compute"):
-            return rows.index_add_(0, self._index(asked.asked_positions), arrived)
+            return rows.index_add_(0, self._index(exchange_plan.asked_positions), arrived)
 
-    def _rest(self, work: Iteration, number: int, rows: Any) -> Any:
+    def _rest(self, minibatch: MiniBatch, number: int, rows: Any) -> Any:
         """The model's outputs from the matrix that feeds its first layer. Local."""
-        blocks, model = self.tensors(work.cells[number]), self.at.model
-        first = model.layers[0].finish(None, self.first_sums(work, blocks[-1], rows), None)
-        return model.after_first(blocks, first, work.dropout)
+        blocks, model = self.tensors(minibatch.micro_batches[number]), self.ctx.model
+        first = model.layers[0].finish(None, self.first_sums(minibatch, blocks[-1], rows), None)
+        return model.after_first(blocks, first, minibatch.dropout)
 
     def _index(self, positions: np.ndarray) -> Any:
-        return torch.from_numpy(positions).to(self.at.device)
+        return torch.from_numpy(positions).to(self.ctx.device)
 
 
-def share_among_models(cell: Cell, device: torch.device) -> None:
-    """Have models that are about to read the same features share the blocks of `cell`, and what they sum up. Local."""
-    *upper, first = (to_tensors(block, device) for block in cell.blocks)
-    cell.tensors = [*upper, replace(first, sums={})]
+def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:
+    """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
+    *upper, first = (to_tensors(block, device) for block in micro_batch.blocks)
+    micro_batch.tensors = [*upper, replace(first, sums={})]
 
 
 def no_residual(model: Any) -> str | None:

@@ -14,7 +14,7 @@ import torch
 from leapmpi.nn.gradient import pass_back
 
 
-class Computed(Protocol):
+class ComputedRows(Protocol):
     """Differentiable rows; its methods are called once each, in this order. Local."""
 
     answers: Any
@@ -30,7 +30,7 @@ class Computed(Protocol):
         """Pass on the gradient of the answers."""
 
 
-class Together:
+class FusedRows:
     """Own rows and answers from one computation: `rows` holds `own` of its own, then the answers."""
 
     def __init__(self, rows: Any, own: int) -> None:
@@ -50,7 +50,7 @@ class Together:
         pass_back(self._rows, torch.cat([self._gradient, gradient]))
 
 
-class Apart:
+class OverlappedRows:
     """Own rows are computed by `own` when they are wanted, and learn by themselves."""
 
     def __init__(self, answers: Any, own: Callable[[], Any]) -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from leapmpi.nn.tensors import Edges, Piece
+from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
-    from leapmpi.features.fetcher import RowFetcher
+    from leapmpi.features.fetcher import FeatureFetcher
     from leapmpi.nn.layer import Layer
 
 
@@ -88,16 +88,16 @@ class Contribution:
     `read` counts the distinct rows that the piece reads.
     """
 
-    piece: Piece
+    piece: PartialBlock
     vertices: np.ndarray | None
     read: int
 
-    def rows(self, features: RowFetcher, scattered: bool) -> Any:
+    def rows(self, features: FeatureFetcher, scattered: bool) -> Any:
         """The rows; with `scattered` none is copied where that can be."""
         return features.whole if self.vertices is None else features.own(self.vertices, scattered)
 
 
-class Pieces:
+class PartialBlockBuilder:
     """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
 
     def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
@@ -108,7 +108,7 @@ class Pieces:
     def contribution(
         self,
         layer: Layer,
-        features: RowFetcher,
+        features: FeatureFetcher,
         indptr: np.ndarray,
         neighbours: np.ndarray,
         destinations: np.ndarray,
@@ -129,7 +129,7 @@ class Pieces:
             piece = replace(piece, weight=self._index(kept))
         return Contribution(piece, vertices, read)
 
-    def suit_in_place(self, layer: Layer, features: RowFetcher, edges: int, destinations: int) -> bool:
+    def suit_in_place(self, layer: Layer, features: FeatureFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
@@ -145,7 +145,7 @@ class Pieces:
 
     def cut(
         self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
-    ) -> tuple[Piece, np.ndarray]:
+    ) -> tuple[PartialBlock, np.ndarray]:
         """What the rows contribute to `destinations`, and the int64 ids of those that contribute.
 
         indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
@@ -157,7 +157,7 @@ class Pieces:
         kept_indptr, edges, known = _keep_home(indptr, neighbours, self.first, self.end, self._place, kept, rows)
         known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
         rows = rows[:known].copy()
-        piece = Piece(
+        piece = PartialBlock(
             edges=self._edges(kept_indptr, kept[:edges].copy(), known),
             sampled=self._index(np.diff(indptr) if sampled is None else sampled),
             dst_degree=self._index(self.topology.degree(destinations)),
@@ -169,13 +169,13 @@ class Pieces:
 
     def cut_in_place(
         self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
-    ) -> tuple[Piece, int]:
+    ) -> tuple[PartialBlock, int]:
         """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
         at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
         own_rows = destinations[at_home] - self.first
         kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
         edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
-        piece = Piece(
+        piece = PartialBlock(
             edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
             sampled=self._index(np.diff(indptr) if sampled is None else sampled),
             dst_degree=self._index(self.topology.degree(destinations)),

@@ -10,9 +10,9 @@ from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
-    from leapmpi.engine.context import Surroundings
-    from leapmpi.engine.first_layer.base import RemoteMode
-    from leapmpi.engine.minibatch import Iteration
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.first_layer.base import FirstLayerMode
+    from leapmpi.engine.minibatch import MiniBatch
     from leapmpi.plan.cost_model import Rates
 
 _COPYING = 0.5
@@ -25,17 +25,17 @@ MODES = ("partial", "raw", "projected")
 """Equal bytes go to the first of these."""
 
 
-def mode_class(name: str) -> type[RemoteMode]:
+def mode_class(name: str) -> type[FirstLayerMode]:
     """The class of the remote mode called `name`. Raises ConfigError for an unknown one."""
     return Registry("remote mode", "leapmpi.engine.first_layer.modes").load(name).MODE
 
 
-def remote_mode(name: str, at: Surroundings) -> RemoteMode:
+def remote_mode(name: str, ctx: RankContext) -> FirstLayerMode:
     """The remote mode called `name`. Raises ConfigError for one that cannot serve the model."""
     mode = mode_class(name)
-    if reason := mode.refusal(at.model):
+    if reason := mode.refusal(ctx.model):
         raise ConfigError(f"strategy.remote: {name} cannot serve this model: {reason}; use raw or auto")
-    return mode(at)
+    return mode(ctx)
 
 
 def serving(model: Any) -> list[str]:
@@ -43,21 +43,21 @@ def serving(model: Any) -> list[str]:
     return [name for name in MODES if not mode_class(name).refusal(model)]
 
 
-def compute_seconds_of(work: Iteration, rates: Rates) -> float:
-    """Predicted seconds that this rank computes in `work`. Local."""
-    rows = sum(cell.blocks[-1].n_src for cell in work.cells)
-    edges = sum(block.edges for cell in work.cells for block in cell.blocks)
-    return rows * rates.row + edges * rates.edge + len(work.cells) * rates.step
+def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
+    """Predicted seconds that this rank computes in `minibatch`. Local."""
+    rows = sum(micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches)
+    edges = sum(block.edges for micro_batch in minibatch.micro_batches for block in micro_batch.blocks)
+    return rows * rates.row + edges * rates.edge + len(minibatch.micro_batches) * rates.step
 
 
-def bytes_by_mode(work: Iteration, at: Surroundings) -> dict[str, np.ndarray]:
-    """Bytes that would reach each rank for the first layer of `work`: int64[ranks] by mode that can serve. Collective.
+def bytes_by_mode(minibatch: MiniBatch, ctx: RankContext) -> dict[str, np.ndarray]:
+    """Bytes that each mode that can serve would bring to each rank for `minibatch`: int64[ranks] by mode. Collective.
 
     Counted from blocks, so that a repeated run finds the same.
     """
-    modes = serving(at.model)
-    mine = [remote_mode(name, at).predicted_bytes(work) for name in modes]
-    return dict(zip(modes, at.wire.gather_rows(np.array(mine, np.int64)).T, strict=True))
+    modes = serving(ctx.model)
+    mine = [remote_mode(name, ctx).predicted_bytes(minibatch) for name in modes]
+    return dict(zip(modes, ctx.communicator.all_gather_rows(np.array(mine, np.int64)).T, strict=True))
 
 
 def fewest_bytes(found: dict[str, np.ndarray]) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.features.access import Access
+from leapmpi.features.access import AccessPattern
 
 _AT_ONCE = 1 << 24
 
 
-def out_degree(access: Access) -> np.ndarray:
+def out_degree(access: AccessPattern) -> np.ndarray:
     """How many vertices may draw each vertex: float64[n]."""
     indices, n = access.topology.indices, access.topology.vertices
     counts = np.zeros(n)

@@ -10,11 +10,11 @@ from itertools import islice
 
 import numpy as np
 
-from leapmpi.features.access import Access
+from leapmpi.features.access import AccessPattern
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 
-def uses(access: Access, epoch: int = 0, most: int | None = None) -> np.ndarray:
+def uses(access: AccessPattern, epoch: int = 0, most: int | None = None) -> np.ndarray:
     """In how many iterations of a rehearsal this rank read each vertex: float64[n].
 
     It draws from epoch number `epoch` of the streams of rehearsals, and ends after `most` iterations; None: with that

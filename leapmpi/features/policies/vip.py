@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.features.access import Access
+from leapmpi.features.access import AccessPattern
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.jit import compiled
 
@@ -33,12 +33,12 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
             left_out[indices[e]] += missed
 
 
-def holds(access: Access) -> bool:
+def holds(access: AccessPattern) -> bool:
     """Whether this rank reads rows by the law of `inclusion`: node-wise draws, and no root that moves."""
     return type(access.sampler) is NodeWiseSampler and not access.balances
 
 
-def inclusion(access: Access) -> np.ndarray:
+def inclusion(access: AccessPattern) -> np.ndarray:
     """The chance that this rank reads each vertex in an iteration: float64[n]."""
     topology = access.topology
     roots = np.zeros(topology.vertices)

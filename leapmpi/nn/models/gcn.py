@@ -15,7 +15,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors, Piece
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
@@ -44,7 +44,7 @@ class GCNLayer(Layer):
         """Normalised sum over in-neighbours and the destination itself."""
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
-    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own included where it is at home here."""
         rows = self.prefix(x, piece.src_original, key)
         root = (piece.src_degree + 1).to(rows.dtype).rsqrt()

@@ -16,7 +16,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import BlockTensors, Piece
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 
 class SAGELayer(Layer):
@@ -55,7 +55,7 @@ class SAGELayer(Layer):
         """The first halves of in-neighbours combined, plus the destination's second half."""
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
-    def partial(self, piece: Piece, x: Rows, key: DropoutKey | None) -> Tensor:
+    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the own part of destinations at home here."""
         rows = self.prefix(x, piece.src_original, key)
         weight = piece.share(rows.dtype)

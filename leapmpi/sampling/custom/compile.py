@@ -30,7 +30,7 @@ careful = numba.njit(nogil=True, boundscheck=True)
 
 
 @functools.cache
-def load_own(named: str) -> type[OwnSampler]:
+def load_custom(named: str) -> type[OwnSampler]:
     """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
     path, _, name = named.rpartition(":")
     if not Path(path).is_file():

@@ -19,7 +19,7 @@ from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, fold, key_hash
 
 if TYPE_CHECKING:
-    from leapmpi.config.schema import SamplingConfig
+    from leapmpi.config.sections import SamplingConfig
 
 _PROBED = 64
 """Vertices that draw twice before training, to see whether they draw the same."""
@@ -125,7 +125,7 @@ class OwnCollective(_Own, FrontierSampler):
         return Drawn(indptr_of(counts * mask), drawn.neighbours[np.repeat(mask, counts)])
 
 
-def own_sampler(setup: Setup, own: type[OwnSampler], config: SamplingConfig) -> Sampler:
+def custom_sampler(setup: Setup, own: type[OwnSampler], config: SamplingConfig) -> Sampler:
     """The sampler that a user's class declares. Raises ConfigError for one that cannot be used."""
     named = config.sampler
     if config.options:

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import asdict
 from typing import Any
 
-from leapmpi.comm.collectives import gather_values
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, abort, finish, load_mpi, start
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
 from leapmpi.tools.doctor import links, mpi, places, rank
@@ -51,9 +51,9 @@ def _facts(
 ) -> dict[str, Any]:
     """All facts, the same on all ranks. Collective."""
     stage.append("gathering facts")
-    ranks = gather_values(world.comm, rank.facts(world, device))
+    ranks = all_gather_values(world.comm, rank.facts(world, device))
     seen = places.facts(data, run) if world.node_comm.rank == 0 else None
-    found = [each for each in gather_values(world.comm, seen) if each]
+    found = [each for each in all_gather_values(world.comm, seen) if each]
     stage.append("measuring links")
     measured = links.measured(world, device is not None) if _usable(ranks) else []
     versions = ranks[0]["versions"]

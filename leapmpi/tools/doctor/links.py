@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Wire
+    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import World
 
 _BYTES = 4 << 20
@@ -27,15 +27,15 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
     if world.size == 1:
         return []
     # Imported here: the wire needs kernels that can be compiled.
-    from leapmpi.comm.communicator import Wire
+    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import cuda_aware, load_mpi
 
-    ways = [("host", Wire(world.comm), np)]
+    ways = [("host", Communicator(world.comm), np)]
     every_gpu = all(_column(ways[0][1], float(on_gpu)))
     if every_gpu:
-        ways.append(("gpu, staged", Wire(world.comm), None))
+        ways.append(("gpu, staged", Communicator(world.comm), None))
         if cuda_aware(load_mpi())[0]:
-            ways.append(("gpu, direct", Wire(world.comm, direct=True), None))
+            ways.append(("gpu, direct", Communicator(world.comm, direct=True), None))
     nodes = np.array(_column(ways[0][1], float(world.node)))
     distances = [1 << power for power in range((world.size // 2).bit_length())]
     return [
@@ -43,10 +43,12 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
             "memory": memory,
             "distance": distance,
             "crosses_nodes": (nodes != np.roll(nodes, -distance)).tolist(),
-            "mbytes": [round(_BYTES / 1e6 / each, 1) for each in _seconds(wire, distance, _BYTES, _REPEATS, library)],
-            "microseconds": [round(each * 1e6, 1) for each in _seconds(wire, distance, 8, _PINGS, library)],
+            "mbytes": [
+                round(_BYTES / 1e6 / each, 1) for each in _seconds(communicator, distance, _BYTES, _REPEATS, library)
+            ],
+            "microseconds": [round(each * 1e6, 1) for each in _seconds(communicator, distance, 8, _PINGS, library)],
         }
-        for memory, wire, library in ways
+        for memory, communicator, library in ways
         for distance in distances
     ]
 
@@ -59,41 +61,45 @@ def rounds(size: int, distance: int) -> list[np.ndarray]:
     return [~odd & ~wraps, odd & ~wraps, wraps]
 
 
-def _seconds(wire: Wire, distance: int, size: int, repeats: int, library: Any) -> list[float]:
+def _seconds(communicator: Communicator, distance: int, size: int, repeats: int, library: Any) -> list[float]:
     """Median seconds in which `size` bytes of each rank reach rank + distance, by rank."""
-    result = np.zeros(wire.size)
-    for senders in rounds(wire.size, distance):
-        transfer = _transfer(wire, distance, senders, size, library)
-        spent = np.array(_column(wire, _median_seconds(wire, transfer, repeats)))
+    result = np.zeros(communicator.size)
+    for senders in rounds(communicator.size, distance):
+        transfer = _transfer(communicator, distance, senders, size, library)
+        spent = np.array(_column(communicator, _median_seconds(communicator, transfer, repeats)))
         result[senders] = np.maximum(spent, np.roll(spent, -distance))[senders]
     return result.tolist()
 
 
-def _transfer(wire: Wire, distance: int, senders: np.ndarray, size: int, library: Any) -> Callable[[], None]:
+def _transfer(
+    communicator: Communicator, distance: int, senders: np.ndarray, size: int, library: Any
+) -> Callable[[], None]:
     """A function in which each rank of `senders` sends `size` bytes to rank + distance."""
-    to, origin = np.zeros(wire.size, np.int64), np.zeros(wire.size, np.int64)
-    to[(wire.rank + distance) % wire.size] = size * senders[wire.rank]
-    origin[(wire.rank - distance) % wire.size] = size * senders[(wire.rank - distance) % wire.size]
+    to, origin = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
+    to[(communicator.rank + distance) % communicator.size] = size * senders[communicator.rank]
+    origin[(communicator.rank - distance) % communicator.size] = (
+        size * senders[(communicator.rank - distance) % communicator.size]
+    )
     if library is None:
         import torch
 
         send, receive = (torch.ones(int(each.sum()), dtype=torch.uint8, device="cuda") for each in (to, origin))
     else:
         send, receive = np.ones(to.sum(), np.uint8), np.empty(origin.sum(), np.uint8)
-    return lambda: wire.exchange(send, to, receive, origin, "control")
+    return lambda: communicator.exchange(send, to, receive, origin, "control")
 
 
-def _median_seconds(wire: Wire, transfer: Callable[[], None], repeats: int) -> float:
+def _median_seconds(communicator: Communicator, transfer: Callable[[], None], repeats: int) -> float:
     transfer()
     seconds = []
     for _ in range(repeats):
-        wire.barrier()
+        communicator.barrier()
         begin = time.perf_counter()
         transfer()
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
 
 
-def _column(wire: Wire, value: float) -> list[float]:
+def _column(communicator: Communicator, value: float) -> list[float]:
     """One number of each rank, by rank. Collective."""
-    return wire.gather_rows(np.array([value])).reshape(-1).tolist()
+    return communicator.all_gather_rows(np.array([value])).reshape(-1).tolist()

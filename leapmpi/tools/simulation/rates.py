@@ -12,7 +12,7 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.calibration import compute_rates
-from leapmpi.engine.context import Surroundings
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.tuning import RATES
 from leapmpi.errors import RunFolderError
 from leapmpi.plan.cost_model import Rates, link_rates
@@ -44,19 +44,19 @@ class LinkRates:
         """Those of `config` on so many `ranks`."""
         if self._of_run:
             return self._of_run
-        at = self._forecaster.strategies(config, ranks)[0].at
-        kind = (at.model.layers[0].in_dim, config.model, config.sampling, config.train)
+        ctx = self._forecaster.strategies(config, ranks)[0].ctx
+        kind = (ctx.model.layers[0].in_dim, config.model, config.sampling, config.train)
         if kind not in self._computing:
-            self._computing[kind] = self._timed(at, config.train.batch_size // ranks)
+            self._computing[kind] = self._timed(ctx, config.train.batch_size // ranks)
         byte, latency = self._link
         return Rates(*self._computing[kind], latency, byte)
 
-    def _timed(self, at: Surroundings, batch: int) -> tuple[float, float, float]:
-        begin, end = at.rank_offsets[:2]
+    def _timed(self, ctx: RankContext, batch: int) -> tuple[float, float, float]:
+        begin, end = ctx.rank_offsets[:2]
         train = self._forecaster.dataset.splits.train
         roots = train[(train >= begin) & (train < end)][: max(1, batch)]
         with _one_thread():
-            return compute_rates(at, roots if len(roots) else np.arange(begin, begin + 1))
+            return compute_rates(ctx, roots if len(roots) else np.arange(begin, begin + 1))
 
 
 @contextmanager

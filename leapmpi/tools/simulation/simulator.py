@@ -12,7 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.first_layer.selection import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
-from leapmpi.engine.minibatch import Iteration
+from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.strategy import Strategy
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
@@ -23,7 +23,7 @@ from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.tools.simulation.ensembles import seated
-from leapmpi.tools.simulation.virtual_ranks import seats
+from leapmpi.tools.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
 from leapmpi.training.trainer import strategy_class
@@ -95,7 +95,7 @@ class Forecaster:
         looked_at = [self.sample(strategies, parts[i], i, models) for i in chosen]
         last = self.sample(strategies, parts[-1], len(parts) - 1, models) if len(parts) > 1 else looked_at[-1]
         sent, rows = _mean(looked_at, Traffic.bytes_by_kind), _mean(looked_at, Traffic.rows_by_place)
-        work = np.mean([each.counts.rows + each.counts.edges for each in looked_at], axis=0)
+        minibatch = np.mean([each.counts.rows + each.counts.edges for each in looked_at], axis=0)
         each, first = len(parts) - 1, strategies[0]
         return Forecast(
             strategy=label,
@@ -107,7 +107,7 @@ class Forecaster:
             pairs=np.mean([one.traffic.pairs() for one in looked_at], axis=0),
             rows=rows,
             micrograph_locality=self.locality(first, parts[0]),
-            imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
+            imbalance=float(minibatch.max(axis=0).sum() / max(1e-9, minibatch.mean(axis=0).sum())),
             memory=self._memory(strategies, looked_at, sum(models)),
             seconds=None if rates is None or models else _seconds(looked_at, rates),
             epoch_sent={kind: each * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
@@ -117,12 +117,12 @@ class Forecaster:
     def strategies(self, config: Config, ranks: int) -> list[Strategy]:
         """The strategy of `config` on each of `ranks` ranks."""
         kind = strategy_class(config.strategy.name)
-        seated = (kind.seated(at) for at in seats(config, self.dataset, self.topology, ranks))
-        strategies = [kind(at, config.strategy) for at in seated]
+        seated = (kind.seated(ctx) for ctx in virtual_ranks(config, self.dataset, self.topology, ranks))
+        strategies = [kind(ctx, config.strategy) for ctx in seated]
         for strategy in filter(caches, strategies):
             access = access_of(strategy, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
-            strategy.at.features.cache = RowCache(ids, self.dataset.vertices)
+            strategy.ctx.features.cache = RowCache(ids, self.dataset.vertices)
         return strategies
 
     def sample(
@@ -132,38 +132,40 @@ class Forecaster:
 
         `models` are the bytes of the parameters of each of several models.
         """
-        key = DrawKey(PRESAMPLE, strategies[0].at.seed, _EPOCH, iteration)
+        key = DrawKey(PRESAMPLE, strategies[0].ctx.seed, _EPOCH, iteration)
         schedule = strategies[0].schedule(batch, _EPOCH, iteration)
-        works = [strategy.sampled(schedule, key) for strategy in strategies]
-        traffic = predicted_traffic(strategies, works, models)
+        minibatches = [strategy.sampled(schedule, key) for strategy in strategies]
+        traffic = predicted_traffic(strategies, minibatches, models)
         traffic.add_vote()
-        memory = np.array([each.predicted_memory(work) for each, work in zip(strategies, works, strict=True)])
-        return _Sampled(traffic, _counts(strategies[0], schedule, works, traffic), memory)
+        memory = np.array(
+            [each.predicted_memory(minibatch) for each, minibatch in zip(strategies, minibatches, strict=True)]
+        )
+        return _Sampled(traffic, _counts(strategies[0], schedule, minibatches, traffic), memory)
 
     def _settle_remote(self, strategies: Sequence[Strategy], batch: np.ndarray, rates: Rates | None) -> None:
         """Choose what crosses ranks as training does with `--remote auto`; by bytes where no rates are known."""
-        key = DrawKey(PRESAMPLE, strategies[0].at.seed, _EPOCH, 0)
+        key = DrawKey(PRESAMPLE, strategies[0].ctx.seed, _EPOCH, 0)
         schedule = strategies[0].schedule(batch, _EPOCH, 0)
-        works = [strategy.sampled(schedule, key) for strategy in strategies]
-        pairs = list(zip(strategies, works, strict=True))
+        minibatches = [strategy.sampled(schedule, key) for strategy in strategies]
+        pairs = list(zip(strategies, minibatches, strict=True))
         found = {
-            name: np.array([remote_mode(name, each.at).predicted_bytes(work) for each, work in pairs])
-            for name in serving(strategies[0].at.model)
+            name: np.array([remote_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
+            for name in serving(strategies[0].ctx.model)
         }
         name = fewest_bytes(found)
         if rates is not None:
-            compute = max(compute_seconds_of(work, rates) for work in works)
+            compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates)[0]
         for strategy in strategies:
             strategy.use_remote(name)
 
     def locality(self, strategy: Strategy, batch: np.ndarray) -> float:
         """R_micro of the first roots of `batch`."""
-        at, key = strategy.at, DrawKey(PRESAMPLE, strategy.at.seed, _EPOCH, 0)
-        return locality(at.sampler, key, batch[:_MICROGRAPHS], lambda ids: home_of(ids, at.rank_offsets))
+        ctx, key = strategy.ctx, DrawKey(PRESAMPLE, strategy.ctx.seed, _EPOCH, 0)
+        return locality(ctx.sampler, key, batch[:_MICROGRAPHS], lambda ids: home_of(ids, ctx.rank_offsets))
 
     def _batches(self, strategy: Strategy, config: Config) -> Sequence[np.ndarray]:
-        sampler, train = strategy.at.sampler, self.dataset.splits.train
+        sampler, train = strategy.ctx.sampler, self.dataset.splits.train
         return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
 
     def _memory(self, strategies: Sequence[Strategy], looked_at: Sequence[_Sampled], models: int) -> list[int]:
@@ -173,7 +175,7 @@ class Forecaster:
         there too.
         """
         topology = self.topology.indptr.nbytes + self.topology.indices.nbytes + self.topology.original_id.nbytes
-        model = 4 * (models or strategies[0].at.parameters.gradients.nbytes)
+        model = 4 * (models or strategies[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in looked_at], axis=0)
         return [
             int(each.feature_bytes + topology + model + bytes_)
@@ -182,31 +184,38 @@ class Forecaster:
 
 
 def predicted_traffic(
-    strategies: Sequence[Strategy], works: Sequence[Iteration], models: Sequence[int] = ()
+    strategies: Sequence[Strategy], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
 ) -> Traffic:
     """What all ranks send and read in an iteration, given the strategy and the part of each.
 
     `models`: the bytes of the parameters of each of several models, which hop from rank to rank.
     """
-    traffic = Traffic(len(works))
+    traffic = Traffic(len(minibatches))
     for strategy in strategies:
-        (strategy.predict_fetch if models else strategy.predict)(works, traffic)
+        (strategy.predict_fetch if models else strategy.predict)(minibatches, traffic)
     if models:
         predict_hops(traffic, models)
     return traffic
 
 
-def _counts(strategy: Strategy, schedule: Schedule, works: Sequence[Iteration], traffic: Traffic) -> Counts:
+def _counts(strategy: Strategy, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
     """What the cost model asks for."""
     within = sum(traffic.sent[kind] for kind in ("activations", "gradients", "parameters"))
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
     exchanges = 1 if strategy.remote_name == "raw" else 2 * schedule.time_steps
     # The schedule, what is asked for, with how much of it there is, two halves of the reduction; the same for labels.
-    others = 5 if strategy.labels_at_home(works[0]) else 8
+    others = 5 if strategy.labels_at_home(minibatches[0]) else 8
     return Counts(
-        rows=np.array([[cell.blocks[-1].n_src for cell in work.cells] for work in works]),
-        edges=np.array([[sum(block.edges for block in cell.blocks) for cell in work.cells] for work in works]),
+        rows=np.array(
+            [[micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches] for minibatch in minibatches]
+        ),
+        edges=np.array(
+            [
+                [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
+                for minibatch in minibatches
+            ]
+        ),
         bytes_ahead=float(busiest[0]),
         bytes_within=float(busiest[1]),
         hops=hops,

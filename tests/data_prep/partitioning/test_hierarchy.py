@@ -7,7 +7,7 @@ from data_prep.cli import main
 from data_prep.partitioning import hierarchy
 from data_prep.partitioning.hierarchy import cut_in_levels, parse_hierarchy
 from data_prep.partitioning.methods import metis
-from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import report_on
 from data_prep.workspace import INTERPRETER_BYTES
 from leapmpi.dataset.graph import write_graph
@@ -28,7 +28,7 @@ def test_groups_are_cut_by_themselves(method, levels):
     assert found.vertices.max() <= 1.1 * 800 / parts
     assert found.training.max() <= max(-(-80 // parts), 1.1 * 80 / parts)
     if method != "hash":
-        first = cut(graph, levels[0], method, 0, tolerance=1.1 ** (1 / len(levels))).assignment
+        first = partition_graph(graph, levels[0], method, 0, tolerance=1.1 ** (1 / len(levels))).assignment
         np.testing.assert_array_equal(found.assignment * levels[0] // parts, first)
 
 
@@ -36,7 +36,7 @@ def test_nodes_get_the_cut_that_was_made_for_them():
     graph = communities(800, groups=16)
     found = cut_in_levels(graph, (4, 4), "metis", 0)
     shares = report_on(graph, found.assignment, 16, None).on_ranks
-    assert shares[4] <= 1.1 * cut(graph, 4, "metis", 0).figures()["edge_cut_share"]
+    assert shares[4] <= 1.1 * partition_graph(graph, 4, "metis", 0).figures()["edge_cut_share"]
     assert list(shares) == [2, 4, 8, 16]
     assert sorted(shares.values()) == list(shares.values())
 

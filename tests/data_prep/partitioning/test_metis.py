@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.partitioning import metis_call, metis_process
 from data_prep.partitioning.part_ordering import cut_weights, near_numbers
-from data_prep.partitioning.partition_graph import cut
+from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.rebalance import fill_empty, rebalance
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.errors import DataError, ResourceError
@@ -31,15 +31,15 @@ def test_undirected_of_a_directed_graph():
 
 def test_communities_are_found():
     graph = communities()
-    found = cut(graph, 8, "metis", seed=0)
+    found = partition_graph(graph, 8, "metis", seed=0)
     assert found.figures()["edge_cut_share"] < 0.2
-    assert found.figures()["edge_cut"] < cut(graph, 8, "random", seed=0).figures()["edge_cut"] / 3
+    assert found.figures()["edge_cut"] < partition_graph(graph, 8, "random", seed=0).figures()["edge_cut"] / 3
 
 
 def test_training_vertices_are_balanced_where_they_cluster():
     graph = communities()
     graph.split = (np.arange(400) < 100).astype(np.int8)
-    found = cut(graph, 4, "metis", seed=0)
+    found = partition_graph(graph, 4, "metis", seed=0)
     assert found.training.max() <= 1.05 * 25
     assert found.vertices.max() <= 1.05 * 100
 
@@ -48,7 +48,7 @@ def test_training_vertices_are_balanced_where_they_cluster():
 def test_groups_of_parts_are_near_each_other(method):
     """On a ring of communities, groups of neighbouring numbers must be arcs: few edges between the groups."""
     graph = communities(800, groups=16)
-    found = cut(graph, 16, method, seed=0).assignment
+    found = partition_graph(graph, 16, method, seed=0).assignment
     shuffled = np.random.default_rng(0).permutation(16)[found]
     for ranks in (2, 4, 8):
 
@@ -103,7 +103,7 @@ def test_one_constraint_fallback_balances_both():
     graph = communities()
     indptr, out = neighbours_of(graph)
     weights = np.stack([np.ones(400, np.int64), (graph.split == 1).astype(np.int64)], axis=1)
-    problem = metis_process.Problem(indptr, out, weights, None, 4, 1.05)
+    problem = metis_process.MetisProblem(indptr, out, weights, None, 4, 1.05)
     assignment = metis_process.one_constraint(problem, 0, True)
     assert np.bincount(assignment, minlength=4).max() <= 1.3 * 100
 
@@ -123,7 +123,7 @@ def test_failures_are_sentences(monkeypatch, tmp_path, code, kind, message):
     process.write_text(f"import os, signal, sys\n{code}\n")
     monkeypatch.setattr(metis_call, "_PROCESS", process)
     with pytest.raises(kind, match=message):
-        cut(random_graph(), 2, "metis", seed=0)
+        partition_graph(random_graph(), 2, "metis", seed=0)
 
 
 @pytest.mark.parametrize("parts", [4, 7])

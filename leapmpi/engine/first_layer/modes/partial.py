@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.comm.id_codec import IdRanges
-from leapmpi.engine.first_layer.base import Asked, ExchangedMode, no_residual
-from leapmpi.engine.first_layer.overlap import Apart, Computed, Together
-from leapmpi.engine.first_layer.partial_block import Contribution, Pieces
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.first_layer.base import ExchangedMode, ExchangePlan, no_residual
+from leapmpi.engine.first_layer.overlap import ComputedRows, FusedRows, OverlappedRows
+from leapmpi.engine.first_layer.partial_block import Contribution, PartialBlockBuilder
 from leapmpi.plan.homes import home_of
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
-    from leapmpi.engine.minibatch import Cell, Iteration
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
     from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.traffic_model import Traffic
     from leapmpi.sampling.block import Block
@@ -57,12 +57,12 @@ def _owners(indptr, indices, home, rank, ranks):
 class Partial(ExchangedMode):
     """The matrix of the first layer holds one row per destination, to which every rank adds its share."""
 
-    def __init__(self, at: Any) -> None:
-        super().__init__(at)
-        first, end = (int(bound) for bound in at.rank_offsets[at.wire.rank : at.wire.rank + 2])
+    def __init__(self, ctx: Any) -> None:
+        super().__init__(ctx)
+        first, end = (int(bound) for bound in ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2])
         # A rank is asked about destinations that are at home anywhere.
-        self.ranges = IdRanges.anywhere(at.rank_offsets)
-        self.pieces = Pieces(at.sampler.topology, first, end, at.device)
+        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
+        self.pieces = PartialBlockBuilder(ctx.sampler.topology, first, end, ctx.device)
 
     @staticmethod
     def refusal(model: Any) -> str | None:
@@ -71,37 +71,37 @@ class Partial(ExchangedMode):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
         return no_residual(model)
 
-    def predicted_bytes(self, work: Iteration) -> int:
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pairs of destination and owner: an id, a sum and its gradient."""
-        layer = self.at.model.layers[0]
-        pairs = sum(int(self._depends(cell.blocks[-1])[0].sum()) for cell in work.cells)
+        layer = self.ctx.model.layers[0]
+        pairs = sum(int(self._depends(micro_batch.blocks[-1])[0].sum()) for micro_batch in minibatch.micro_batches)
         return pairs * (self.ranges.id_bytes + 2 * layer.out_dim * layer.bias.element_size())
 
-    def predict(self, works: Sequence[Iteration], traffic: Traffic) -> None:
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Of each cell, destinations named to owners, their sums and the gradients; own rows are read for all ranks."""
-        at, layer, rank = self.at, self.at.model.layers[0], self.at.wire.rank
+        ctx, layer, rank = self.ctx, self.ctx.model.layers[0], self.ctx.communicator.rank
         width = layer.out_dim * layer.bias.element_size()
-        first, end = at.rank_offsets[rank : rank + 2]
-        for number, cell in enumerate(works[rank].cells):
-            counts, destinations = self._depends(cell.blocks[-1])
+        first, end = ctx.rank_offsets[rank : rank + 2]
+        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
+            counts, destinations = self._depends(micro_batch.blocks[-1])
             traffic.add_request(rank, counts, self.ranges.id_bytes, "activations", width, width)
             read = np.zeros(end - first, bool)
-            for work in works:
-                src = work.cells[number].blocks[-1].src
+            for minibatch in minibatches:
+                src = minibatch.micro_batches[number].blocks[-1].src
                 read[src[(src >= first) & (src < end)] - first] = True
             traffic.add_rows(rank, "local", int(read.sum()))
             traffic.add_rows(rank, "remote", len(destinations))
 
-    def ask_for(self, work: Iteration, cell: Cell) -> Asked:
+    def ask_for(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
-        at, block = self.at, cell.blocks[-1]
+        ctx, block = self.ctx, micro_batch.blocks[-1]
         counts, destinations = self._depends(block)
-        foreign, foreign_counts = at.wire.exchange_ids(block.src[destinations], counts, self.ranges)
-        with at.phases("sample"):
-            source = self._contribution(work, block, foreign)
-        at.wire.ledger.add_rows("local", source.read)
-        at.wire.ledger.add_rows("remote", len(destinations))
-        return Asked(
+        foreign, foreign_counts = ctx.communicator.exchange_ids(block.src[destinations], counts, self.ranges)
+        with ctx.phases("sample"):
+            source = self._contribution(minibatch, block, foreign)
+        ctx.communicator.byte_counters.add_rows("local", source.read)
+        ctx.communicator.byte_counters.add_rows("remote", len(destinations))
+        return ExchangePlan(
             total=block.n_dst,
             own_positions=None,
             asked_positions=destinations,
@@ -110,40 +110,42 @@ class Partial(ExchangedMode):
             source=source,
         )
 
-    def compute(self, work: Iteration, asked: Asked) -> Any:
+    def compute(self, minibatch: MiniBatch, exchange_plan: ExchangePlan) -> Any:
         """This rank's shares: of its own destinations, then of those it was asked for."""
-        source: Contribution = asked.source
-        return self.at.model.layers[0].partial(
-            source.piece, source.rows(self.at.features, self.at.scatters), work.dropout
+        source: Contribution = exchange_plan.source
+        return self.ctx.model.layers[0].partial(
+            source.piece, source.rows(self.ctx.features, self.ctx.scatters), minibatch.dropout
         )
 
-    def computed(self, work: Iteration, asked: Asked) -> Computed:
+    def computed(self, minibatch: MiniBatch, exchange_plan: ExchangePlan) -> ComputedRows:
         """Shares of others' destinations before those of own ones, unless both need the same projected rows."""
-        source: Contribution = asked.source
-        layer, rows = self.at.model.layers[0], source.rows(self.at.features, self.at.scatters)
+        source: Contribution = exchange_plan.source
+        layer, rows = self.ctx.model.layers[0], source.rows(self.ctx.features, self.ctx.scatters)
         if not layer.plain_prefix or layer.projects_first(source.piece, rows):
-            return Together(layer.partial(source.piece, rows, work.dropout), asked.own)
-        own, others = source.piece.split(asked.own)
-        return Apart(layer.partial(others, rows, work.dropout), lambda: layer.partial(own, rows, work.dropout))
+            return FusedRows(layer.partial(source.piece, rows, minibatch.dropout), exchange_plan.own)
+        own, others = source.piece.split(exchange_plan.own)
+        return OverlappedRows(
+            layer.partial(others, rows, minibatch.dropout), lambda: layer.partial(own, rows, minibatch.dropout)
+        )
 
-    def first_sums(self, work: Iteration, block: BlockTensors, rows: Any) -> Any:
+    def first_sums(self, minibatch: MiniBatch, block: BlockTensors, rows: Any) -> Any:
         """The shares add up to what is wanted."""
         return rows
 
     def _depends(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        wire = self.at.wire
-        home = home_of(block.src, self.at.rank_offsets)
-        return _owners(block.indptr, block.indices, home, wire.rank, wire.size)
+        communicator = self.ctx.communicator
+        home = home_of(block.src, self.ctx.rank_offsets)
+        return _owners(block.indptr, block.indices, home, communicator.rank, communicator.size)
 
-    def _contribution(self, work: Iteration, block: Block, foreign: np.ndarray) -> Contribution:
+    def _contribution(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> Contribution:
         """What own rows contribute to the block's destinations and to `foreign` ones."""
-        batch = work.schedule.roots if work.schedule else None
-        drawn = self.at.sampler.neighbours(work.key, block.hop, foreign, batch)
+        batch = minibatch.schedule.roots if minibatch.schedule else None
+        drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn.neighbours))
         weight = None if block.weight is None else np.concatenate((block.weight, drawn.weight))
         destinations = np.concatenate((block.dst, foreign))
-        layer, features = self.at.model.layers[0], self.at.features
+        layer, features = self.ctx.model.layers[0], self.ctx.features
         return self.pieces.contribution(layer, features, indptr, neighbours, destinations, weight=weight)
 
 

@@ -1,0 +1,3 @@
+"""The version of leapmpi, which files and records name."""
+
+VERSION = "0.1.0"
