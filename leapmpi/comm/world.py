@@ -67,6 +67,10 @@ class World:
         """'rank 2/4 on HOST', for messages."""
         return f"rank {self.rank}/{self.size} on {self.host}"
 
+    def on_root(self, action: Callable[[], T]) -> T | None:
+        """Run `action` on rank 0 alone; None elsewhere. Raises a user's error of it on all ranks. Collective."""
+        return on_all_ranks(self, lambda: action() if self.rank == 0 else None)
+
 
 def load_mpi() -> Any:
     """mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""

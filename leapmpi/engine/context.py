@@ -1,9 +1,10 @@
-"""What a strategy works with on one rank."""
+"""What a strategy works with on one rank, and the loaded dataset that it comes from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,60 +15,91 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.system.phase_timers import PhaseTimers
 
+if TYPE_CHECKING:
+    import torch
+
+    from leapmpi.nn.model import Model
+    from leapmpi.nn.rows import Rows
+    from leapmpi.sampling.sampler import Sampler
+
 
 @dataclass
 class RankContext:
-    """What a strategy works with on this rank."""
+    """Communicator, timers, sampler, model and rows of this rank."""
 
     communicator: Communicator
     phases: PhaseTimers
-    sampler: Any
-    model: Any
+    sampler: Sampler
+    model: Model
     parameters: ParameterLayout
     features: FeatureFetcher
     labels: FeatureFetcher
     rank_offsets: np.ndarray
-    device: Any
+    """int64[ranks + 1]: rank r is the home of vertices rank_offsets[r] to rank_offsets[r + 1]."""
+    device: torch.device
     seed: int
     columns: FeatureFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
+    hidden_rows: Mapping[int, FeatureFetcher] = field(default_factory=dict)
+    """By layer l > 0: the rows that layer l reads, where ranks hold the output of layer l - 1 for their vertices."""
     in_place: bool = True
-    """Whether features may be read where they lie: a forecast for GPUs, which has none, says that they may not."""
+    """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
     @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return self.communicator.rank
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.communicator.size
+
+    @property
+    def local_range(self) -> tuple[int, int]:
+        """First vertex (inclusive) and last (exclusive) of which this rank is the home."""
+        first, end = self.rank_offsets[self.rank : self.rank + 2]
+        return int(first), int(end)
+
+    def inputs(self, layer: int) -> FeatureFetcher:
+        """The rows that `layer` reads: features for layer 0, else the output of the layer before."""
+        return self.features if layer == 0 else self.hidden_rows[layer]
+
+    @property
     def input_row_bytes(self) -> int:
-        """Bytes of a row of features as the first layer reads it, the mean where rows differ."""
+        """Bytes of a feature row as layer 0 reads it; the mean where rows differ."""
         features = self.features
         return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
 
     @property
     def scatters(self) -> bool:
-        """Whether the first layer reads rows of features where they lie, and needs no copy of them."""
+        """Whether layer 0 reads feature rows where they lie, and needs no copy of them."""
         plain = self.model.layers[0].plain_prefix or not self.drops
         return self.in_place and (self.columns or self.features).scatters and plain
 
-    def stand_in(self, count: int) -> Any:
-        """`count` rows that the first layer can read, to compile and to measure with. Local."""
+    def stand_in(self, count: int) -> Rows:
+        """`count` rows that layer 0 can read, for compiling and measuring. Local."""
         return (self.columns or self.features).stand_in(count, self.model.layers[0].in_dim, self.scatters)
 
-    def root_labels(self, roots: np.ndarray, at_home: bool = False) -> Any:
+    def root_labels(self, roots: np.ndarray, local: bool = False) -> torch.Tensor:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
 
-        `at_home`, which all ranks give alike, says that every rank asks for its own alone: then nothing is exchanged.
+        All ranks pass the same `local`: True says that every rank asks for its own vertices only, so nothing travels.
         """
-        labels = self.labels.own(roots) if at_home else self.labels.fetch(roots)
+        labels = self.labels.own(roots) if local else self.labels.fetch(roots)
         return labels if labels.is_floating_point() else labels.reshape(-1)
 
 
 @dataclass
 class Loaded:
-    """A dataset in place on this rank, and the model that will be trained on it."""
+    """A dataset in place on this rank, and the context of the model that will be trained on it."""
 
     dataset: Dataset
     topology: Topology
     topology_held: str
+    """Where the topology lies, in words: one copy a node in shared memory, a mapped file, ..."""
     parts: range
     shard_bytes: int
     ctx: RankContext

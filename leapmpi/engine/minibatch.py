@@ -1,4 +1,4 @@
-"""One iteration on one rank: its cells, the rows that they were asked for, and how these come here."""
+"""A mini-batch on one rank: its micro-batches, one per time step, and the feature rows that they need."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from leapmpi.system import channels
 from leapmpi.system.counter_rng import DrawKey
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leapmpi.nn.rows import Rows
     from leapmpi.nn.tensors import BlockTensors
 
 
 @dataclass
 class MicroBatch:
-    """What this rank trains in one time step: roots int64, their blocks, and where its input rows stand in the union.
+    """What this rank trains in one time step: `roots` int64[n] and their `blocks`, from the roots outward.
 
-    `positions` is None when the union is the cell's own input, in order.
+    `positions` (int64) is where its input rows stand in the union of all micro-batches; None if the union is its input.
     """
 
     roots: np.ndarray
@@ -31,23 +34,29 @@ class MicroBatch:
     tensors: list[BlockTensors] | None = None
     """The blocks on the device, where several models train on them."""
 
+    def block(self, layer: int) -> Block:
+        """The block that `layer` reads; layer 0 reads the outermost one."""
+        return self.blocks[-1 - layer]
+
 
 @dataclass
 class MiniBatch:
-    """One iteration on this rank; `features` or `asked` is what its remote mode fetched for the cells."""
+    """One mini-batch on this rank. Its exchange mode fills either `features` or `exchange_plans`."""
 
     schedule: Schedule | None
     key: DrawKey
     micro_batches: list[MicroBatch]
-    features: Any = None
-    labels: Sequence[Any] = ()
-    asked: list[Any] = field(default_factory=list)
-    root_weights: list[Any] = field(default_factory=list)
-    """The weights of the roots whose loss this rank computes, by cell: one float for all, or float64[roots]."""
+    features: Rows | None = None
+    """The union of all input rows, where raw rows travel."""
+    exchange_plans: list[Any] = field(default_factory=list)
+    """What each micro-batch exchanges, where computed rows travel."""
+    labels: Sequence[Tensor] = ()
+    root_weights: list[float | np.ndarray] = field(default_factory=list)
+    """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
     drops: bool = True
     """Whether dropout applies: in training."""
     row_exchange: RowExchange | None = None
-    """The feature rows asked for, until they have arrived."""
+    """The exchange of the requested feature rows, until they have arrived."""
 
     @property
     def dropout(self) -> DrawKey | None:
@@ -55,24 +64,24 @@ class MiniBatch:
         return self.key if self.drops else None
 
     def begin(self) -> None:
-        """Set the rows asked for off. Collective, like `wait`, which all ranks call before they begin another's."""
+        """Start the exchange of feature rows. Collective; all ranks `wait` before the next `begin`."""
         if self.row_exchange:
             with channels.rows():
                 self.row_exchange.begin()
 
     def wait(self) -> None:
-        """Wait until they have arrived. Collective."""
+        """Wait until the feature rows have arrived. Collective."""
         if self.row_exchange:
             with channels.rows():
                 self.row_exchange.wait()
 
     def unpack(self) -> None:
-        """Make the features of what has arrived. Local."""
+        """Make `features` of the rows that have arrived. Local."""
         if self.row_exchange:
             self.features, self.row_exchange = self.row_exchange.unpack(), None
 
     def complete(self) -> None:
-        """All three: bring the rows asked for here. Collective."""
+        """Exchange the feature rows: begin, wait and unpack. Collective."""
         self.begin()
         self.wait()
         self.unpack()

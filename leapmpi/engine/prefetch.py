@@ -1,11 +1,11 @@
-"""Running ahead: iterations are planned, sampled and fetched while earlier ones are trained.
+"""Prefetching: mini-batches are planned, sampled and fetched while earlier ones are trained.
 
-At depth 0 each is prepared when it is asked for, on the calling thread. At depth d a second thread prepares up to d
-of them ahead, in the lane AHEAD, and a courier makes all MPI calls of both threads; it does so at depth 0 too where
-steps compute while their own messages travel. From depth 2 on, an iteration is planned, sampled and packed while the
-rows of the one before travel, in the lane ROWS, so that the link does not wait for it. How far a rank may run ahead
-follows from what it has taken alone, never from time: after k iterations taken, all ranks have prepared the same d
-further ones when the work is stopped, so nobody waits for a rank that has given up.
+At depth 0 each is prepared when it is taken, on the calling thread. At depth d a second thread prepares up to d of them
+ahead, in the channel AHEAD, and a progress thread makes all MPI calls of both threads; it does so at depth 0 too where
+steps compute while their own messages travel. From depth 2 on, a mini-batch is planned, sampled and packed while the
+rows of the one before travel, in the channel ROWS, so that the link does not wait for it. How far a rank may run ahead
+follows from what it has taken alone, never from time: after k mini-batches are taken, all ranks have prepared the same
+d further ones when the work is stopped, so nobody waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from leapmpi.comm.polling import waits
 from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.comm.world import load_mpi, threads_may_call
 from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.strategy import Strategy
 from leapmpi.errors import ConfigError
 from leapmpi.system import channels, jit
 
-_PATIENCE = 5.0
+_JOIN_SECONDS = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
 
 
 @dataclass(frozen=True)
 class PrefetchTask:
-    """An iteration to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
+    """A mini-batch to prepare; `batch` holds its roots on rank 0, which plans, and None elsewhere."""
 
     batch: np.ndarray | None
     epoch: int
@@ -43,38 +43,42 @@ class PrefetchTask:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """The iteration of `job`, and what it has moved, as `Ledger.take` gives it."""
+    """The mini-batch of `task`, and what it has moved, as `ByteCounters.take` gives it."""
 
-    job: PrefetchTask
+    task: PrefetchTask
     minibatch: MiniBatch
     counts: tuple[dict[str, int], dict[str, int]]
 
 
 class Prefetcher:
-    """Hands out `jobs` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
+    """Hands out `tasks` planned and fetched, in order. Use it as a context: within, iterations are taken with `next`.
 
-    While the context lasts and a courier is at work, the calling thread reaches other ranks by Wire alone; `paused`
-    gives MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike. Collective.
+    While the context lasts and a progress thread is at work, the calling thread reaches other ranks by Communicator
+    alone; `paused` gives MPI back to it for a while. Leaving it early drops what was prepared, on all ranks alike.
+    Collective.
     """
 
-    def __init__(self, strategy: Strategy, jobs: Sequence[PrefetchTask], depth: int) -> None:
-        self.strategy, self.ctx, self.jobs, self.depth = strategy, strategy.ctx, jobs, depth
+    def __init__(self, engine: Engine, tasks: Sequence[PrefetchTask], depth: int) -> None:
+        self.engine = engine
+        self.ctx = engine.ctx
+        self.tasks = tasks
+        self.depth = depth
         self._taken = 0
-        overlaps = strategy.overlaps and self.ctx.communicator.size > 1
-        self._carried = depth > 0 or (overlaps and threads_may_call(load_mpi()))
+        overlaps = engine.overlaps and self.ctx.communicator.size > 1
+        self._uses_progress_thread = depth > 0 or (overlaps and threads_may_call(load_mpi()))
         self._progress_thread = ProgressThread(self._select_device)
-        self._turn = threading.Condition()
+        self._condition = threading.Condition()
         self._allowed, self._done, self._closed, self._pauses = depth, 0, False, False
         self._ready: SimpleQueue[_Prepared | None] = SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
 
     def next(self) -> MiniBatch:
-        """The next iteration, ready for its step. Raises what went wrong in preparing it."""
-        job = self.jobs[self._taken]
+        """The next mini-batch, ready for its step. Raises what went wrong in preparing it."""
+        task = self.tasks[self._taken]
         self._taken += 1
         if not self.depth:
-            return self._prepare(job)
+            return self._prepare(task)
         with self.ctx.phases("wait"):
             waits.for_work = True
             ready = self._ready.get()
@@ -83,22 +87,22 @@ class Prefetcher:
             self._raise_error()
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
         self.ctx.communicator.byte_counters.add(*ready.counts)
-        with self._turn:
+        with self._condition:
             self._allowed += 1
-            self._turn.notify_all()
+            self._condition.notify_all()
         return ready.minibatch
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the calling thread make MPI calls in the body, once what may be prepared ahead is prepared."""
-        if not self._carried:
+        if not self._uses_progress_thread:
             yield
             return
         if self.depth:
-            with self._turn:
+            with self._condition:
                 self._pauses = True
-                self._turn.notify_all()
-                self._turn.wait_for(lambda: self._done == min(self._allowed, len(self.jobs)) or self._error)
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: self._done == min(self._allowed, len(self.tasks)) or self._error)
                 self._pauses = False
             self._raise_error()
         self._stop_progress_thread()
@@ -106,28 +110,28 @@ class Prefetcher:
         self._start_progress_thread()
 
     def __enter__(self) -> Prefetcher:
-        if self._carried:
+        if self._uses_progress_thread:
             self._start_progress_thread()
         if self.depth:
             self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._carried:
+        if not self._uses_progress_thread:
             return
-        with self._turn:
+        with self._condition:
             self._closed = True
-            self._turn.notify_all()
+            self._condition.notify_all()
         if kind is None:
             if self.depth:
                 self._thread.join()
             self._stop_progress_thread()
             self._raise_error()
             return
-        # Others may never answer what is under way. Without the courier this thread's messages fail at once.
+        # Others may never answer what is under way. Without the progress thread this thread's messages fail at once.
         self._progress_thread.stop()
         if self.depth:
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_SECONDS)
         self.ctx.communicator.progress_thread = None
 
     def _start_progress_thread(self) -> None:
@@ -144,10 +148,10 @@ class Prefetcher:
             self.ctx.phases.stand_ahead()
             raise self._error
 
-    def _prepare(self, job: PrefetchTask) -> MiniBatch:
-        self._stand_at(job)
-        minibatch = self.strategy.plan(job.batch, job.epoch, job.iteration)
-        self.strategy.fetch(minibatch)
+    def _prepare(self, task: PrefetchTask) -> MiniBatch:
+        self._set_position(task)
+        minibatch = self.engine.plan(task.batch, task.epoch, task.iteration)
+        self.engine.fetch(minibatch)
         return minibatch
 
     # -- on the thread that runs ahead -----------------------------------------------------------------------------
@@ -159,82 +163,82 @@ class Prefetcher:
             with channels.ahead():
                 self._run_ahead()
         except BaseException as error:
-            with self._turn:
+            with self._condition:
                 self._error = error
-                self._turn.notify_all()
+                self._condition.notify_all()
             self._ready.put(None)
 
     def _run_ahead(self) -> None:
         # On a GPU this thread's work is queued apart from training's. What it fills is ready when handed over, and may
-        # be given back after the iteration's step, which ends by waiting for training's own work.
+        # be given back after the mini-batch's step, which ends by waiting for training's own work.
         stream = torch.cuda.Stream(self.ctx.device) if self.ctx.device.type == "cuda" else None
         with torch.cuda.stream(stream) if stream else nullcontext():
             under_way: _Prepared | None = None
-            for number, job in enumerate(self.jobs):
+            for number, task in enumerate(self.tasks):
                 if under_way and not self._may_prepare(number, holding=True):
                     self._hand_over(under_way, stream)
                     under_way = None
                 if not self._may_prepare(number, holding=False):
                     return
                 try:
-                    minibatch = self._asked(job)
+                    minibatch = self._requested(task)
                 except Exception:
                     # All ranks have begun the one before, and all train it or none.
                     if under_way:
                         with suppress(Exception):
                             self._hand_over(under_way, stream)
-                    self._stand_at(job)
+                    self._set_position(task)
                     raise
                 if under_way:
                     self._wait(under_way)
-                arrived, under_way = under_way, self._begun(job, minibatch)
+                arrived, under_way = under_way, self._begun(task, minibatch)
                 if arrived:
                     self._hand_over(arrived, stream)
                 del minibatch, arrived
             if under_way:
                 self._hand_over(under_way, stream)
 
-    def _stand_at(self, job: PrefetchTask) -> None:
-        self.ctx.phases.epoch, self.ctx.phases.iteration = job.epoch, job.iteration
+    def _set_position(self, task: PrefetchTask) -> None:
+        self.ctx.phases.epoch, self.ctx.phases.iteration = task.epoch, task.iteration
 
-    def _asked(self, job: PrefetchTask) -> MiniBatch:
-        self._stand_at(job)
-        minibatch = self.strategy.plan(job.batch, job.epoch, job.iteration)
-        self.strategy.ask(minibatch)
+    def _requested(self, task: PrefetchTask) -> MiniBatch:
+        self._set_position(task)
+        minibatch = self.engine.plan(task.batch, task.epoch, task.iteration)
+        self.engine.request(minibatch)
         return minibatch
 
-    def _begun(self, job: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
-        """Set the rows of `minibatch` off; those of the iteration before it have arrived."""
-        self._stand_at(job)
+    def _begun(self, task: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
+        """Start the exchange of the rows of `minibatch`; those of the one before have arrived."""
+        self._set_position(task)
         with self.ctx.phases("exchange"):
             minibatch.begin()
-        return _Prepared(job, minibatch, self.ctx.communicator.byte_counters.take())
+        return _Prepared(task, minibatch, self.ctx.communicator.byte_counters.take())
 
     def _wait(self, prepared: _Prepared) -> None:
         """Wait until the rows are here."""
-        self._stand_at(prepared.job)
+        self._set_position(prepared.task)
         with self.ctx.phases("exchange"):
             prepared.minibatch.wait()
 
     def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
-        """Give an iteration to training once its rows are here."""
+        """Give a mini-batch to training once its rows are here."""
         self._wait(prepared)
         with self.ctx.phases("exchange"):
             prepared.minibatch.unpack()
         if stream:
             stream.synchronize()
         self._ready.put(prepared)
-        with self._turn:
+        with self._condition:
             self._done += 1
-            self._turn.notify_all()
+            self._condition.notify_all()
 
     def _may_prepare(self, number: int, holding: bool) -> bool:
-        """Wait until iteration `number` may be prepared; False when it may not for now, or, at the end, ever.
+        """Wait until mini-batch `number` may be prepared; False when it may not for now, or, at the end, ever.
 
         `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first.
         """
-        with self._turn:
-            self._turn.wait_for(
+        with self._condition:
+            self._condition.wait_for(
                 lambda: number < self._allowed or self._closed or (holding and (self._pauses or self.depth == 1))
             )
             return number < self._allowed
@@ -254,19 +258,19 @@ def check_prefetch(config: StrategyConfig) -> None:
         )
 
 
-def choose_depth(strategy: Strategy) -> int:
-    """Iterations to prepare ahead: as many as `strategy` wants, none where `auto` meets an MPI that cannot be called by
+def choose_depth(engine: Engine) -> int:
+    """Iterations to prepare ahead: as many as `engine` wants, none where `auto` meets an MPI that cannot be called by
     threads in turn. MPI must run."""
-    chosen = strategy.config.prefetch != "auto" or threads_may_call(load_mpi())
-    return strategy.most_ahead if chosen else 0
+    chosen = engine.config.prefetch != "auto" or threads_may_call(load_mpi())
+    return engine.prefetch_depth if chosen else 0
 
 
-def about_depth(strategy: Strategy, depth: int) -> list[str]:
-    """What to tell where `depth`, as `choose_depth` gave it, is less than `strategy` wants."""
-    wanted = strategy.most_ahead
-    if depth == wanted:
+def about_depth(engine: Engine, depth: int) -> list[str]:
+    """What to tell where `depth`, as `choose_depth` gave it, is less than `engine` wants."""
+    full = engine.prefetch_depth
+    if depth == full:
         return []
     return [
-        f"no iterations are prepared ahead, where --prefetch auto would take {wanted}: this MPI cannot be called by "
+        f"no iterations are prepared ahead, where --prefetch auto would take {full}: this MPI cannot be called by "
         "several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
     ]

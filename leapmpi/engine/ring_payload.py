@@ -1,169 +1,210 @@
 """What travels with a model of `naive` from rank to rank: its blocks, and what its first layer has gathered so far.
 
-Two kinds. Sums: where the first layer is linear, every rank adds its own rows' share to the sums of all destinations,
+Two kinds. Sums: where the first layer is linear, every rank adds its local rows' share to the sums of all destinations,
 and the edges that start at its rows leave the blocks. Rows: attention weighs rows by what they hold, so projected rows
-are collected on the way, and aggregated at its end.
+are collected on the way and aggregated at its end.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from leapmpi.engine.first_layer.partial_block import PartialBlockBuilder
+from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.hop_sampler import indptr_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from leapmpi.dataset.topology import Topology
     from leapmpi.engine.context import RankContext
     from leapmpi.nn.layer import Layer
     from leapmpi.system.counter_rng import DrawKey
 
-RingPayload = list[np.ndarray]
-"""Blocks under way, as int64 arrays: those of the first layer (vertices, counts of sampled neighbours, and what else
-its kind of cargo needs), then counts and indices of every other hop, from the roots on."""
+BlockArrays = list[np.ndarray]
+"""Blocks under way, as int64 arrays. The first `RingPayload.head` describe the first layer's block; then come counts of
+sampled neighbours and their indices for every other hop, from the roots on."""
 
 
 @dataclass
 class RingVisit:
-    """What a model finds at one rank: it reads `read` rows there, of which `make` makes its share.
+    """What a model does at one rank: it reads `read` rows there, of which `compute` makes its share.
 
-    It brings `before` rows of cargo along and takes `after` on. The share is kept from the way there to the way back.
+    It brings `before` gathered rows along and takes `after` on. `share` is kept between the two ways around the ring.
     """
 
     read: int
     before: int
     after: int
-    make: Callable[[], Any]
-    share: Any = None
+    compute: Callable[[], Tensor]
+    share: Tensor | None = None
 
 
-class SumPayload:
-    """One row of sums per destination, from the first rank to the last."""
+class RingPayload(ABC):
+    """How the first layer's block is packed, and how shares of all ranks are gathered on the way."""
 
-    head = 4
-    """Arrays of the first layer in a parcel: destinations, sampled and remaining neighbours of each, and these."""
+    head: int
+    """Arrays of the first layer's block."""
+
+    width: int
+    """Columns of a gathered row."""
 
     def __init__(self, ctx: RankContext) -> None:
+        self.ctx = ctx
         self.layer: Layer = ctx.model.layers[0]
-        self.width = self.layer.out_dim
-        first, end = (int(bound) for bound in ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2])
-        self.features, self.scattered = ctx.features, ctx.scatters
-        self.pieces = PartialBlockBuilder(ctx.sampler.topology, first, end, ctx.device)
 
-    def pack(self, block: Block) -> RingPayload:
-        """The arrays of the first layer."""
+    @abstractmethod
+    def pack(self, block: Block) -> BlockArrays:
+        """The arrays of the first layer's `block`."""
+
+    @abstractmethod
+    def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
+        """What local rows add to what `model` has gathered."""
+
+    @abstractmethod
+    def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
+        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive)."""
+
+    @abstractmethod
+    def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
+        """The number of rows that `model` has gathered once it has visited `ranks` ranks."""
+
+    @abstractmethod
+    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
+        """What was gathered, with the share of one more rank."""
+
+    @abstractmethod
+    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
+        """The part of the gathered rows' gradient that belongs to the share of `visit`."""
+
+    @abstractmethod
+    def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
+        """A function from all gathered rows to what the first layer's `finish` adds up: float[n_dst, out]."""
+
+
+class SumPayload(RingPayload):
+    """One row of sums per destination, from the first rank to the last.
+
+    Arrays of the first layer: destinations, sampled and remaining neighbours of each, and the remaining neighbours.
+    """
+
+    head = 4
+
+    def __init__(self, ctx: RankContext) -> None:
+        super().__init__(ctx)
+        self.width = self.layer.out_dim
+        self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+
+    def pack(self, block: Block) -> BlockArrays:
+        """All neighbours remain."""
         counts = np.diff(block.indptr)
         return [block.dst, counts, counts, block.src[block.indices]]
 
-    def visit(self, parcel: RingPayload, model: int, key: DrawKey | None) -> RingVisit:
-        """What own rows add to the sums of `model`."""
-        del model
-        destinations, sampled, left, neighbours = parcel[: self.head]
-        sizes, size = indptr_of(left), len(destinations)
-        found = self.pieces.contribution(self.layer, self.features, sizes, neighbours, destinations, sampled)
+    def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
+        """What local rows add to the sums of `model`."""
+        features, scattered = self.ctx.features, self.ctx.scatters
+        destinations, sampled, remaining, neighbours = blocks[: self.head]
+        share = self.builder.share(self.layer, features, indptr_of(remaining), neighbours, destinations, sampled)
 
-        def added() -> torch.Tensor:
-            return self.layer.partial(found.piece, found.rows(self.features, self.scattered), key)
+        def added() -> Tensor:
+            return self.layer.partial(share.block, share.rows(features, scattered), key)
 
-        return RingVisit(found.read, size, size, added)
+        return RingVisit(share.read, len(destinations), len(destinations), added)
 
-    def leave(self, parcel: RingPayload, first: int, end: int) -> RingPayload:
-        """`parcel` as it goes on from the rank of vertices `first` to `end`, without the edges that start there."""
-        destinations, sampled, left, neighbours = parcel[: self.head]
+    def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
+        """Without the edges that start at the rank's vertices."""
+        destinations, sampled, remaining, neighbours = blocks[: self.head]
         away = (neighbours < first) | (neighbours >= end)
-        remaining = indptr_of(away)[indptr_of(left)]
-        return [destinations, sampled, np.diff(remaining), neighbours[away], *parcel[self.head :]]
+        left = indptr_of(away)[indptr_of(remaining)]
+        return [destinations, sampled, np.diff(left), neighbours[away], *blocks[self.head :]]
 
-    def gathered(self, parcel: RingPayload, model: int, ranks: int) -> int:
-        """Rows of cargo of `model` once it has seen `ranks` ranks."""
-        del model, ranks
-        return len(parcel[0])
+    def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
+        """One row per destination."""
+        return len(blocks[0])
 
-    def join(self, carried: Any, share: Any) -> Any:
-        """Cargo with the share of one more rank."""
-        return carried + share
+    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
+        """The sum."""
+        return gathered + share
 
-    def own_gradient(self, visit: RingVisit, gradient: Any) -> Any:
-        """The part of the cargo's gradient that belongs to the share of `visit`."""
-        del visit
+    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
+        """That of the sum."""
         return gradient
 
-    def arrive(self, parcel: RingPayload, key: DrawKey | None) -> Callable[[Any], Any]:
-        """How the cargo at its end becomes what the first layer's `finish` wants: it is that already."""
-        del parcel, key
-        return lambda carried: carried
+    def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
+        """The sums are what `finish` adds up."""
+        return lambda gathered: gathered
 
 
-class RowPayload:
-    """One projected row per source, collected in the order of the ranks visited."""
+class RowPayload(RingPayload):
+    """One projected row per source, collected in the order of the ranks visited.
+
+    Arrays of the first layer: sources, sampled neighbours of each destination, and their indices.
+    """
 
     head = 3
-    """Arrays of the first layer in a parcel: sources, sampled neighbours of each destination, and their indices."""
 
     def __init__(self, ctx: RankContext) -> None:
-        self.layer: Layer = ctx.model.layers[0]
+        super().__init__(ctx)
         self.width = self.layer.projected_width
-        self.ctx = ctx
 
-    def pack(self, block: Block) -> RingPayload:
-        """The arrays of the first layer."""
+    def pack(self, block: Block) -> BlockArrays:
+        """The whole block."""
         return [block.src, np.diff(block.indptr), block.indices.astype(np.int64)]
 
-    def visit(self, parcel: RingPayload, model: int, key: DrawKey | None) -> RingVisit:
-        """The rows of `model` that are at home here, after those collected before."""
+    def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
+        """The local rows that `model` reads, after those collected before."""
         ctx = self.ctx
-        mine = (model - ctx.communicator.rank) % ctx.communicator.size
-        vertices, before = parcel[0][self._turns(parcel, model) == mine], self.gathered(parcel, model, mine)
+        turn = (model - ctx.rank) % ctx.ranks
+        vertices = blocks[0][self._turns(blocks, model) == turn]
         original = torch.from_numpy(ctx.sampler.topology.original_id[vertices]).to(ctx.device)
-        after = before + len(vertices)
-        return RingVisit(
-            len(vertices),
-            before,
-            after,
-            lambda: self.layer.projected(ctx.features.own(vertices, ctx.scatters), original, key),
-        )
+        before = self.gathered(blocks, model, turn)
 
-    def leave(self, parcel: RingPayload, first: int, end: int) -> RingPayload:
+        def projected() -> Tensor:
+            return self.layer.projected(ctx.features.own(vertices, ctx.scatters), original, key)
+
+        return RingVisit(len(vertices), before, before + len(vertices), projected)
+
+    def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
         """The whole block is needed at the end."""
-        del first, end
-        return parcel
+        return blocks
 
-    def gathered(self, parcel: RingPayload, model: int, ranks: int) -> int:
-        """Rows of cargo of `model` once it has seen `ranks` ranks."""
-        return int((self._turns(parcel, model) < ranks).sum())
+    def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
+        """One row per source whose home was visited."""
+        return int((self._turns(blocks, model) < ranks).sum())
 
-    def join(self, carried: Any, share: Any) -> Any:
-        """Cargo with the rows of one more rank."""
-        return torch.cat((carried, share))
+    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
+        """One after the other."""
+        return torch.cat((gathered, share))
 
-    def own_gradient(self, visit: RingVisit, gradient: Any) -> Any:
-        """The part of the cargo's gradient that belongs to the rows of `visit`."""
+    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
+        """The rows that came last."""
         return gradient[visit.before :]
 
-    def arrive(self, parcel: RingPayload, key: DrawKey | None) -> Callable[[Any], Any]:
-        """How the cargo becomes what `finish` wants: rows take the order of the block's sources, and are aggregated."""
+    def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
+        """Rows take the order of the block's sources, and are aggregated."""
         ctx = self.ctx
-        block = block_of(ctx.sampler.topology, len(ctx.sampler.fanouts) - 1, *parcel[: self.head], ctx.device)
+        block = block_of(ctx.sampler.topology, len(ctx.sampler.fanouts) - 1, *blocks[: self.head], ctx.device)
         # The model that ends on this rank started on the one before.
-        order = np.argsort(self._turns(parcel, (ctx.communicator.rank - 1) % ctx.communicator.size), kind="stable")
+        order = np.argsort(self._turns(blocks, (ctx.rank - 1) % ctx.ranks), kind="stable")
         place = torch.from_numpy(order).to(ctx.device)
 
-        def aggregate(carried: Any) -> Any:
-            rows = carried.new_zeros(carried.shape).index_copy(0, place, carried)
+        def aggregate(gathered: Tensor) -> Tensor:
+            rows = gathered.new_zeros(gathered.shape).index_copy(0, place, gathered)
             return self.layer.from_projected(block, rows, key)
 
         return aggregate
 
-    def _turns(self, parcel: RingPayload, model: int) -> np.ndarray:
+    def _turns(self, blocks: BlockArrays, model: int) -> np.ndarray:
         """int64[sources]: the time step at which `model` visits the home of each."""
-        return (model - home_of(parcel[0], self.ctx.rank_offsets)) % self.ctx.communicator.size
+        return (model - home_of(blocks[0], self.ctx.rank_offsets)) % self.ctx.ranks
 
 
 def block_of(
@@ -174,19 +215,12 @@ def block_of(
     return to_tensors(Block(hop, len(counts), src, indptr_of(counts), indices.astype(np.int32), *names), device)
 
 
-def indptr_of(counts: np.ndarray) -> np.ndarray:
-    """int64[n + 1]: where each of n pieces starts, given how long they are."""
-    indptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=indptr[1:])
-    return indptr
+def to_words(blocks: BlockArrays) -> np.ndarray:
+    """The arrays of `blocks` in one, int64: their number and lengths first."""
+    return np.concatenate(([len(blocks)], [len(each) for each in blocks], *blocks))
 
 
-def flat(parcel: RingPayload) -> np.ndarray:
-    """The arrays of `parcel` in one, int64: their number and lengths first."""
-    return np.concatenate(([len(parcel)], [len(each) for each in parcel], *parcel))
-
-
-def arrays(words: np.ndarray) -> RingPayload:
-    """The parcel that `flat` laid out in `words`."""
+def from_words(words: np.ndarray) -> BlockArrays:
+    """The arrays that `to_words` put into `words`."""
     count = int(words[0])
     return np.split(words[1 + count :], np.cumsum(words[1:count]))

@@ -1,4 +1,4 @@
-"""What is settled before training: the rates of this job, what crosses ranks, and candidates for time steps."""
+"""What is chosen before training: the rates of this job, the exchange mode, and candidates for time steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leapmpi.config.setting import parse_size
 from leapmpi.engine.calibration import measured_rates
-from leapmpi.engine.first_layer.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
-from leapmpi.engine.tuning_log import TuningRecord
+from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
+from leapmpi.engine.traffic import predicted_memory
+from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
@@ -19,10 +21,7 @@ from leapmpi.runs.tables.sizes import size_text
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 if TYPE_CHECKING:
-    from leapmpi.engine.strategy import Strategy
-    from leapmpi.strategies.leap import Leap
-
-RATES, REMOTE = "rates", "remote"
+    from leapmpi.engine.engine import Engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,38 +33,71 @@ class Candidate:
     memory: int
 
 
-def settled_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
+def job_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
     """The rates of this job as measured once, or as the replayed run has them; a decision of the run. Collective."""
-    if strategy.rates is None:
-        strategy.rates = _settle_rates(strategy, batch)
-    return strategy.rates
+    if engine.rates is None:
+        engine.rates = _new_rates(engine, batch)
+    return engine.rates
 
 
-def settle_remote(strategy: Strategy, batch: np.ndarray | None) -> dict[str, int]:
-    """Choose what crosses ranks for the first layer, where that is left to `strategy`. Collective.
+def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
+    """Choose what crosses ranks for the first layer, where that is left to `engine`. Collective.
 
     Returns the bytes of the first iteration over all ranks by mode; empty where nothing was to choose.
     """
-    if not strategy.chooses_remote:
+    if not engine.placement.mode_is_open:
         return {}
-    minibatch = strategy.plan(batch, 0, 0)
-    found = bytes_by_mode(minibatch, strategy.ctx)
+    minibatch = engine.plan(batch, 0, 0)
+    found = bytes_by_mode(minibatch, engine.ctx)
     if not any(counts.any() for counts in found.values()):
-        strategy.use_remote(fewest_bytes(found))
+        engine.use_mode(fewest_bytes(found))
     else:
-        rates = settled_rates(strategy, batch)
-        compute = strategy.ctx.communicator.all_gather_rows(np.array([compute_seconds_of(minibatch, rates)])).max()
+        rates = job_rates(engine, batch)
+        compute = engine.ctx.communicator.all_gather_rows(np.array([compute_seconds_of(minibatch, rates)])).max()
         name, seconds = least_seconds(found, float(compute), rates)
-        strategy.use_remote(name)
-        if strategy.ctx.communicator.rank == 0:
-            strategy.tuning_log.make(TuningRecord(REMOTE, *strategy.tuning_log.begin, name, {"predicted": seconds}))
+        engine.use_mode(name)
+        if engine.ctx.communicator.rank == 0:
+            engine.tuning_log.make(TuningRecord(REMOTE, *engine.tuning_log.begin, name, {"predicted": seconds}))
     return {name: int(counts.sum()) for name, counts in found.items()}
 
 
-def _settle_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
-    ctx, decisions = strategy.ctx, strategy.tuning_log
-    if decisions.replays:
-        rates = _replayed_rates(strategy)
+def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
+    """Choose time steps and the price of moving roots, as far as the strategy leaves them open. Collective.
+
+    Measured on the first `batch` (None but on rank 0). Raises ResourceError, on all ranks, where an iteration does not
+    fit `--memory-limit`.
+    """
+    placement, given = engine.placement, engine.config.memory_limit
+    if placement.wants_rates:
+        placement.use_rates(job_rates(engine, batch), _remote_row_bytes(engine))
+
+    limit = parse_size(given, "--memory-limit") if given else None
+    if placement.time_steps_are_open:
+        rates = job_rates(engine, batch)
+        found = time_step_candidates(engine, batch, limit)
+        predicted = {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
+        placement.tune_time_steps(predicted)
+        evidence = {"predicted": {str(steps): seconds for steps, seconds in predicted.items()}}
+        evidence["memory"] = {str(each.time_steps): each.memory for each in found}
+        log = engine.tuning_log
+        log.make(TuningRecord(TIME_STEPS, *log.begin, placement.time_steps, evidence))
+    elif limit is not None and engine.ctx.ranks == 1:
+        # One rank has nothing to choose, but the limit holds there too.
+        time_step_candidates(engine, batch, limit)
+
+
+def _remote_row_bytes(engine: Engine) -> int:
+    """Bytes that cross ranks for a row away from its home."""
+    layer, features = engine.ctx.model.layers[0], engine.ctx.features
+    if not engine.mode.needs_weights:
+        return features.ranges.id_bytes + features.shard.row_bytes
+    return features.ranges.id_bytes + 2 * layer.projected_width * layer.bias.element_size()
+
+
+def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
+    ctx, log = engine.ctx, engine.tuning_log
+    if log.replays:
+        rates = _replayed_rates(engine)
     else:
         batch = ctx.communicator.broadcast(batch, "schedule")
         mine = batch[home_of(batch, ctx.rank_offsets) == ctx.communicator.rank]
@@ -73,19 +105,19 @@ def _settle_rates(strategy: Strategy, batch: np.ndarray | None) -> Rates:
         first, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
         rates = measured_rates(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
     if ctx.communicator.rank == 0:
-        decisions.make(TuningRecord(RATES, *decisions.begin, rates.to_values()))
+        log.make(TuningRecord(RATES, *log.begin, rates.to_values()))
     ctx.communicator.byte_counters.take()
     return rates
 
 
-def _replayed_rates(strategy: Strategy) -> Rates:
+def _replayed_rates(engine: Engine) -> Rates:
     """The rates that rank 0 has from the earlier run, on all ranks. Collective."""
-    communicator, told = strategy.ctx.communicator, None
+    communicator, values = engine.ctx.communicator, None
     if communicator.rank == 0:
-        earlier = strategy.tuning_log.earlier(RATES, 0, 0)
-        values = Rates.from_values(earlier.value).to_values().values() if earlier else ()
-        told = np.array(list(values), np.float64).view(np.int64)
-    found = communicator.broadcast(told, "control").view(np.float64)
+        earlier = engine.tuning_log.earlier(RATES, 0, 0)
+        known = Rates.from_values(earlier.value).to_values().values() if earlier else ()
+        values = np.array(list(known), np.float64).view(np.int64)
+    found = communicator.broadcast(values, "control").view(np.float64)
     if not len(found):
         error = RunFolderError("the run to be replayed has recorded no rates; leave out --replay")
         error.agreed = True
@@ -93,38 +125,33 @@ def _replayed_rates(strategy: Strategy) -> Rates:
     return Rates(*found.tolist())
 
 
-def candidates(strategy: Leap, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:
+def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:
     """Numbers of time steps worth a look: the fewest that fit `limit` (bytes), then doublings up to the ranks.
 
     Sampled on streams of their own. Raises ResourceError, on all ranks, when none fits. Collective.
     """
-    ranks, found = strategy.ctx.communicator.size, []
+    ranks, found = engine.ctx.communicator.size, []
     for time_steps in _numbers(ranks, every=limit is not None):
         if found and time_steps < 2 * found[-1].time_steps and time_steps < ranks:
             continue
-        candidate = _candidate(strategy, batch, time_steps)
+        candidate = _candidate(engine, batch, time_steps)
         if limit is None or candidate.memory <= limit:
             found.append(candidate)
     if not found:
-        raise _too_large(strategy, candidate)
+        raise _too_large(engine, candidate)
     return found
 
 
-def _too_large(strategy: Leap, least: Candidate) -> ResourceError:
+def _too_large(engine: Engine, least: Candidate) -> ResourceError:
     """The error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
     steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
-    ahead = "use --prefetch 0, which prepares no iterations ahead, " if strategy.most_ahead else ""
+    ahead = "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
     error = ResourceError(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
-        f"{strategy.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit"
+        f"{engine.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit"
     )
     error.agreed = True
     return error
-
-
-def predicted_seconds(found: list[Candidate], rates: Rates) -> dict[int, float]:
-    """Seconds of an iteration by number of time steps."""
-    return {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
 
 
 def _numbers(ranks: int, every: bool) -> Iterator[int]:
@@ -139,20 +166,20 @@ def _numbers(ranks: int, every: bool) -> Iterator[int]:
     yield ranks
 
 
-def _candidate(strategy: Leap, batch: np.ndarray | None, time_steps: int) -> Candidate:
+def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Candidate:
     """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
-    ctx = strategy.ctx
-    flat = None if batch is None else strategy.cut(batch, time_steps, 0, 0).to_buffer()
+    ctx = engine.ctx
+    flat = None if batch is None else engine.placement.schedule(batch, 0, 0, time_steps).to_buffer()
     schedule = Schedule.from_buffer(ctx.communicator.broadcast(flat, "schedule"))
-    minibatch = strategy.sampled(schedule, DrawKey(PRESAMPLE, ctx.seed, 0, 0))
+    minibatch = engine.sample(schedule, DrawKey(PRESAMPLE, ctx.seed, 0, 0))
     rows = [micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches]
     edges = [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
-    facts = [*rows, *edges, strategy.remote.predicted_bytes(minibatch), strategy.predicted_memory(minibatch)]
+    facts = [*rows, *edges, engine.mode.predicted_bytes(minibatch), predicted_memory(engine, minibatch)]
     gathered = ctx.communicator.all_gather_rows(np.array(facts, np.int64))
     rows, edges = gathered[:, :time_steps], gathered[:, time_steps : 2 * time_steps]
-    moved, ahead = float(gathered[:, -2].max()), strategy.remote_name == "raw"
+    moved, ahead = float(gathered[:, -2].max()), not engine.mode.needs_weights
     exchanges = 0 if ahead else 2 * time_steps
-    hops = time_steps - 1 if strategy.config.migrate == "ring" else 0
+    hops = time_steps - 1 if engine.config.migrate == "ring" else 0
     counts = Counts(
         rows=rows,
         edges=edges,

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+RATES, REMOTE, TIME_STEPS = "rates", "remote", "time_steps"
+"""What records are `about`: the job's rates, the exchange mode, the number of time steps."""
+
 
 @dataclass(frozen=True)
 class TuningRecord:

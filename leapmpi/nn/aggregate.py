@@ -97,12 +97,12 @@ def total(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
     return weighted_sum(block.edges, z, weight)
 
 
-def maximum(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
-    """Largest of `z` (float[n_src, width]) over the sampled in-neighbours, column by column; 0 where there are none.
+def maximum(edges: Edges, z: Tensor | ScatteredRows) -> Tensor:
+    """Largest of `z` (float[sources, width]) over the edges of each destination, column by column; 0 without edges.
 
     Of equal values the first in the order of edges gets the gradient, which is that of the lowest original id.
     """
-    return _Maximum.apply(z.dense() if isinstance(z, ScatteredRows) else z, block.edges)
+    return _Maximum.apply(z.dense() if isinstance(z, ScatteredRows) else z, edges)
 
 
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:

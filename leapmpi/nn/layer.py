@@ -1,13 +1,20 @@
-"""What a layer over a block is: parts that a strategy may compute in different places, and their usual order.
+"""A layer over a block: the parts of which it is made, which ranks may compute in different places.
 
-    prefix(x)        row-wise work before aggregation: normalisation, dropout             [n_src, in]
-    project(x)       the neighbours' weights                                              [rows, width]
-    aggregate(block) sum over in-neighbours, of projected rows, or of raw ones if linear  [n_dst, ...]
-    self_part(x)     the destination's own contribution, None where it has none           [n_dst, out]
-    finish(...)      sum, bias, activation, residual                                      [n_dst, out]
+    prefix(x)        row-wise work before aggregation: normalisation, dropout              [n_src, in]
+    project(x)       the neighbours' weights                                               [rows, width]
+    aggregate(block) combine in-neighbours: projected rows, or raw ones if linear          [n_dst, ...]
+    self_part(x)     the destination's contribution to itself, None where it has none      [n_dst, out]
+    finish(...)      add both, bias, activation, residual                                  [n_dst, out]
 
-Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block. The first
-layer's input may be sparse, or lie here and there (leapmpi/nn/rows.py); what its products and sums give is a tensor.
+Two forms in which the inputs of a layer cross ranks are made of these parts:
+
+    projected(x), from_projected(block, z)   whole rows, multiplied by this layer's weights where they lie
+    partial(block, x), partial_form          shares of an aggregate, computed where the sources lie
+
+A layer without a form (`partial_form` is None) is fed by rows. `edge_data` names what edges carry that it reads.
+
+Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block (rule R1b). The
+input of layer 0 may be sparse, or lie in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.partial_form import SUM, PartialForm
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.sparse_matrix import SparseMatrix
@@ -49,10 +57,16 @@ class Layer(nn.Module):
     linear = True
     """Whether projecting before or after aggregating gives the same result."""
 
-    alike = False
-    """Whether what layers of exactly this class aggregate depends on the rows alone, on no weight or setting of theirs.
+    partial_form: PartialForm | None = SUM
+    """How shares of the aggregate combine; None where the layer offers no shares."""
 
-    Models that train together may then share it. Not inherited.
+    edge_data: tuple[str, ...] = ("weight",)
+    """What edges carry that this layer reads: "weight", the sampler's edge weights."""
+
+    shares_sums = False
+    """Whether the aggregate of raw rows depends on the rows alone, not on a weight or setting of this layer.
+
+    Models that train together then share it. A sub-class that changes `aggregate` sets this again.
     """
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -130,12 +144,12 @@ class Layer(nn.Module):
         """What `finish` wants as `neighbours`, from `projected` rows of all sources: float[n_dst, out]."""
         return self.aggregate(block, z, key)
 
-    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """The share of `x` (float[n_src, in]) in what `finish` wants: float[n_dst, out].
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """The share of `x` (float[n_src, in]), laid out as `partial_form` says.
 
-        The shares of all ranks add up to the whole, self part included. Linear layers only.
+        float[n_dst, out] for sums; with separate self parts, those of `block.local` follow: float[n_dst + k, out].
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no partial form")
 
     def projects_first(self, block: BlockTensors | PartialBlock, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
@@ -180,8 +194,7 @@ class Layer(nn.Module):
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
-        alike = vars(type(self)).get("alike", False)
-        if block.sums is None or self.number > 1 or not (alike and self.plain_prefix):
+        if block.sums is None or self.number > 1 or not (self.shares_sums and self.plain_prefix):
             return self.aggregate(block, rows, key)
         kind = type(self), rows.dtype
         if kind not in block.sums:

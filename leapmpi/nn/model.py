@@ -29,12 +29,16 @@ class Model(nn.Module):
         if len(blocks) != len(self.layers):
             raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")
         first = self.layers[0](blocks[-1], x.to(self.layers[0].bias.dtype), dropout)
-        return self.after_first(blocks, first, dropout)
+        return self.after(0, blocks, first, dropout)
 
-    def after_first(self, blocks: Sequence[BlockTensors], h: Tensor, dropout: DropoutKey | None = None) -> Tensor:
-        """Logits of the roots from the first layer's output `h`, float[n_dst of blocks[-1], hidden]."""
-        for layer, block in zip(self.layers[1:], reversed(blocks[:-1]), strict=True):
-            h = layer(block, h, dropout)
+    def after(self, layer: int, blocks: Sequence[BlockTensors], h: Tensor, dropout: DropoutKey | None = None) -> Tensor:
+        """Logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst of its block, width].
+
+        `blocks` are those of the layers after it, or of all layers, from the root outward.
+        """
+        upper = self.layers[layer + 1 :]
+        for each, block in zip(upper, reversed(blocks[: len(upper)]), strict=True):
+            h = each(block, h, dropout)
         return h
 
 

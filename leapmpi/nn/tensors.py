@@ -103,9 +103,9 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
 
 @dataclass(frozen=True, eq=False)
 class PartialBlock:
-    """What the rows of one rank contribute to the first layer of some destinations, its own or other ranks'.
+    """The part of a block whose sources lie on this rank; destinations may be those of any rank's block.
 
-    Unlike those of a block, destinations need not be sources: `at_home` pairs those that are.
+    Unlike in a block, destinations need not be sources: `local` pairs those that are.
     """
 
     edges: Edges
@@ -118,8 +118,8 @@ class PartialBlock:
     """int64[n_src]: original ids of the rows."""
     src_degree: Tensor
     """int64[n_src]: in-degrees of the rows in the whole graph."""
-    at_home: tuple[Tensor, Tensor]
-    """int64[k] each: destinations whose own row is here, ascending, and the number of that row."""
+    local: tuple[Tensor, Tensor]
+    """int64[k] each: destinations whose home is this rank, ascending, and the number of their row."""
     weight: Tensor | None = None
     """float32[edges]: as in a block."""
 
@@ -141,20 +141,21 @@ class PartialBlock:
         return self.weight.to(dtype) / self.dst_degree.repeat_interleave(counts)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
-        """The pieces of the first `destinations` and of the others; they share the sources, and memory."""
-        return self._of(0, destinations), self._of(destinations, self.n_dst)
+        """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
+        return self._destinations(0, destinations), self._destinations(destinations, self.n_dst)
 
-    def _of(self, first: int, end: int) -> PartialBlock:
+    def _destinations(self, first: int, end: int) -> PartialBlock:
+        """The partial block of destinations `first` to `end` (exclusive)."""
         indptr = self.edges.indptr[first : end + 1]
         begin, last = int(indptr[0]), int(indptr[-1])
-        at_home, rows = self.at_home
-        among = slice(*torch.searchsorted(at_home, at_home.new_tensor([first, end])).tolist())
+        destinations, rows = self.local
+        among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())
         return PartialBlock(
             Edges(indptr - begin, self.edges.indices[begin:last], self.n_src),
             self.sampled[first:end],
             self.dst_degree[first:end],
             self.src_original,
             self.src_degree,
-            (at_home[among] - first, rows[among]),
+            (destinations[among] - first, rows[among]),
             None if self.weight is None else self.weight[begin:last],
         )

@@ -34,6 +34,11 @@ class Traffic:
         """Every rank sends `rank` so many bytes, int64[ranks], as answers of different sizes to a request."""
         self.sent[kind][:, rank] += sizes
 
+    def add_exchange(self, rank: int, counts: np.ndarray, kind: str, row_bytes: int) -> None:
+        """Every rank sends `rank` so many rows (int64[ranks]) of `row_bytes`, and gets as many gradients back."""
+        self.sent[kind][:, rank] += counts * row_bytes
+        self.sent[kind][rank] += counts * row_bytes
+
     def add_broadcast(self, kind: str, size: int) -> None:
         """Rank 0 sends `size` bytes to all others."""
         self.sent[kind][0, 1:] += size

@@ -10,14 +10,14 @@ import statistics
 from collections import Counter
 from typing import Any
 
-from leapmpi.comm.world import on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
-from leapmpi.training.ensemble_trainer import trainer_class
-from leapmpi.training.session import Session, check_settings, in_session
+from leapmpi.training.epoch_record import ahead_seconds
+from leapmpi.training.run_training import build_trainer
+from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
-from leapmpi.training.trainer import Trainer, ahead_seconds
+from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
@@ -77,19 +77,14 @@ def _together_and_apart(configs: dict[str, Config]) -> dict[str, Config]:
 
 def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
     world = session.world
-    for config in configs.values():
-        on_all_ranks(world, lambda config=config: check_settings(config, world))
+    # All strategies train on one loaded dataset, each with a model of its own.
+    datasets = [session.open(config) for config in configs.values()]
     first = next(iter(configs.values()))
-    loaded = session.load(first)
+    loaded = session.load(first, datasets[0])
     trainers = {
-        label: on_all_ranks(
-            world,
-            lambda config=config: trainer_class(config)(config, world, with_new_model(models_of(config)[0], loaded)),
-        )
+        label: build_trainer(config, world, with_new_model(models_of(config)[0], loaded))
         for label, config in configs.items()
     }
-    for trainer in trainers.values():
-        trainer.prepare()
     for epoch in range(first.train.epochs):
         for label, trainer in trainers.items():
             record = trainer.epoch(epoch)
@@ -136,8 +131,8 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     return {
         "strategy": label,
         "ranks": trainer.world.size,
-        "time_steps": trainer.strategy.time_steps,
-        "remote": trainer.strategy.remote_name,
+        "time_steps": trainer.engine.placement.time_steps,
+        "remote": trainer.engine.mode_name,
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
         "seconds": [epoch["seconds"] for epoch in epochs],
         "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
@@ -147,7 +142,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "phases": {
             phase: statistics.median(epoch["phases"][phase]["mean"] for epoch in warm) for phase in warm[0]["phases"]
         },
-        "prefetch": trainer.prefetch,
+        "prefetch": trainer.prefetch_depth,
         "ahead": {
             "seconds": statistics.median(ahead_seconds(epoch["ahead"]) for epoch in warm),
             "hidden": statistics.median(epoch["ahead"]["hidden"] for epoch in warm),
@@ -155,5 +150,5 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],
         "metric": trainer.evaluator.metric,
-        "ignored": trainer.economy.ignored(),
+        "ignored": trainer.feature_cache.ignored(),
     }

@@ -1,4 +1,4 @@
-"""What a run starts with, told once: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan."""
+"""What a run starts with: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import enumeration
 from leapmpi.engine.context import Loaded
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.engine import Engine
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.tables.rank_table import rank_table
 from leapmpi.runs.tables.sizes import size_text
@@ -41,7 +41,7 @@ def lines(
     config: Config,
     world: World,
     loaded: Loaded,
-    strategy: Strategy,
+    engine: Engine,
     models: Sequence[tuple[Config, ParameterLayout]],
     facts: list[dict],
 ) -> list[str]:
@@ -57,19 +57,19 @@ def lines(
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
-        _plan(config, world, loaded, strategy, _models(config, models)),
-        _moves(config, world, loaded, strategy),
+        _plan(config, world, loaded, engine, _models(config, models)),
+        _moves(config, world, loaded, engine),
     ]
 
 
-def _plan(config: Config, world: World, loaded: Loaded, strategy: Strategy, models: str) -> str:
-    batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), strategy.time_steps
+def _plan(config: Config, world: World, loaded: Loaded, engine: Engine, models: str) -> str:
+    batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), engine.placement.time_steps
     roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
     if loaded.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
     return (
-        f"plan: strategy {config.strategy.name}, remote {strategy.remote_name}, {steps} time step{'s' * (steps > 1)}"
+        f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
         f"{models} parameters ({config.train.dtype})"
     )
@@ -113,23 +113,13 @@ def _device_path(config: Config, loaded: Loaded) -> str:
     return f"{'handed to MPI directly' if direct else 'staged through pinned host memory'} ({why})"
 
 
-_REMOTE = {
-    "raw": "raw rows of vertices at home elsewhere",
-    "projected": "projected rows of vertices at home elsewhere and their gradients",
-    "partial": "projected partial sums of destinations with neighbours elsewhere and their gradients",
-    "ring": "models with the blocks of their roots and what their first layer gathers, past all ranks and back",
-    "columns": "blocks of the first layer to all ranks, every rank's partial sums (gat: projected rows) for them and "
-    "their gradients",
-}
-
-
-def _moves(config: Config, world: World, loaded: Loaded, strategy: Strategy) -> str:
+def _moves(config: Config, world: World, loaded: Loaded, engine: Engine) -> str:
     if world.size == 1:
         return "moves between ranks: nothing, there is one rank"
     size = loaded.ctx.parameters.shared_gradients.nbytes
-    moving = [_REMOTE[strategy.remote_name], f"gradients ({size_text(size)})"]
-    if config.strategy.name == "leap" and strategy.time_steps > 1 and config.strategy.migrate == "ring":
-        moving.append(f"models with gradients ({size_text(2 * size)} a hop, {strategy.time_steps - 1} hops)")
+    moving = [engine.mode.description, f"gradients ({size_text(size)})"]
+    if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
+        moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.replicas == "independent":
         moving[1:] = ["every model with its gradients, from rank to rank"]
     return "moves between ranks in an iteration: " + ", ".join(moving)

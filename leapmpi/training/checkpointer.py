@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.comm.world import World, on_all_ranks
+from leapmpi.comm.world import on_all_ranks
 from leapmpi.config.setting import parse_interval
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, StopVote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.system.phase_timers import PHASES
-from leapmpi.training.model_state import below, named
+from leapmpi.training.model_state import named
 from leapmpi.training.progress import EpochProgress
-from leapmpi.training.resume import SavedRun
+from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
     from leapmpi.runs.run_folder import RunFolder
-    from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
@@ -120,10 +119,10 @@ class Checkpointer:
         trainer, communicator = self.trainer, self.trainer.ctx.communicator
         losses, counts, phases = trainer.progress.summed(communicator)
         arrays, about_models = trainer.models_state()
-        settled = trainer.strategy.state()
+        settled = trainer.engine.state()
         shared = {"losses": losses, "phases": phases, **arrays}
         shared |= named("strategy", {name: each for name, each in settled.items() if isinstance(each, np.ndarray)})
-        own = named("strategy", trainer.strategy.own_state())
+        own = named("strategy", trainer.engine.placement.rank_state())
         values = {
             **_identity(trainer),
             "progress": trainer.progress.to_values(counts),
@@ -220,46 +219,3 @@ def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
 
 def _position(progress: EpochProgress) -> dict[str, int]:
     return {"epoch": progress.epoch, "iteration": progress.iteration}
-
-
-def restore(trainer: Trainer, saved: SavedRun, checkpoints: CheckpointFolder) -> None:
-    """Put `trainer` where it stood when `saved` was written, but for what `Trainer.prepare` restores. Collective.
-
-    Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
-    """
-    values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
-    trainer.progress = EpochProgress.restored(
-        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.ctx.communicator
-    )
-    if world.rank == 0:
-        trainer.ctx.features.errors.add(*values["row_errors"])
-    trainer.epochs = list(values["epochs"])
-    on_all_ranks(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
-    trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
-    own = on_all_ranks(world, lambda: _own(world, saved, checkpoints))
-    trainer.strategy.restore_own(below("strategy", own))
-
-
-def _own(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[str, np.ndarray]:
-    """What this rank alone had; empty on another number of ranks."""
-    if saved.state.values["rank_pieces"] != world.size:
-        return {}
-    return checkpoints.rank_piece(saved.name, world.rank, saved.state).arrays
-
-
-def settled(saved: SavedRun) -> dict[str, Any]:
-    """What the strategy had settled, as `Strategy.restore` wants it."""
-    return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
-
-
-def begin_of(saved: SavedRun) -> tuple[int, int]:
-    """Epoch and iteration from which the run goes on."""
-    progress = saved.state.values["progress"]
-    return progress["epoch"], progress["iteration"]
-
-
-def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Seconds by rank and the phases of this version, in its order: float64[ranks, phases]."""
-    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
-    nothing = np.zeros(len(arrays["phases"]))
-    return np.column_stack([columns.get(phase, nothing) for phase in PHASES])

@@ -1,8 +1,8 @@
 """Several models that differ visit all ranks in a ring, so that each is trained on the rows of every rank.
 
-Model m is at home on rank m mod ranks, where its optimizer stays. In an iteration the models at home on one rank travel
-together: they train on their home's roots, hop to the rank before with parameters and gradients, train there, and so
-on; the last hop brings the gradients home. Blocks are sampled and rows gathered once for all models.
+The home of model m is rank m mod ranks, where its optimizer stays. In an iteration all models of one home travel along:
+they train on their home's roots, hop to the rank before with parameters and gradients, train there, and so on; the last
+hop brings the gradients home. Blocks are sampled and rows gathered once for all models.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from leapmpi.engine.first_layer.base import share_among_models
-from leapmpi.engine.first_layer.modes.raw import Raw
+from leapmpi.engine.exchange.base import share_among_models
+from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.nn.parameters import ParameterLayout
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def predict_hops(traffic: Traffic, sizes: Sequence[int]) -> None:
     for rank in range(ranks):
         for turn in range(ranks):
             kinds = _parts(turn, ranks)
-            for number in _seated(rank, turn, ranks, len(sizes)):
+            for number in models_on(rank, turn, ranks, len(sizes)):
                 traffic.add_hop(rank, 1, {_KINDS[part]: sizes[number] for part in kinds})
 
 
-def _seated(rank: int, turn: int, ranks: int, models: int) -> range:
+def models_on(rank: int, turn: int, ranks: int, models: int) -> range:
     """The models that are on `rank` after `turn` hops."""
     return range((rank + turn) % ranks, models, ranks)
 
@@ -59,13 +59,13 @@ class EnsembleRing:
     def __init__(self, ctx: RankContext, models: Sequence[Model]) -> None:
         self.ctx, self.communicator = ctx, ctx.communicator
         self.layouts = [ParameterLayout(model) for model in models]
-        seats = (replace(ctx, model=model, parameters=own) for model, own in zip(models, self.layouts, strict=True))
-        self.modes = [Raw(seat) for seat in seats]
+        pairs = zip(models, self.layouts, strict=True)
+        self.modes = [Raw(replace(ctx, model=model, parameters=layout)) for model, layout in pairs]
 
     @property
-    def at_home(self) -> range:
-        """The models whose optimizers are here."""
-        return self._travelling(0)
+    def local_models(self) -> range:
+        """The models whose optimizers are on this rank."""
+        return self._models_after(0)
 
     def step(self, minibatch: MiniBatch) -> list[float]:
         """Sum up the gradients of all models over the batch, each on its home.
@@ -75,10 +75,10 @@ class EnsembleRing:
         losses = [0.0] * len(self.layouts)
         for micro_batch in minibatch.micro_batches:
             share_among_models(micro_batch, self.ctx.device)
-        for number in self.at_home:
+        for number in self.local_models:
             self.layouts[number].gradients.zero_()
         for turn in range(self.communicator.size):
-            for number in self._travelling(turn):
+            for number in self._models_after(turn):
                 losses[number] = self._train(minibatch, number)
             self._hop(turn, _parts(turn, self.communicator.size))
         return losses
@@ -89,19 +89,19 @@ class EnsembleRing:
             self._hop(turn, ("values",))
 
     def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
-        """The state of every model's optimizer, by model, on every rank; `optimizers` has those at home here."""
-        states = {number: optimizers[number].state() for number in self.at_home}
+        """The state of every model's optimizer, by model, on every rank; `optimizers` holds those of this rank."""
+        states = {number: optimizers[number].state() for number in self.local_models}
         about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
-        told = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
+        known = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
         flats = [
-            states[n][0] if n in states else {name: torch.empty_like(layout.values) for name in told[n][0]}
+            states[n][0] if n in states else {name: torch.empty_like(layout.values) for name in known[n][0]}
             for n, layout in enumerate(self.layouts)
         ]
         for turn in range(self.communicator.size - 1):
-            here, there = self._travelling(turn), self._travelling(turn + 1)
+            here, there = self._models_after(turn), self._models_after(turn + 1)
             going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
             self.communicator.ring_pass(going, coming, ["parameters"] * len(going))
-        return [(tensors, told[number][1]) for number, tensors in enumerate(flats)]
+        return [(tensors, known[number][1]) for number, tensors in enumerate(flats)]
 
     def _train(self, minibatch: MiniBatch, number: int) -> float:
         return sum(
@@ -109,15 +109,15 @@ class EnsembleRing:
             for micro_batch, labels in enumerate(minibatch.labels)
         )
 
-    def _travelling(self, turn: int) -> range:
+    def _models_after(self, turn: int) -> range:
         """The models that are here after `turn` hops."""
-        return _seated(self.communicator.rank, turn, self.communicator.size, len(self.layouts))
+        return models_on(self.communicator.rank, turn, self.communicator.size, len(self.layouts))
 
     def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
         """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""
         if self.communicator.size == 1:
             return
-        going, coming = ([(n, part) for n in self._travelling(ctx) for part in parts] for ctx in (turn, turn + 1))
+        going, coming = ([(n, part) for n in self._models_after(at) for part in parts] for at in (turn, turn + 1))
         sends, receives = ([getattr(self.layouts[n], part) for n, part in pairs] for pairs in (going, coming))
         with self.ctx.phases("migrate"):
             self.communicator.ring_pass(sends, receives, [_KINDS[part] for _, part in going])

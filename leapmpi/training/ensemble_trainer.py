@@ -13,23 +13,22 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
 from leapmpi.engine.context import Loaded
-from leapmpi.engine.fixed_mode import FixedModeStrategy
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.run import model_folder
 from leapmpi.runs.run_folder import RunFolder
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_ring import EnsembleRing
+from leapmpi.training.epoch_record import without_losses
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.setup import model_for
-from leapmpi.training.trainer import Trainer, save_weights, strategy_class
+from leapmpi.training.trainer import Trainer, save_weights
 
 log = logging.getLogger("leapmpi")
 
-_OWN = ("loss", "accuracy", "lr", "together")
+_PER_MODEL = ("loss", "accuracy", "lr", "together")
 """What the record of an epoch says of one model besides its losses."""
 
 
@@ -49,11 +48,9 @@ class Replica:
 class ReplicaTrainer(Trainer):
     """Trains all models of `config.strategy.vary`; each as its config would train it by itself."""
 
-    def __init__(self, config: Config, world: World, loaded: Loaded, folder: RunFolder | None = None) -> None:
-        if issubclass(strategy_class(config.strategy.name), FixedModeStrategy):
-            raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
+    def __init__(self, config: Config, world: World, loaded: Loaded, begun: float) -> None:
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
-        super().__init__(raw, world, loaded, folder)
+        super().__init__(raw, world, loaded, begun)
         self.config = config
         models: list[Model] = [model_for(each, loaded.dataset, self.ctx.device) for each in configs.values()]
         self.ring = EnsembleRing(self.ctx, models)
@@ -62,7 +59,7 @@ class ReplicaTrainer(Trainer):
                 label,
                 each,
                 layout,
-                Optimizer(each.train, layout, self.per_epoch) if number in self.ring.at_home else None,
+                Optimizer(each.train, layout, self.per_epoch) if number in self.ring.local_models else None,
                 np.zeros(self.per_epoch),
             )
             for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True))
@@ -73,13 +70,13 @@ class ReplicaTrainer(Trainer):
         """The config and the parameters of each."""
         return [(replica.config, replica.layout) for replica in self.replicas]
 
-    def rehearse(self, batch: np.ndarray | None) -> None:
+    def dry_run(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
-        minibatch = self.strategy.plan(batch, 0, 0)
-        self.strategy.fetch(minibatch)
+        minibatch = self.engine.plan(batch, 0, 0)
+        self.engine.fetch(minibatch)
         self.ring.step(minibatch)
 
-    def update(self, minibatch: MiniBatch, number: int) -> float:
+    def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
         """One step of every model; returns this rank's share of their mean loss. Collective."""
         losses = self.ring.step(minibatch)
         for replica, loss in zip(self.replicas, losses, strict=True):
@@ -91,40 +88,39 @@ class ReplicaTrainer(Trainer):
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """As of every trainer; `models` in the record holds loss and scores of each. Collective."""
-        record = self._train(epoch)
-        own = [self._own_record(replica, record) for replica in self.replicas]
-        if self._evaluates(epoch):
-            self._evaluate_all(epoch, record, own)
-        for replica, each in zip(self.replicas, own, strict=True):
+        record = self.train_epoch(epoch)
+        records = [self._model_record(replica, record) for replica in self.replicas]
+        if self.evaluates(epoch):
+            self._evaluate_all(epoch, record, records)
+        for replica, each in zip(self.replicas, records, strict=True):
             replica.epochs.append(each)
         record["models"] = [
             {"model": replica.label, "loss": each["loss"], **each["accuracy"]}
-            for replica, each in zip(self.replicas, own, strict=True)
+            for replica, each in zip(self.replicas, records, strict=True)
         ]
         self.epochs.append(record)
         return record
 
-    def _own_record(self, replica: Replica, record: dict[str, Any]) -> dict[str, Any]:
+    def _model_record(self, replica: Replica, record: dict[str, Any]) -> dict[str, Any]:
         """What `record`, of all models together, would say of one. Collective."""
         losses = self.ctx.communicator.all_gather_rows(replica.losses).sum(axis=0)
         rate = learning_rate(replica.config.train, (record["epoch"] + 1) * self.per_epoch - 1, self.per_epoch)
-        together = {"together": len(self.replicas)}
         return {
             **_of_all(record),
-            **self._loss(losses),
+            **self.losses_record(losses),
             "accuracy": {"val": None, "test": None},
             "lr": rate,
-            **together,
+            "together": len(self.replicas),
         }
 
-    def _evaluate_all(self, epoch: int, record: dict[str, Any], own: list[dict[str, Any]]) -> None:
+    def _evaluate_all(self, epoch: int, record: dict[str, Any], records: list[dict[str, Any]]) -> None:
         begin = time.perf_counter()
         with self.ctx.phases("evaluate"):
             self.ring.spread()
             scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
         self.ctx.communicator.byte_counters.take()
         record["evaluation_seconds"] = time.perf_counter() - begin
-        for replica, each, found in zip(self.replicas, own, scores, strict=True):
+        for replica, each, found in zip(self.replicas, records, scores, strict=True):
             each["accuracy"], each["evaluation_seconds"] = found, record["evaluation_seconds"]
             if replica.best.is_beaten_by(found):
                 weights = replica.layout.by_name() if self.world.rank == 0 else {}
@@ -144,7 +140,7 @@ class ReplicaTrainer(Trainer):
             own["losses"] = self.ctx.communicator.all_gather_rows(replica.losses).sum(axis=0)
             own["epoch_losses"] = np.array([each["losses"] for each in replica.epochs]).reshape(-1, self.per_epoch)
             arrays |= named(f"models/{number}", own)
-            models.append({**values, "epochs": [{key: each[key] for key in _OWN} for each in replica.epochs]})
+            models.append({**values, "epochs": [{key: each[key] for key in _PER_MODEL} for each in replica.epochs]})
         return arrays, {
             "models": models,
             "best": {"epoch": self.best.epoch, "val": self.best.val, "test": self.best.test},
@@ -164,11 +160,10 @@ class ReplicaTrainer(Trainer):
                 for record, each, losses in zip(self.epochs, about["epochs"], own["epoch_losses"], strict=True)
             ]
 
-    def _save(self, final: dict[str, np.ndarray]) -> None:
-        """Write a run folder for each model, such as it would have left by itself."""
-        del final
+    def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
+        """Write a run folder for each model, such as it would have left by itself. Local."""
         for number, replica in enumerate(self.replicas):
-            self._save_one(RunFolder(model_folder(self.folder.path, number)), replica)
+            self._save_one(RunFolder(model_folder(folder.path, number)), replica)
 
     def _save_one(self, folder: RunFolder, replica: Replica) -> None:
         # An earlier start of this run may have been ended while it wrote.
@@ -180,7 +175,9 @@ class ReplicaTrainer(Trainer):
             folder.record("epoch", **record)
         final = replica.layout.by_name()
         save_weights(folder.path, config, self.loaded.dataset, final, replica.best)
-        folder.finish({**self._about(replica), "parameters_digest": digest(final), "epochs": _short(replica.epochs)})
+        folder.finish(
+            {**self._about(replica), "parameters_digest": digest(final), "epochs": without_losses(replica.epochs)}
+        )
 
     def _about(self, replica: Replica) -> dict[str, Any]:
         dataset = self.loaded.dataset
@@ -196,7 +193,7 @@ class ReplicaTrainer(Trainer):
             "best": replica.best.to_values(),
         }
 
-    def about_models(self) -> dict[str, Any]:
+    def models_summary(self) -> dict[str, Any]:
         """What the summary of the whole run says of each model."""
         return {"models": [self._about(replica) for replica in self.replicas]}
 
@@ -209,12 +206,3 @@ class ReplicaTrainer(Trainer):
 def _of_all(record: dict[str, Any]) -> dict[str, Any]:
     """What an epoch's record says that holds for each of the models."""
     return {key: value for key, value in record.items() if key not in ("losses", "models")}
-
-
-def _short(epochs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in each.items() if key != "losses"} for each in epochs]
-
-
-def trainer_class(config: Config) -> type[Trainer]:
-    """What trains as `config` says: one model, or several."""
-    return ReplicaTrainer if config.strategy.replicas == "independent" else Trainer

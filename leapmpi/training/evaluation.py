@@ -1,4 +1,4 @@
-"""Scoring a split: every vertex where it is at home, with fixed draws, so that epochs and runs are comparable."""
+"""Scoring a split: every vertex on its home rank, with fixed draws, so that epochs and runs are comparable."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.first_layer.base import FirstLayerMode, share_among_models
-from leapmpi.engine.first_layer.modes.raw import Raw
-from leapmpi.engine.first_layer.selection import bytes_by_mode, fewest_bytes, remote_mode
+from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
+from leapmpi.engine.exchange.modes.raw import Raw
+from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
@@ -44,13 +44,14 @@ class Evaluator:
     All ranks enter `round`, a context, for each batch together.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Any, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
         sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
-        self._remote, self._mode = config.strategy.remote, None
+        self._remote = config.strategy.remote
+        self._mode: ExchangeMode | None = None
         self.classes = dataset.classes
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
@@ -71,7 +72,7 @@ class Evaluator:
         self._use(self.ctx.parameters.whole_model())
         return self._score(split, [self._mode])[0]
 
-    def _score(self, split: str, modes: Sequence[FirstLayerMode | None]) -> list[float | None]:
+    def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         stream, ids = self.splits[split]
         if not len(ids):
@@ -101,25 +102,25 @@ class Evaluator:
             self.ctx, self._mode = replace(self.ctx, model=model), None
 
     def _logits(
-        self, key: DrawKey, roots: np.ndarray, modes: Sequence[FirstLayerMode | None]
+        self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Logits and labels of `roots`, all at home here, for the model of each mode."""
+        """Logits and labels of `roots`, whose home is this rank, for the model of each mode."""
         micro_batch = MicroBatch(roots, self.ctx.sampler.sample(key, roots), None)
         minibatch = MiniBatch(None, key, [micro_batch], drops=False)
-        chosen = [mode or self._settled(minibatch) for mode in modes]
-        chosen[0].ask(minibatch)
+        chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
+        chosen[0].request(minibatch)
         minibatch.complete()
         if len(chosen) > 1:
             share_among_models(micro_batch, self.ctx.device)
-        labels = self.ctx.root_labels(roots, at_home=True).cpu().numpy().copy()
+        labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
         return [(mode.logits(minibatch, 0).cpu().numpy().copy(), labels) for mode in chosen]
 
-    def _settled(self, minibatch: MiniBatch) -> FirstLayerMode:
-        """The way to compute the first layer of this model, settled by the first round."""
+    def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
+        """The mode that feeds this model's first layer, chosen in the first round."""
         if self._mode is None:
             # By bytes, not by clocks: scores are the same in every run.
             name = fewest_bytes(bytes_by_mode(minibatch, self.ctx)) if self._remote == "auto" else self._remote
-            self._mode = remote_mode(name, self.ctx)
+            self._mode = exchange_mode(name, self.ctx)
         return self._mode
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.topology import Topology
     from leapmpi.engine.context import Loaded
-    from leapmpi.engine.strategy import Strategy
+    from leapmpi.engine.engine import Engine
 
 
-def caches(strategy: Strategy) -> bool:
-    """Whether `strategy`, as far as it is settled, keeps copies of raw rows."""
-    return bool(strategy.config.cache) and strategy.ctx.communicator.size > 1 and strategy.remote_name == "raw"
+def caches(engine: Engine) -> bool:
+    """Whether `engine`, as far as it is settled, keeps copies of raw rows."""
+    return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and not engine.mode.needs_weights
 
 
-def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
-    """How the rank of `strategy` will read rows in batches of `batch_size` roots."""
-    ctx = strategy.ctx
+def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
+    """How the rank of `engine` will read rows in batches of `batch_size` roots."""
+    ctx = engine.ctx
     return AccessPattern(
         topology=topology,
         sampler=ctx.sampler,
@@ -38,18 +38,18 @@ def access_of(strategy: Strategy, dataset: Dataset, topology: Topology, batch_si
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
-        roots_at_home=strategy.roots_at_home,
+        roots_at_home=engine.placement.roots_are_local,
         seed=ctx.seed,
-        schedule=strategy.schedule,
-        balances=strategy.balances,
+        schedule=engine.placement.schedule,
+        balances=engine.placement.moves_roots,
     )
 
 
 class FeatureCache:
     """The cache and the encoding of one training. `about` tells what came of them; the same on all ranks."""
 
-    def __init__(self, config: Config, world: World, loaded: Loaded, strategy: Strategy) -> None:
-        self.config, self.world, self.loaded, self.strategy = config.strategy, world, loaded, strategy
+    def __init__(self, config: Config, world: World, loaded: Loaded, engine: Engine) -> None:
+        self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
         self.batch_size = config.train.batch_size
         # Until `fill` knows what crosses ranks.
         self.about: dict[str, Any] = {"wire_dtype": "native", "cache": None}
@@ -57,7 +57,7 @@ class FeatureCache:
 
     def choose(self) -> None:
         """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
-        if not caches(self.strategy):
+        if not caches(self.engine):
             return
         ctx, dataset = self.loaded.ctx, self.loaded.dataset
         count = int(self.config.cache * dataset.vertices)
@@ -71,7 +71,7 @@ class FeatureCache:
         features.cache = None
         if self._encodes:
             self.about["wire_dtype"] = self.config.wire_dtype
-        if cache is None or self.strategy.remote_name != "raw":
+        if cache is None or self.engine.mode.needs_weights:
             return
         before = self.loaded.ctx.communicator.byte_counters.bytes["features"]
         features.fill(cache)
@@ -140,11 +140,11 @@ class FeatureCache:
         """Why no raw rows cross ranks; empty where they do."""
         if self.world.size == 1:
             return "one rank reads no rows of others"
-        name = self.strategy.remote_name
-        return "" if name == "raw" else f"no raw rows cross ranks (first layer: {name})"
+        engine = self.engine
+        return f"no raw rows cross ranks (first layer: {engine.mode_name})" if engine.mode.needs_weights else ""
 
     def _access(self) -> AccessPattern:
-        return access_of(self.strategy, self.loaded.dataset, self.loaded.topology, self.batch_size)
+        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)
 
     def _check_memory(self, count: int) -> None:
         """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""

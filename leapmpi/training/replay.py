@@ -1,9 +1,9 @@
-"""`--replay RUN`: the decisions of an earlier run, if it is one that this run repeats."""
+"""`--replay RUN`: the tuning records of an earlier run, if it is one that this run repeats."""
 
 from __future__ import annotations
 
 from leapmpi.config.schema import Config
-from leapmpi.config.sections import fields
+from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.tuning_log import TuningRecord, from_records
 from leapmpi.errors import ConfigError, RunFolderError
@@ -12,14 +12,14 @@ from leapmpi.runs.run import load_run
 _SAME = ("model.", "sampling.", "strategy.", "train.")
 
 
-def decisions_of(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
-    """What the run in config.run.replay decided by its clocks.
+def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
+    """What the run in config.run.replay chose by measured times.
 
     Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,
     RunFolderError when it has no epoch.
     """
     run = load_run(config.run.replay)
-    theirs, ours = _flat(run.config), _flat(config)
+    theirs, ours = flattened(run.config.to_values()), flattened(config.to_values())
     for key, _ in fields():
         if key.startswith(_SAME) and theirs[key] != ours[key]:
             raise ConfigError(
@@ -44,12 +44,3 @@ def decisions_of(config: Config, dataset: Dataset, ranks: int) -> list[TuningRec
             f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
         )
     return from_records(records)
-
-
-def _flat(config: Config) -> dict[str, object]:
-    return {
-        f"{section}.{key}": value
-        for section, values in config.to_values().items()
-        if isinstance(values, dict)
-        for key, value in values.items()
-    }

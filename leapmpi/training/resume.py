@@ -1,4 +1,4 @@
-"""The checkpoint that a start goes on from: found, compared with what is asked for now, and told to all ranks."""
+"""Resuming: the checkpoint to go on from is found, compared with the settings, sent to all ranks and restored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.schema import Config
-from leapmpi.config.sections import fields
+from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
+from leapmpi.system.phase_timers import PHASES
+from leapmpi.training.model_state import below
+from leapmpi.training.progress import EpochProgress
+from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
@@ -55,7 +60,7 @@ def find(folder: Path, config: Config, dataset: Dataset) -> SavedRun:
 def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
     if saved["graph_uuid"] != dataset.graph_uuid:
         yield f"{config.data} holds another graph"
-    before, now = _flat(saved["config"]), _flat(json.loads(json.dumps(config.to_values())))
+    before, now = flattened(saved["config"]), flattened(json.loads(json.dumps(config.to_values())))
     for key, setting in fields():
         was = before.get(key, json.loads(json.dumps(setting.default)))
         if was != now[key] and key not in CHANGEABLE and not key.startswith("run."):
@@ -74,18 +79,10 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
         found.append(f"{ranks} ranks instead of {saved['ranks']}")
     if saved["uuid"] != dataset.uuid:
         found.append("another partition of the same graph")
-    before = _flat(saved["config"])["train.epochs"]
+    before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
         found.append(f"{config.train.epochs} epochs instead of {before}")
     return found
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    flat = {}
-    for name, value in values.items():
-        inside = value if isinstance(value, dict) else None
-        flat.update({name: value} if inside is None else {f"{name}.{key}": each for key, each in inside.items()})
-    return flat
 
 
 def _text(value: Any) -> str:
@@ -94,7 +91,51 @@ def _text(value: Any) -> str:
     return str(value) or "not given"
 
 
-def tell(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
+def restore(trainer: Trainer, saved: SavedRun) -> None:
+    """Put `trainer` where it stood when `saved` was written, but for what `Trainer.prepare` restores. Collective.
+
+    Raises DataError when the state does not fit the model or a file is damaged, on all ranks alike.
+    """
+    checkpoints = CheckpointFolder(Path(trainer.config.run.folder))
+    values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
+    trainer.progress = EpochProgress.restored(
+        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.ctx.communicator
+    )
+    if world.rank == 0:
+        trainer.ctx.features.errors.add(*values["row_errors"])
+    trainer.epochs = list(values["epochs"])
+    on_all_ranks(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
+    trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
+    arrays_of_rank = on_all_ranks(world, lambda: _rank_arrays(world, saved, checkpoints))
+    trainer.engine.placement.restore_rank(below("strategy", arrays_of_rank))
+
+
+def _rank_arrays(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[str, np.ndarray]:
+    """What this rank alone had; empty on another number of ranks."""
+    if saved.state.values["rank_pieces"] != world.size:
+        return {}
+    return checkpoints.rank_piece(saved.name, world.rank, saved.state).arrays
+
+
+def saved_choices(saved: SavedRun) -> dict[str, Any]:
+    """What had been chosen, as `Engine.restore` takes it."""
+    return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
+
+
+def begin_of(saved: SavedRun) -> tuple[int, int]:
+    """Epoch and iteration from which the run goes on."""
+    progress = saved.state.values["progress"]
+    return progress["epoch"], progress["iteration"]
+
+
+def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Seconds by rank and the phases of this version, in its order: float64[ranks, phases]."""
+    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
+    nothing = np.zeros(len(arrays["phases"]))
+    return np.column_stack([columns.get(phase, nothing) for phase in PHASES])
+
+
+def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
     """What rank 0 found, on all ranks; others pass None. Collective."""
     heading = None
     if communicator.rank == 0:
@@ -106,15 +147,15 @@ def tell(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
     if about is None:
         return None
     name, values, complaints, kinds = about
-    told = {}
+    received = {}
     for each, dtype, shape in kinds:
-        own = saved.state.arrays[each] if communicator.rank == 0 else None
-        told[each] = _broadcast(own, communicator).view(dtype).reshape(shape)
-    return SavedRun(name, CheckpointFile(told, values), complaints)
+        array = saved.state.arrays[each] if communicator.rank == 0 else None
+        received[each] = _broadcast(array, communicator).view(dtype).reshape(shape)
+    return SavedRun(name, CheckpointFile(received, values), complaints)
 
 
 def _broadcast(array: np.ndarray | None, communicator: Communicator) -> np.ndarray:
-    """The bytes of rank 0's array, uint8[n], on all ranks; the wire broadcasts whole int64 numbers. Collective."""
+    """The bytes of rank 0's array, uint8[n], on all ranks; packed, as int64 numbers are broadcast. Collective."""
     packed = None
     if communicator.rank == 0:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""A whole run: start MPI, load, train, record. `leapmpi.train` and the command line are this module."""
+"""A whole run: start MPI, load, train, record. `leapmpi.train` and the command line call this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, on_all_ranks
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import model_names
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
@@ -27,13 +29,14 @@ from leapmpi.system.atomic_files import explain
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import recorded
 from leapmpi.training import banner, resume
-from leapmpi.training.checkpointer import Checkpointer, begin_of, restore, settled
-from leapmpi.training.ensemble_trainer import trainer_class
+from leapmpi.training.checkpointer import Checkpointer
+from leapmpi.training.ensemble_trainer import ReplicaTrainer
+from leapmpi.training.epoch_record import without_losses
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.replay import decisions_of
+from leapmpi.training.replay import replayed_records
 from leapmpi.training.resume import SavedRun
-from leapmpi.training.session import Session, check_settings, in_session
-from leapmpi.training.setup import open_for_training, with_new_model
+from leapmpi.training.session import Session, in_session
+from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -66,54 +69,76 @@ def evaluate(
     return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session))
 
 
+def build_trainer(
+    config: Config, world: World, loaded: Loaded, saved: SavedRun | None = None, begun: float | None = None
+) -> Trainer:
+    """A trainer that is ready to run: kernels compiled, open settings chosen, the state of `saved` restored.
+    Collective.
+
+    `begun` is when this start began, on the clock time.perf_counter; now if None. Raises ConfigError, DataError and
+    ResourceError, on all ranks alike.
+    """
+    kind = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
+    begun = time.perf_counter() if begun is None else begun
+    placement = placement_class(config.strategy.name)
+    trainer = on_all_ranks(world, lambda: kind(config, world, placement.place(world, loaded), begun))
+
+    # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
+    if config.run.replay:
+        records = world.on_root(lambda: replayed_records(config, loaded.dataset, world.size))
+        trainer.engine.tuning_log.replay(records or [])
+    if saved:
+        trainer.engine.tuning_log.begin = resume.begin_of(saved)
+    trainer.prepare(resume.saved_choices(saved) if saved else None)
+    if saved:
+        resume.restore(trainer, saved)
+    return trainer
+
+
 def _train(config: Config, session: Session) -> Run:
-    begin, world = time.perf_counter(), session.world
+    begun, world = time.perf_counter(), session.world
     # A start that is ended before it trains has changed nothing: the same command may try again.
     session.signals.exit_code = RESUMABLE
+
     # All that can be refused is refused before a run folder is made.
-    on_all_ranks(world, lambda: check_settings(config, world))
-    found = on_all_ranks(world, lambda: _find_saved(config) if world.rank == 0 else None)
+    dataset = session.open(config)
+    found = world.on_root(lambda: _find_saved(config, dataset))
     before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
-    loaded = session.load(config)
-    saved = resume.tell(found, loaded.ctx.communicator)
-    trainer = on_all_ranks(world, lambda: trainer_class(config)(config, world, loaded))
-    loaded, trainer.begun = trainer.loaded, begin
-    if config.run.replay:
-        earlier = on_all_ranks(
-            world, lambda: decisions_of(config, loaded.dataset, world.size) if world.rank == 0 else []
-        )
-        trainer.strategy.tuning_log.replay(earlier)
-    if saved:
-        trainer.strategy.tuning_log.begin = begin_of(saved)
-    trainer.prepare(settled(saved) if saved else None)
-    claimed = on_all_ranks(world, lambda: claim(config.run.folder, config.run.overwrite) if world.rank == 0 else None)
-    path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
-    folder = trainer.folder = claimed or RunFolder(path)
+    loaded = session.load(config, dataset)
+    saved = resume.broadcast_saved(found, loaded.ctx.communicator)
+    trainer = build_trainer(config, world, loaded, saved, begun)
+
+    # The run folder. From here on a signal is noted, and noticed in the first iteration.
+    folder = _claim_folder(config, world)
     session.enter(folder.path)
-    # From here on a signal is noted, and noticed in the first iteration.
     session.signals.polled = True
     checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
-    if saved:
-        restore(trainer, saved, checkpointer.checkpoints)
-    on_all_ranks(world, lambda: _open_records(config, folder, saved, before, checkpointer) if world.rank == 0 else None)
+    world.on_root(lambda: _open_records(config, folder, saved, before, checkpointer))
     _first_checkpoint(checkpointer, saved)
-    on_all_ranks(world, lambda: folder.start(config) if world.rank == 0 else None)
-    trainer.watched_by(checkpointer)
-    _announce(config, world, loaded, trainer, folder.path)
+    world.on_root(lambda: folder.start(config))
+
+    _announce(config, trainer, folder)
     with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
-        trainer.run()
-    summary = _summary(config, world, loaded, trainer)
-    on_all_ranks(world, lambda: folder.finish(summary) if world.rank == 0 else None)
+        trainer.run(folder, checkpointer)
+    summary = _summary(config, trainer)
+    world.on_root(lambda: folder.finish(summary))
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
 
 
-def _find_saved(config: Config) -> SavedRun | None:
+def _find_saved(config: Config, dataset: Dataset) -> SavedRun | None:
     """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
     if not check(config.run.folder, config.run.overwrite):
         return None
-    return resume.find(Path(config.run.folder), config, open_for_training(config))
+    return resume.find(Path(config.run.folder), config, dataset)
+
+
+def _claim_folder(config: Config, world: World) -> RunFolder:
+    """The run folder, reserved for this run by rank 0. Collective."""
+    claimed = world.on_root(lambda: claim(config.run.folder, config.run.overwrite))
+    path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
+    return claimed or RunFolder(path)
 
 
 def _first_checkpoint(checkpointer: Checkpointer, saved: SavedRun | None) -> None:
@@ -127,9 +152,10 @@ def _first_checkpoint(checkpointer: Checkpointer, saved: SavedRun | None) -> Non
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
     files = on_all_ranks(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
-    loaded, outcomes = session.load(plain), []
+    loaded, outcomes = session.load(plain, session.open_dataset(plain)), []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
@@ -174,9 +200,11 @@ def _open_records(
     if saved is None:
         folder.record("start", version=VERSION, config=config.to_values())
         return
+
+    # A resumed run: drop newer checkpoints, and say where it goes on.
     trainer = checkpointer.trainer
     checkpointer.checkpoints.tidy(saved.name)
-    _tell_of_damage(folder, saved, trainer, whole)
+    _report_damage(folder, saved, trainer, whole)
     ended = {key: before[key] for key in ("status", "why")} if before else None
     position = {"epoch": trainer.progress.epoch, "iteration": trainer.progress.iteration}
     where = {**position, "checkpoint": saved.name, "ranks": trainer.world.size}
@@ -189,7 +217,8 @@ def _open_records(
         log.info("resumed with %s", ", ".join(changed))
 
 
-def _tell_of_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:
+def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:
+    """Warn of damaged checkpoints and records; write the records of epochs again that are lost."""
     for complaint in saved.complaints:
         log.warning("warning: a checkpoint is damaged (%s); %s, the one before, is used", complaint, saved.name)
     if not whole:
@@ -200,25 +229,26 @@ def _tell_of_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole:
                 folder.record("epoch", **record)
 
 
-def _announce(config: Config, world: World, loaded: Loaded, trainer: Trainer, path: Path) -> None:
+def _announce(config: Config, trainer: Trainer, folder: RunFolder) -> None:
+    """Show and record what the run starts with. Collective."""
+    world, loaded, engine = trainer.world, trainer.loaded, trainer.engine
     facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
-    for line in banner.lines(config, world, loaded, trainer.strategy, trainer.models, facts):
+    for line in banner.lines(config, world, loaded, engine, trainer.models, facts):
         log.info(line)
-    if trainer.predicted:
-        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted.items())
-        log.info("remote %s: bytes for the first layer in the first iteration: %s", trainer.strategy.remote_name, sizes)
-    for sentence in (*about_depth(trainer.strategy, trainer.prefetch), *trainer.feature_cache.sentences()):
+    if trainer.predicted_bytes:
+        sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
+        log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
+    for sentence in (*about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()):
         log.info(sentence)
     if config.strategy.replicas == "independent":
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
-    log.info("run folder %s", path)
+    log.info("run folder %s", folder.path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
-    remote = {"chosen": trainer.strategy.remote_name, "predicted_bytes": trainer.predicted}
-    uuid = loaded.dataset.uuid
-    trainer.folder.record("banner", uuid=uuid, ranks=facts, remote=remote, economy=trainer.feature_cache.about)
+    remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
+    folder.record("banner", uuid=loaded.dataset.uuid, ranks=facts, remote=remote, economy=trainer.feature_cache.about)
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
@@ -229,10 +259,10 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
-def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> dict[str, Any]:
+def _summary(config: Config, trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
-    dataset = loaded.dataset
-    peaks = loaded.ctx.communicator.all_gather_objects(peak_bytes())
+    world, dataset = trainer.world, trainer.loaded.dataset
+    peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
     return {
         "version": VERSION,
         "strategy": config.strategy.name,
@@ -246,6 +276,6 @@ def _summary(config: Config, world: World, loaded: Loaded, trainer: Trainer) -> 
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
-        **trainer.about_models(),
-        "epochs": [{key: value for key, value in each.items() if key != "losses"} for each in trainer.epochs],
+        **trainer.models_summary(),
+        "epochs": without_losses(trainer.epochs),
     }

@@ -16,8 +16,12 @@ import torch
 from leapmpi.comm.launcher import launched_rank
 from leapmpi.comm.world import World, finish, on_all_ranks, start
 from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import check_prefetch
+from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.job_deadline import job_end
 from leapmpi.fault_tolerance.stop_signals import Signals
@@ -27,7 +31,6 @@ from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training
-from leapmpi.training.trainer import strategy_class
 
 log = logging.getLogger("leapmpi")
 
@@ -54,10 +57,18 @@ class Session:
         self.folder.append(folder)
         self.watchdog.move_to(folder)
 
-    def load(self, config: Config) -> Loaded:
-        """Load the dataset of `config`. Collective."""
+    def open(self, config: Config) -> Dataset:
+        """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
+        return on_all_ranks(self.world, lambda: check_settings(config, self.world))
+
+    def open_dataset(self, config: Config) -> Dataset:
+        """The dataset of `config`, for an evaluation, which strategies do not bear on. Collective."""
+        return on_all_ranks(self.world, lambda: open_for_training(config))
+
+    def load(self, config: Config, dataset: Dataset) -> Loaded:
+        """Load this rank's share of `dataset`. Collective."""
         with self.phases("load"):
-            return load(config, self.world, self.device, self.phases)
+            return load(config, dataset, self.world, self.device, self.phases)
 
 
 def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
@@ -84,13 +95,17 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
         take_back_lasting_objects()
 
 
-def check_settings(config: Config, world: World) -> None:
-    """Raise for settings that do not fit the dataset or the ranks, before anything is loaded."""
+def check_settings(config: Config, world: World) -> Dataset:
+    """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
     dataset = open_for_training(config)
     rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
     choose_metric(config.evaluate.metric, dataset)
-    strategy_class(config.strategy.name).choose_time_steps(config.strategy, world.size)
+    placement = placement_class(config.strategy.name)
+    if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
+        raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
+    placement.choose_time_steps(config.strategy, world.size)
+    return dataset
 
 
 @contextmanager

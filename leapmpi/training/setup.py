@@ -1,4 +1,4 @@
-"""From a dataset folder to everything a strategy works with on this rank."""
+"""From a dataset to everything that a strategy works with on this rank."""
 
 from __future__ import annotations
 
@@ -66,30 +66,34 @@ def open_for_training(config: Config) -> Dataset:
     return dataset
 
 
-def load(config: Config, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
-    """Bring this rank's parts, the node's topology and the model into place. Collective.
+def load(config: Config, dataset: Dataset, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
+    """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     torch.set_num_threads(world.threads)
     jit.set_threads(world.threads)
-    dataset = on_all_ranks(world, lambda: open_for_training(config))
+
+    # This rank's parts, verified before their bytes are trusted.
     offsets = on_all_ranks(world, lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
     on_all_ranks(world, lambda: _verify(config, dataset, parts))
-    topology, held = share_topology(world, dataset)
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
+    topology, held = share_topology(world, dataset)
+
+    # Features and labels, and the communicator that moves them.
     rows = [part.features for part in opened]
     host = SparseShard(rows, first, share_entry_counts(world, dataset)) if dataset.sparse else HostShard(rows, first)
     labels = HostShard([part.labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
+    label_dtype = dtype if dataset.multilabel else torch.int64
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
+
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_for(models_of(config)[0], dataset, device)
     sampler = on_all_ranks(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
-    label_dtype = dtype if dataset.multilabel else torch.int64
     ctx = RankContext(
         communicator=communicator,
         phases=phases,

@@ -103,7 +103,7 @@ def block_of(edges, weight=None):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_maximum_is_that_of_each_destination_and_its_gradient_goes_to_the_first(edges, dtype, either_operations):
     z = random(edges.sources, 5, dtype=dtype, grad=False).mul(2).round().requires_grad_()  # with ties
-    result = maximum(block_of(edges), z)
+    result = maximum(edges, z)
     assert result.dtype == dtype
     grad = random(*result.shape, dtype=dtype, grad=False)
     expected, expected_grad = torch.zeros_like(result), torch.zeros_like(z)
@@ -119,7 +119,7 @@ def test_maximum_is_that_of_each_destination_and_its_gradient_goes_to_the_first(
 
 def test_total_and_maximum_have_the_gradients_of_finite_differences(edges, either_operations):
     z, weight = random(edges.sources, 5), random(len(edges.indices), grad=False)
-    assert gradcheck(lambda z: maximum(block_of(edges), z), (z,))
+    assert gradcheck(lambda z: maximum(edges, z), (z,))
     assert gradcheck(lambda z: total(block_of(edges), z), (z,))
     assert gradcheck(lambda z: total(block_of(edges, weight), z), (z,))
     expected = dense(edges, weight) @ z
@@ -129,8 +129,8 @@ def test_total_and_maximum_have_the_gradients_of_finite_differences(edges, eithe
 def test_maximum_passes_on_what_is_not_a_number(either_operations):
     edges, z = make_edges([3, 2], 5), random(5, 2, grad=False)
     z[edges.indices[1], 0] = torch.nan
-    assert maximum(block_of(edges), z)[0, 0].isnan()
-    assert not maximum(block_of(edges), z)[0, 1].isnan()
+    assert maximum(edges, z)[0, 0].isnan()
+    assert not maximum(edges, z)[0, 1].isnan()
 
 
 def test_gradients_of_a_maximum_do_not_depend_on_threads():
@@ -138,7 +138,7 @@ def test_gradients_of_a_maximum_do_not_depend_on_threads():
     grad, seen = random(50, 33, dtype=torch.float32, grad=False), []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
-        seen.append(torch.autograd.grad(maximum(block_of(edges), z), z, grad)[0])
+        seen.append(torch.autograd.grad(maximum(edges, z), z, grad)[0])
     assert torch.equal(seen[0], seen[1])
     assert torch.equal(seen[0], seen[2])
 

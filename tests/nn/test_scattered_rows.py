@@ -86,7 +86,7 @@ def test_weighted_sums_are_those_of_a_copy(counts, width):
 def test_what_cannot_read_them_in_place_reads_a_copy(sampled, random_graph):
     (block,), src = sampled(random_graph(), (3,), range(9))
     x, copies = scattered(len(src), 24)
-    assert torch.equal(maximum(block, x), maximum(block, copies))
+    assert torch.equal(maximum(block.edges, x), maximum(block.edges, copies))
     torch.testing.assert_close(total(block, x), total(block, copies))
     heads = torch.randn(len(block.edges.indices), 2)
     assert torch.equal(weighted_sum(block.edges, x, heads), weighted_sum(block.edges, copies, heads))

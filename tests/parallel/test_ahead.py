@@ -78,7 +78,7 @@ def shipment_of(communicator, kind, number, count):
 
 
 class Work(MiniBatch):
-    """An iteration that is its number, and moves much of it."""
+    """A mini-batch that is its number, and moves much of it."""
 
     def __init__(self, number, communicator):
         super().__init__(None, None, [], row_exchange=shipment_of(communicator, "features", number, SENT))
@@ -86,7 +86,7 @@ class Work(MiniBatch):
 
 
 class Recorder:
-    """A strategy whose iterations are numbers; `plan` and `ask` are collective. Hooks run in the thread of each."""
+    """An engine whose mini-batches are numbers. Hooks run in the thread that plans, requests or trains."""
 
     overlaps = False
 
@@ -103,7 +103,7 @@ class Recorder:
             )
         return Work(int(number[0]), self.communicator)
 
-    def ask(self, work):
+    def request(self, work):
         """Ids and labels travel at once, while rows of the iteration before may be on their way."""
         with self.phases("exchange"):
             assert (
@@ -114,7 +114,7 @@ class Recorder:
             self.hook("asked", work.number)
 
     def fetch(self, work):
-        self.ask(work)
+        self.request(work)
         work.complete()
 
     def step(self, work):
@@ -128,10 +128,10 @@ class Recorder:
         self.trained.append(work.number)
 
 
-def run_all(strategy, depth):
-    with Prefetcher(strategy, JOBS, depth) as ahead:
+def run_all(engine, depth):
+    with Prefetcher(engine, JOBS, depth) as ahead:
         for _ in JOBS:
-            strategy.step(ahead.next())
+            engine.step(ahead.next())
 
 
 def test_training_and_work_ahead_overlap(world):
@@ -144,15 +144,15 @@ def test_training_and_work_ahead_overlap(world):
         elif what == "step" and number + 1 < len(JOBS):
             assert begun[number + 1].wait(PATIENCE)
 
-    strategy, spans = Recorder(world, hook), []
-    strategy.phases.span = lambda *span: spans.append(span)
-    run_all(strategy, 1)
-    assert strategy.trained == list(range(len(JOBS)))
+    engine, spans = Recorder(world, hook), []
+    engine.phases.span = lambda *span: spans.append(span)
+    run_all(engine, 1)
+    assert engine.trained == list(range(len(JOBS)))
     for number in range(1, len(JOBS)):
         planned = next(span for span in spans if span[:2] == (channels.AHEAD, "plan") and span[3] == number)
         computed = [span for span in spans if span[:2] == (channels.FOREGROUND, "compute")][number - 1]
         assert planned[4] < computed[5], f"iteration {number} was planned after the one before was computed"
-    spent, hidden = strategy.phases.take_ahead()
+    spent, hidden = engine.phases.take_ahead()
     assert 0 < hidden <= sum(spent.values())
     assert not names_of_threads()
 
@@ -160,8 +160,8 @@ def test_training_and_work_ahead_overlap(world):
 def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world):
     """Rows arrive only once those of the next iteration are asked for: else this would never end."""
     asked = [threading.Event() for _ in JOBS]
-    strategy = Recorder(world, lambda what, number: asked[number].set() if what == "asked" else None)
-    carry = strategy.communicator.start_exchange
+    engine = Recorder(world, lambda what, number: asked[number].set() if what == "asked" else None)
+    carry = engine.communicator.start_exchange
 
     def slow_to_arrive(*arguments):
         finish, following = carry(*arguments), len(JOBS)
@@ -174,9 +174,9 @@ def test_an_iteration_is_prepared_while_the_rows_of_the_one_before_travel(world)
 
         return finish_late
 
-    strategy.communicator.start_exchange = slow_to_arrive
-    run_all(strategy, 2)
-    assert strategy.trained == list(range(len(JOBS)))
+    engine.communicator.start_exchange = slow_to_arrive
+    run_all(engine, 2)
+    assert engine.trained == list(range(len(JOBS)))
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -187,46 +187,46 @@ def test_ranks_may_differ_in_how_far_ahead_they_are(world, depth):
         if (number + world.rank) % 3 == 0:
             delay.wait(0.01 * (1 + world.rank))
 
-    strategy = Recorder(world, hook)
-    run_all(strategy, depth)
-    assert strategy.trained == list(range(len(JOBS)))
+    engine = Recorder(world, hook)
+    run_all(engine, depth)
+    assert engine.trained == list(range(len(JOBS)))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_work_left_early_is_dropped_by_all_ranks_alike(world, depth):
     planned = []
-    strategy = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None)
-    with Prefetcher(strategy, JOBS, depth) as ahead:
+    engine = Recorder(world, lambda what, number: planned.append(number) if what == "plan" else None)
+    with Prefetcher(engine, JOBS, depth) as ahead:
         for _ in range(2):
-            strategy.step(ahead.next())
-    assert strategy.trained == [0, 1]
+            engine.step(ahead.next())
+    assert engine.trained == [0, 1]
     assert planned == list(range(2 + depth))
-    assert strategy.communicator.byte_counters.take()[0] == sent_by(world, 2)
+    assert engine.communicator.byte_counters.take()[0] == sent_by(world, 2)
     assert not names_of_threads()
-    strategy.communicator.barrier()
+    engine.communicator.barrier()
 
 
 def sent_by(world, iterations):
     """What `iterations` of Recorder send, planned, fetched and stepped, whatever else was prepared."""
-    strategy = Recorder(world)
+    engine = Recorder(world)
     for number in range(iterations):
-        work = strategy.plan(None, 0, number)
-        strategy.fetch(work)
-        strategy.step(work)
-    return strategy.communicator.byte_counters.take()[0]
+        work = engine.plan(None, 0, number)
+        engine.fetch(work)
+        engine.step(work)
+    return engine.communicator.byte_counters.take()[0]
 
 
 def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
-    strategy = Recorder(world)
-    with Prefetcher(strategy, JOBS, 2) as ahead:
+    engine = Recorder(world)
+    with Prefetcher(engine, JOBS, 2) as ahead:
         for number in range(len(JOBS)):
-            strategy.step(ahead.next())
+            engine.step(ahead.next())
             if number == 1:
                 with pytest.raises(RuntimeError, match="does not own MPI"):
                     wait_all([])
                 with ahead.paused():
                     wait_all([world.comm.Ibarrier()])
-    assert strategy.trained == list(range(len(JOBS)))
+    assert engine.trained == list(range(len(JOBS)))
 
 
 def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
@@ -234,25 +234,25 @@ def test_what_fails_ahead_is_raised_in_training_and_named_by_its_place(world):
         if (what, number) == ("plan", 3):
             raise OSError("the disk is on fire")
 
-    strategy = Recorder(world, hook)
+    engine = Recorder(world, hook)
     with pytest.raises(OSError, match="on fire"):
-        run_all(strategy, 2)
-    assert strategy.trained == [0, 1, 2]
-    assert strategy.phases.where() == "phase plan, epoch 1, iteration 4"
+        run_all(engine, 2)
+    assert engine.trained == [0, 1, 2]
+    assert engine.phases.where() == "phase plan, epoch 1, iteration 4"
     assert not names_of_threads()
-    strategy.communicator.barrier()
+    engine.communicator.barrier()
 
 
 def test_when_training_fails_the_threads_end_though_others_never_answer(world_comm, world):
     ahead_comms = world_comm.Dup(), world_comm.Dup()
-    strategy = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
-    strategy.communicator = Communicator(world_comm, ahead=ahead_comms)
+    engine = Recorder(world, lambda what, number: 1 / 0 if (what, number) == ("step", 0) else None)
+    engine.communicator = Communicator(world_comm, ahead=ahead_comms)
     if world.rank == 0:
         with pytest.raises(ZeroDivisionError):
-            run_all(strategy, 1)
+            run_all(engine, 1)
         assert not names_of_threads()
     else:
-        with Prefetcher(strategy, JOBS[:1], 1) as ahead:
+        with Prefetcher(engine, JOBS[:1], 1) as ahead:
             ahead.next()
     world.comm.barrier()
 

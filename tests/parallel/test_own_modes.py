@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from leapmpi.config.schema import Config
+from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.engine.placement import placement_class
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.setup import load
-from leapmpi.training.trainer import strategy_class
+from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 DATA = datasets.Wanted("single", "uneven", 4)
@@ -29,16 +30,16 @@ def test_outputs_are_those_of_the_whole_model(strategy, model, world, base):
         "model.heads": 2, "model.input_dropout": 0.5, "sampling.fanout": "3,2", "train.dtype": "float64",
     }  # fmt: skip
     config = Config.from_values(values)
-    kind = strategy_class(strategy)
-    loaded = kind.place(config, world, load(config, world, torch.device("cpu"), PhaseTimers()))
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    loaded = placement_class(strategy).place(world, loaded)
     ctx = loaded.ctx
-    mode = kind(ctx, config.strategy).remote
+    mode = Engine(ctx, config.strategy).mode
     # Ranks score different numbers of roots, the last of them none.
     roots = loaded.dataset.splits.val[world.rank :: world.size][: 5 * (world.size - 1 - world.rank)]
     key = DrawKey(VAL, 1, 0, 0)
     blocks = ctx.sampler.sample(key, roots)
     work = MiniBatch(None, key, [MicroBatch(roots, blocks, None)], drops=False)
-    mode.ask(work)
+    mode.request(work)
     got = mode.logits(work, 0)
     rows = ctx.features.fetch(blocks[-1].src)
     with torch.no_grad():

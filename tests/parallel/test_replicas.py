@@ -10,12 +10,11 @@ from mpi4py import MPI
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
-from leapmpi.engine.first_layer.modes.raw import union
+from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.ensemble_trainer import ReplicaTrainer
-from leapmpi.training.setup import load
-from leapmpi.training.trainer import Trainer
+from leapmpi.training.run_training import build_trainer
+from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
 EPOCHS = 1
@@ -64,10 +63,10 @@ def base(world, folder):
     return folder
 
 
-def trained(kind, config, world):
+def trained(config, world):
     """A trainer that is done."""
-    trainer = kind(config, world, load(config, world, torch.device("cpu"), PhaseTimers()))
-    trainer.prepare()
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    trainer = build_trainer(config, world, loaded)
     for epoch in range(EPOCHS):
         trainer.epoch(epoch)
     return trainer
@@ -83,7 +82,7 @@ def separate_runs(case, base, comm):
     alone = start(threads=1, comm=MPI.COMM_SELF)
     mine = {}
     for number in range(comm.rank, len(configs), comm.size):
-        run = trained(Trainer, configs[number], alone)
+        run = trained(configs[number], alone)
         records = run.epochs
         mine[number] = run.ctx.parameters.by_name(), [each["losses"] for each in records], records[-1]["accuracy"]
     gathered = {number: run for part in comm.allgather(mine) for number, run in part.items()}
@@ -101,8 +100,8 @@ def check_traffic(run):
         batch = ctx.communicator.broadcast(
             run._batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
         )
-        schedule, key = run.strategy.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
-        request = ctx.features.request(union(run.strategy.sampled(schedule, key).cells))
+        schedule, key = run.engine.placement.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
+        request = ctx.features.request(union(run.engine.sample(schedule, key).micro_batches))
         for place, found in zip(rows, (request.own_ids, request.remote_ids, request.cached_slots), strict=True):
             rows[place] += len(found)
     assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}
@@ -115,7 +114,7 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
         | {"data": str(case.data.folder(base)), "strategy.name": case.strategy}
         | {"strategy.replicas": "independent", "strategy.vary": case.vary}
     )
-    run = trained(ReplicaTrainer, config, world)
+    run = trained(config, world)
     wanted = separate_runs(case, base, world.comm)
     assert len(run.replicas) == len(wanted)
     check_traffic(run)

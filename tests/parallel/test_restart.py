@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi import Config, load_run, train
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import model_folder
 from leapmpi.training.ensemble_ring import EnsembleRing
@@ -56,8 +56,8 @@ def stopped(config, comm, monkeypatch, rank):
         return step
 
     with monkeypatch.context() as patch:
-        for kind in (Strategy, EnsembleRing):
-            patch.setattr(kind, "step", interrupted(kind.step))
+        for kind, name in ((Engine, "forward_backward"), (EnsembleRing, "step")):
+            patch.setattr(kind, name, interrupted(getattr(kind, name)))
         with pytest.raises(
             Interrupted, match=f"SIGUSR2 on rank {rank}: training stopped in epoch 2, after iteration 3"
         ):

@@ -13,36 +13,36 @@ ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
 
 
-def expected_traffic(minibatch, loaded, strategy) -> dict[str, int]:
+def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     """Bytes by kind that this rank sends and rows by place that it reads in one iteration. Collective."""
     ctx, communicator = loaded.ctx, loaded.ctx.communicator
     home = home_ranks(loaded.dataset, communicator.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
-    roots = {int(root) for micro_batch in strategy.labelled(minibatch) for root in micro_batch}
-    for part in (INPUT[strategy.remote_name](minibatch, loaded, home), _labels(roots, loaded, home, strategy)):
+    roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
+    for part in (INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)):
         for kind, count in part.items():
             counts[kind] += count
     if communicator.rank == 0:
-        micro_batches, header = communicator.size * strategy.time_steps, 7
+        micro_batches, header = communicator.size * engine.placement.time_steps, 7
         counts["schedule"] = (
             8 * (communicator.size - 1) * (header + (micro_batches + 1) + micro_batches + sum_of_roots(minibatch))
         )
     if communicator.size > 1:
-        numbers, width = shared_numbers(loaded, strategy), ctx.parameters.gradients.element_size()
+        numbers, width = shared_numbers(loaded, engine), ctx.parameters.gradients.element_size()
         bounds = [numbers * each // communicator.size for each in range(communicator.size + 1)]
         own = bounds[communicator.rank + 1] - bounds[communicator.rank]
         counts["gradients"] += width * ((numbers - own) + own * (communicator.size - 1))
-        if strategy.config.name == "leap" and strategy.config.migrate == "ring":
-            hops = strategy.time_steps - 1
+        if engine.config.name == "leap" and engine.config.migrate == "ring":
+            hops = engine.placement.time_steps - 1
             counts["parameters"] += hops * width * numbers
             counts["gradients"] += hops * width * numbers
     return counts
 
 
-def _labels(roots: set[int], loaded, home: np.ndarray, strategy) -> dict[str, int]:
+def _labels(roots: set[int], loaded, home: np.ndarray, engine) -> dict[str, int]:
     """Labels of roots at home elsewhere: their ids are sent, and labels that others lack; nothing where none lacks."""
     width, communicator = label_bytes(loaded.dataset.part_path(0)), loaded.ctx.communicator
-    if strategy.config.name != "naive" and not any(
+    if engine.config.name != "naive" and not any(
         communicator.comm.allgather(any(home[root] != communicator.rank for root in roots))
     ):
         return {}
@@ -89,15 +89,20 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     width = layer.out_dim * layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
         block = micro_batch.blocks[-1]
-        needs = {
+        of_neighbours = {
             (int(home[vertex]), i)
             for i in range(block.n_dst)
-            for vertex in [block.src[i], *block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]]
+            for vertex in block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]
         }
+        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst)}
+        needs = of_neighbours | of_itself
         asked = [owner for owner, _ in needs if owner != communicator.rank]
-        answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(asked))
+        # A sum holds the self part; beside a maximum it is a row of its own.
+        rows = needs if layer.linear else [*of_neighbours, *of_itself]
+        requested = [owner for owner, _ in rows if owner != communicator.rank]
+        answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
         counts["ids"] += ID * len(asked)
-        counts["activations"] += (answered + len(asked)) * width
+        counts["activations"] += (answered + len(requested)) * width
         counts["control"] += _header(communicator)
         counts["remote"] += len(asked)
         # Rows at home are read for the destinations of all ranks.
@@ -161,10 +166,10 @@ def width_of(parameters) -> int:
     return parameters.values.element_size()
 
 
-def shared_numbers(loaded, strategy) -> int:
+def shared_numbers(loaded, engine) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
     layer, split = loaded.ctx.model.layers[0], 0
-    if strategy.config.name == "p3":
+    if engine.config.name == "p3":
         split = sum(each.weight.numel() for each in (layer.neighbour, getattr(layer, "own", None)) if each is not None)
     return loaded.ctx.parameters.count - split
 

@@ -6,25 +6,20 @@ import numpy as np
 import pytest
 
 from leapmpi.config.sections import ModelConfig, StrategyConfig
+from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.nn.build import build_model
 from leapmpi.strategies.leap import Leap
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.p3 import P3
 from leapmpi.strategies.pull import Pull
-from leapmpi.training.trainer import strategy_class
 
 OFFSETS = np.array([0, 10, 30, 31, 60])
 
 
 def strategy(kind, **settings):
     """A strategy on four ranks that can schedule, and nothing more."""
-    made = kind.__new__(kind)
-    made.ctx = SimpleNamespace(communicator=SimpleNamespace(size=4), rank_offsets=OFFSETS, seed=3)
-    made.config = StrategyConfig(**settings)
-    made.price = 0.0
-    made.time_steps = kind.choose_time_steps(made.config, 4)
-    return made
+    return kind(SimpleNamespace(ranks=4, rank_offsets=OFFSETS, seed=3), StrategyConfig(**settings))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +55,7 @@ def test_models_that_stay_are_refused_where_the_setting_cannot_act(kind):
 def test_strategies_with_a_way_of_their_own_take_no_other(kind, remote):
     made = strategy(kind, name=kind.__name__.lower(), remote=remote)
     with pytest.raises(ConfigError, match=f"{kind.__name__.lower()} has its own way .*leave out {remote}"):
-        made.choose_remote()
+        made.exchange_mode()
 
 
 @pytest.mark.parametrize("kind", [P3, Naive])
@@ -68,11 +63,11 @@ def test_strategies_with_a_way_of_their_own_take_not_every_model(kind):
     made = strategy(kind, name=kind.__name__.lower())
     made.ctx.model = build_model(ModelConfig(residual=True), 2, 5, 3, seed=0)
     with pytest.raises(ConfigError, match="cannot train this model: a residual first layer"):
-        made.choose_remote()
+        made.exchange_mode()
     made.ctx.model = build_model(ModelConfig(), 2, 5, 3, seed=0)
     made.ctx.sampler = SimpleNamespace(weighted=True)
     with pytest.raises(ConfigError, match="sends edges without weights"):
-        made.choose_remote()
+        made.exchange_mode()
 
 
 def test_p3_refuses_fewer_columns_than_ranks():
@@ -80,16 +75,16 @@ def test_p3_refuses_fewer_columns_than_ranks():
     made.ctx.model = build_model(ModelConfig(), 2, 3, 2, seed=0)
     made.ctx.features = SimpleNamespace(shard=SimpleNamespace(width=3))
     with pytest.raises(ConfigError, match="the dataset has 3 for 4 ranks; use leap or pull, or fewer ranks"):
-        P3.seated(made.ctx)
+        P3.place_parameters(made.ctx)
 
 
 def test_strategies_are_found_by_name():
-    assert strategy_class("pull") is Pull
-    assert strategy_class("p3") is P3
-    assert strategy_class("naive") is Naive
-    assert strategy_class("leap") is Leap
+    assert placement_class("pull") is Pull
+    assert placement_class("p3") is P3
+    assert placement_class("naive") is Naive
+    assert placement_class("leap") is Leap
     with pytest.raises(ConfigError, match="did you mean 'leap'"):
-        strategy_class("leep")
+        placement_class("leep")
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 23, 60])

@@ -18,22 +18,22 @@ from pathlib import Path
 import torch
 
 from leapmpi.cli.main import main
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
 
 BUSY = 4.0
 ROOM = 64 << 20
-genuine_step = Strategy.step
+genuine_step = Engine.forward_backward
 what, ranks, *command = sys.argv[1:]
 
 
-def step(strategy, work):
+def step(engine, minibatch):
     """The step of the strategy, but for the one that fails."""
-    rank = strategy.ctx.communicator.rank
-    if (work.schedule.epoch, work.schedule.iteration) == (1, 2) and str(rank) in ranks.split(","):
-        with strategy.ctx.phases("compute"):
+    rank = engine.ctx.communicator.rank
+    if (minibatch.schedule.epoch, minibatch.schedule.iteration) == (1, 2) and str(rank) in ranks.split(","):
+        with engine.ctx.phases("compute"):
             fail()
-    return genuine_step(strategy, work)
+    return genuine_step(engine, minibatch)
 
 
 def fail():
@@ -62,7 +62,7 @@ def fail():
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
 
 
-Strategy.step = step
+Engine.forward_backward = step
 
 if __name__ == "__main__":
     sys.exit(main(command))

@@ -13,12 +13,12 @@ import sys
 
 from leapmpi.cli.main import main
 from leapmpi.comm.world import job_rank
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.engine import Engine
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.training.evaluation import Evaluator
 
 name, ranks, epoch, iteration, *command = sys.argv[1:]
-genuine_step, genuine_logits, genuine_write = Strategy.step, Evaluator._logits, CheckpointFolder._write
+genuine_step, genuine_logits, genuine_write = Engine.forward_backward, Evaluator._logits, CheckpointFolder._write
 sent = []
 
 
@@ -29,11 +29,11 @@ def send():
         os.kill(os.getpid(), signal.Signals["SIG" + name])
 
 
-def step(strategy, work):
+def step(engine, minibatch):
     """The genuine step, before which the signal may arrive."""
-    if (str(work.schedule.epoch), str(work.schedule.iteration)) == (epoch, iteration):
+    if (str(minibatch.schedule.epoch), str(minibatch.schedule.iteration)) == (epoch, iteration):
         send()
-    return genuine_step(strategy, work)
+    return genuine_step(engine, minibatch)
 
 
 def logits(evaluator, *arguments):
@@ -50,7 +50,7 @@ def write(checkpoints, path, piece):
     genuine_write(checkpoints, path, piece)
 
 
-Strategy.step, Evaluator._logits, CheckpointFolder._write = step, logits, write
+Engine.forward_backward, Evaluator._logits, CheckpointFolder._write = step, logits, write
 
 if __name__ == "__main__":
     sys.exit(main(command))

@@ -15,7 +15,7 @@ import pytest
 from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.partitioned import write_dataset
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.tables.compare_table import row
@@ -43,15 +43,15 @@ def whole(small_data, tmp_path_factory):
 @pytest.fixture
 def at_step(monkeypatch):
     """A function that has something happen before the step of one (epoch, iteration)."""
-    genuine, wanted = Strategy.step, {}
+    genuine, wanted = Engine.forward_backward, {}
 
-    def step(strategy, work):
-        action = wanted.pop((work.schedule.epoch, work.schedule.iteration), None)
+    def step(engine, minibatch):
+        action = wanted.pop((minibatch.schedule.epoch, minibatch.schedule.iteration), None)
         if action:
             action()
-        return genuine(strategy, work)
+        return genuine(engine, minibatch)
 
-    monkeypatch.setattr(Strategy, "step", step)
+    monkeypatch.setattr(Engine, "forward_backward", step)
     return lambda epoch, iteration, action: wanted.update({(epoch, iteration): action})
 
 

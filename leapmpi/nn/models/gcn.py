@@ -30,7 +30,7 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 class GCNLayer(Layer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
-    alike = True
+    shares_sums = True
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
@@ -44,23 +44,23 @@ class GCNLayer(Layer):
         """Normalised sum over in-neighbours and the destination itself."""
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
-    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own included where it is at home here."""
-        rows = self.prefix(x, piece.src_original, key)
-        root = (piece.src_degree + 1).to(rows.dtype).rsqrt()
-        degree = piece.dst_degree.to(rows.dtype)
+        rows = self.prefix(x, block.src_original, key)
+        root = (block.src_degree + 1).to(rows.dtype).rsqrt()
+        degree = block.dst_degree.to(rows.dtype)
         target = degree * (degree + 1).rsqrt()
-        weight = piece.share(rows.dtype) * target.repeat_interleave(piece.edges.counts) * root[piece.edges.indices]
-        destinations, own_rows = piece.at_home
-        own_weight = root[own_rows].square().unsqueeze(1)
-        if self.projects_first(piece, rows):
+        weight = block.share(rows.dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
+        destinations, local_rows = block.local
+        self_weight = root[local_rows].square().unsqueeze(1)
+        if self.projects_first(block, rows):
             rows = self.project(rows)
-            return weighted_sum(piece.edges, rows, weight).index_add(
-                0, destinations, rows.index_select(0, own_rows) * own_weight
+            return weighted_sum(block.edges, rows, weight).index_add(
+                0, destinations, rows.index_select(0, local_rows) * self_weight
             )
-        sums = weighted_sum(piece.edges, rows, weight)
-        own = dense(rows.index_select(0, own_rows))
-        return self.project(sums.index_add(0, destinations, own * own_weight))
+        sums = weighted_sum(block.edges, rows, weight)
+        own = dense(rows.index_select(0, local_rows))
+        return self.project(sums.index_add(0, destinations, own * self_weight))
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

@@ -14,6 +14,7 @@ from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
+from leapmpi.nn.partial_form import MAXIMUM
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -22,7 +23,7 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 class SAGELayer(Layer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
-    alike = True
+    shares_sums = True
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
@@ -55,28 +56,38 @@ class SAGELayer(Layer):
         """The first halves of in-neighbours combined, plus the destination's second half."""
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
-    def partial(self, piece: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the means, and the own part of destinations at home here."""
-        rows = self.prefix(x, piece.src_original, key)
-        weight = piece.share(rows.dtype)
-        if self.projects_first(piece, rows):
-            sums = weighted_sum(piece.edges, self.project(rows), weight)
+        rows = self.prefix(x, block.src_original, key)
+        weight = block.share(rows.dtype)
+        if self.projects_first(block, rows):
+            sums = weighted_sum(block.edges, self.project(rows), weight)
         else:
-            sums = self.project(weighted_sum(piece.edges, rows, weight))
-        destinations, own_rows = piece.at_home
-        return sums.index_add(0, destinations, self.own(rows, own_rows))
+            sums = self.project(weighted_sum(block.edges, rows, weight))
+        destinations, local_rows = block.local
+        return sums.index_add(0, destinations, self.own(rows, local_rows))
 
 
 class MaximumSAGELayer(SAGELayer):
     """act(W_self h_v + maximum of W_neighbour h_u + b)."""
 
     linear = False
+    partial_form = MAXIMUM
+    edge_data = ()
+    shares_sums = False
 
     def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
         """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
         if block.weight is not None:
             raise ConfigError("a maximum has no use for a sampler's edge weights; choose model.aggregate = mean")
-        return maximum(block, z)
+        return maximum(block.edges, z)
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """This rank's maxima, -inf where a destination has no neighbour here; then local destinations' self parts."""
+        rows = self.prefix(x, block.src_original, key)
+        largest = maximum(block.edges, self.project(rows))
+        largest = largest.masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)
+        return torch.cat([largest, self.own(rows, block.local[1])])
 
 
 def build(config, layers: int, in_dim: int, out_dim: int) -> Model:

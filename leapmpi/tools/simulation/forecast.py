@@ -7,7 +7,7 @@ from typing import Any
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import load_topology
-from leapmpi.engine.first_layer.selection import MODES
+from leapmpi.engine.exchange.selection import MODES
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs.run import load_run
 from leapmpi.tools.bench_job import parse_strategies

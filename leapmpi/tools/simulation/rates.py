@@ -13,7 +13,7 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.engine.calibration import compute_rates
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.tuning import RATES
+from leapmpi.engine.tuning_log import RATES
 from leapmpi.errors import RunFolderError
 from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.runs.run import load_run
@@ -44,7 +44,7 @@ class LinkRates:
         """Those of `config` on so many `ranks`."""
         if self._of_run:
             return self._of_run
-        ctx = self._forecaster.strategies(config, ranks)[0].ctx
+        ctx = self._forecaster.engines(config, ranks)[0].ctx
         kind = (ctx.model.layers[0].in_dim, config.model, config.sampling, config.train)
         if kind not in self._computing:
             self._computing[kind] = self._timed(ctx, config.train.batch_size // ranks)

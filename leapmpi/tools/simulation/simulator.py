@@ -11,9 +11,17 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.engine.first_layer.selection import compute_seconds_of, fewest_bytes, least_seconds, remote_mode, serving
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.exchange.selection import (
+    compute_seconds_of,
+    exchange_mode,
+    fewest_bytes,
+    least_seconds,
+    serving_modes,
+)
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.strategy import Strategy
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
@@ -26,7 +34,6 @@ from leapmpi.tools.simulation.ensembles import seated
 from leapmpi.tools.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
-from leapmpi.training.trainer import strategy_class
 
 _EPOCH = 1
 """Of the random streams that what-ifs draw from; caches that rehearse the sampler use epoch 0 of these."""
@@ -86,126 +93,126 @@ class Forecaster:
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         config, models = seated(config, self.dataset)
-        strategies = self.strategies(config, ranks)
-        parts = self._batches(strategies[0], config)
-        if strategies[0].chooses_remote:
-            self._settle_remote(strategies, parts[0], rates)
+        engines = self.engines(config, ranks)
+        parts = self._batches(engines[0], config)
+        if engines[0].placement.mode_is_open:
+            self._choose_mode(engines, parts[0], rates)
         whole = parts[:-1] or parts
         chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
-        looked_at = [self.sample(strategies, parts[i], i, models) for i in chosen]
-        last = self.sample(strategies, parts[-1], len(parts) - 1, models) if len(parts) > 1 else looked_at[-1]
+        looked_at = [self.sample(engines, parts[i], i, models) for i in chosen]
+        last = self.sample(engines, parts[-1], len(parts) - 1, models) if len(parts) > 1 else looked_at[-1]
         sent, rows = _mean(looked_at, Traffic.bytes_by_kind), _mean(looked_at, Traffic.rows_by_place)
         minibatch = np.mean([each.counts.rows + each.counts.edges for each in looked_at], axis=0)
-        each, first = len(parts) - 1, strategies[0]
+        each, first = len(parts) - 1, engines[0]
         return Forecast(
             strategy=label,
             ranks=ranks,
-            time_steps=first.time_steps,
-            remote=first.remote_name,
+            time_steps=first.placement.time_steps,
+            remote=first.mode_name,
             iterations=len(parts),
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in looked_at], axis=0),
             rows=rows,
             micrograph_locality=self.locality(first, parts[0]),
             imbalance=float(minibatch.max(axis=0).sum() / max(1e-9, minibatch.mean(axis=0).sum())),
-            memory=self._memory(strategies, looked_at, sum(models)),
+            memory=self._memory(engines, looked_at, sum(models)),
             seconds=None if rates is None or models else _seconds(looked_at, rates),
             epoch_sent={kind: each * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
             epoch_rows={place: each * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 
-    def strategies(self, config: Config, ranks: int) -> list[Strategy]:
-        """The strategy of `config` on each of `ranks` ranks."""
-        kind = strategy_class(config.strategy.name)
-        seated = (kind.seated(ctx) for ctx in virtual_ranks(config, self.dataset, self.topology, ranks))
-        strategies = [kind(ctx, config.strategy) for ctx in seated]
-        for strategy in filter(caches, strategies):
-            access = access_of(strategy, self.dataset, self.topology, config.train.batch_size)
+    def engines(self, config: Config, ranks: int) -> list[Engine]:
+        """The engine of `config` on each of `ranks` ranks."""
+        placement = placement_class(config.strategy.name)
+        contexts = virtual_ranks(config, self.dataset, self.topology, ranks)
+        engines = [Engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        for engine in filter(caches, engines):
+            access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
-            strategy.ctx.features.cache = RowCache(ids, self.dataset.vertices)
-        return strategies
+            engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
+        return engines
 
     def sample(
-        self, strategies: Sequence[Strategy], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
+        self, engines: Sequence[Engine], batch: np.ndarray, iteration: int, models: Sequence[int] = ()
     ) -> _Sampled:
         """The iteration that trains `batch`, on random streams that no run draws from.
 
         `models` are the bytes of the parameters of each of several models.
         """
-        key = DrawKey(PRESAMPLE, strategies[0].ctx.seed, _EPOCH, iteration)
-        schedule = strategies[0].schedule(batch, _EPOCH, iteration)
-        minibatches = [strategy.sampled(schedule, key) for strategy in strategies]
-        traffic = predicted_traffic(strategies, minibatches, models)
+        key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, iteration)
+        schedule = engines[0].placement.schedule(batch, _EPOCH, iteration)
+        minibatches = [engine.sample(schedule, key) for engine in engines]
+        traffic = predicted_traffic(engines, minibatches, models)
         traffic.add_vote()
         memory = np.array(
-            [each.predicted_memory(minibatch) for each, minibatch in zip(strategies, minibatches, strict=True)]
+            [predicted_memory(each, minibatch) for each, minibatch in zip(engines, minibatches, strict=True)]
         )
-        return _Sampled(traffic, _counts(strategies[0], schedule, minibatches, traffic), memory)
+        return _Sampled(traffic, _counts(engines[0], schedule, minibatches, traffic), memory)
 
-    def _settle_remote(self, strategies: Sequence[Strategy], batch: np.ndarray, rates: Rates | None) -> None:
+    def _choose_mode(self, engines: Sequence[Engine], batch: np.ndarray, rates: Rates | None) -> None:
         """Choose what crosses ranks as training does with `--remote auto`; by bytes where no rates are known."""
-        key = DrawKey(PRESAMPLE, strategies[0].ctx.seed, _EPOCH, 0)
-        schedule = strategies[0].schedule(batch, _EPOCH, 0)
-        minibatches = [strategy.sampled(schedule, key) for strategy in strategies]
-        pairs = list(zip(strategies, minibatches, strict=True))
+        key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, 0)
+        schedule = engines[0].placement.schedule(batch, _EPOCH, 0)
+        minibatches = [engine.sample(schedule, key) for engine in engines]
+        pairs = list(zip(engines, minibatches, strict=True))
         found = {
-            name: np.array([remote_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
-            for name in serving(strategies[0].ctx.model)
+            name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
+            for name in serving_modes(engines[0].ctx.model.layers[0])
         }
         name = fewest_bytes(found)
         if rates is not None:
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates)[0]
-        for strategy in strategies:
-            strategy.use_remote(name)
+        for engine in engines:
+            engine.use_mode(name)
 
-    def locality(self, strategy: Strategy, batch: np.ndarray) -> float:
+    def locality(self, engine: Engine, batch: np.ndarray) -> float:
         """R_micro of the first roots of `batch`."""
-        ctx, key = strategy.ctx, DrawKey(PRESAMPLE, strategy.ctx.seed, _EPOCH, 0)
+        ctx, key = engine.ctx, DrawKey(PRESAMPLE, engine.ctx.seed, _EPOCH, 0)
         return locality(ctx.sampler, key, batch[:_MICROGRAPHS], lambda ids: home_of(ids, ctx.rank_offsets))
 
-    def _batches(self, strategy: Strategy, config: Config) -> Sequence[np.ndarray]:
-        sampler, train = strategy.ctx.sampler, self.dataset.splits.train
+    def _batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
+        sampler, train = engine.ctx.sampler, self.dataset.splits.train
         return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
 
-    def _memory(self, strategies: Sequence[Strategy], looked_at: Sequence[_Sampled], models: int) -> list[int]:
+    def _memory(self, engines: Sequence[Engine], looked_at: Sequence[_Sampled], models: int) -> list[int]:
         """Bytes per rank: features at home, topology, model and optimizer, and the largest iteration.
 
         Of several models, whose parameters take `models` bytes, a rank has room for all, as if their optimizers were
         there too.
         """
         topology = self.topology.indptr.nbytes + self.topology.indices.nbytes + self.topology.original_id.nbytes
-        model = 4 * (models or strategies[0].ctx.parameters.gradients.nbytes)
+        model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in looked_at], axis=0)
         return [
-            int(each.feature_bytes + topology + model + bytes_)
-            for each, bytes_ in zip(strategies, largest, strict=True)
+            int(each.placement.feature_bytes + topology + model + bytes_)
+            for each, bytes_ in zip(engines, largest, strict=True)
         ]
 
 
 def predicted_traffic(
-    strategies: Sequence[Strategy], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
+    engines: Sequence[Engine], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
 ) -> Traffic:
-    """What all ranks send and read in an iteration, given the strategy and the part of each.
+    """What all ranks send and read in an iteration, given the engine and the part of each.
 
     `models`: the bytes of the parameters of each of several models, which hop from rank to rank.
     """
     traffic = Traffic(len(minibatches))
-    for strategy in strategies:
-        (strategy.predict_fetch if models else strategy.predict)(minibatches, traffic)
+    for engine in engines:
+        (predict_fetch if models else predict_traffic)(engine, minibatches, traffic)
     if models:
         predict_hops(traffic, models)
     return traffic
 
 
-def _counts(strategy: Strategy, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
+def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
     """What the cost model asks for."""
     within = sum(traffic.sent[kind] for kind in ("activations", "gradients", "parameters"))
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
-    exchanges = 1 if strategy.remote_name == "raw" else 2 * schedule.time_steps
+    exchanges = 1 if not engine.mode.needs_weights else 2 * schedule.time_steps
     # The schedule, what is asked for, with how much of it there is, two halves of the reduction; the same for labels.
-    others = 5 if strategy.labels_at_home(minibatches[0]) else 8
+    others = 5 if engine.labels_are_local(minibatches[0]) else 8
     return Counts(
         rows=np.array(
             [[micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches] for minibatch in minibatches]
@@ -222,7 +229,7 @@ def _counts(strategy: Strategy, schedule: Schedule, minibatches: Sequence[MiniBa
         # Its bytes are among those within.
         hop_bytes=0.0,
         collectives=others + exchanges,
-        together=hops > 0 or strategy.remote_name != "raw",
+        together=hops > 0 or engine.mode.needs_weights,
     )
 
 

@@ -1,13 +1,13 @@
-"""The Piece of the first layer that some rows can contribute: edges cut to those that start at one of them.
+"""Cutting blocks to the edges that start at given rows: the local rows of a rank, or all rows for P3.
 
-Which neighbours a destination sampled comes from a block, or is drawn anew; the rows may be a rank's own, or all.
+Which neighbours a destination sampled comes from a block, or is drawn again by the owner of the rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from leapmpi.dataset.topology import Topology
     from leapmpi.features.fetcher import FeatureFetcher
     from leapmpi.nn.layer import Layer
+    from leapmpi.nn.rows import Rows
 
 
 @compiled
-def _keep_home(indptr, neighbours, first, end, place, kept, rows):
+def _keep_local(indptr, neighbours, first, end, place, kept, rows):
     """Edges whose source lies in [first, end): int64 indptr and int32 row numbers, and the distinct sources.
 
     `place` (int32[end - first], all -1) numbers rows in order of first appearance in `rows`; `kept` receives edges.
@@ -45,8 +46,8 @@ def _keep_home(indptr, neighbours, first, end, place, kept, rows):
 
 
 @compiled
-def _number_own(vertices, first, place, known, rows, numbers):
-    """Number `vertices` at home as `_keep_home` does, after its `known` rows; clears `place`. The new count."""
+def _number_local(vertices, first, place, known, rows, numbers):
+    """Number local `vertices` as `_keep_local` does, after its `known` rows; clears `place`. The new count."""
     for i in range(len(vertices)):
         if place[vertices[i] - first] < 0:
             place[vertices[i] - first] = known
@@ -81,65 +82,69 @@ def _count_new(rows, seen, stamp):
     return count
 
 
-@dataclass(frozen=True)
-class Contribution:
-    """A piece, and which rows it reads: those of `vertices` (int64), or all of this rank in place where it is None.
+@dataclass
+class LocalShare:
+    """What local rows contribute to some destinations: a partial `block`, and the rows that it reads.
 
-    `read` counts the distinct rows that the piece reads.
+    vertices: int64, those of the rows; None for all rows of this rank in place. read: the number of distinct rows that
+    edges or destinations name. order: int64, the order in which the rows of `Layer.partial` are used; None for theirs.
     """
 
-    piece: PartialBlock
+    block: PartialBlock
     vertices: np.ndarray | None
     read: int
+    order: np.ndarray | None = None
 
-    def rows(self, features: FeatureFetcher, scattered: bool) -> Any:
+    def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""
-        return features.whole if self.vertices is None else features.own(self.vertices, scattered)
+        return inputs.whole if self.vertices is None else inputs.own(self.vertices, scattered)
 
 
 class PartialBlockBuilder:
-    """Makes the pieces of the rows of vertices `first` to `end` (exclusive)."""
+    """Makes the partial blocks of the rows of vertices `first` to `end` (exclusive)."""
 
     def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
         self.topology, self.first, self.end, self.device = topology, first, end, device
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
-    def contribution(
+    def share(
         self,
         layer: Layer,
-        features: FeatureFetcher,
+        inputs: FeatureFetcher,
         indptr: np.ndarray,
         neighbours: np.ndarray,
         destinations: np.ndarray,
         sampled: np.ndarray | None = None,
         weight: np.ndarray | None = None,
-    ) -> Contribution:
-        """What the rows in `features` contribute to `destinations`, read in the cheaper way. Arrays as in `cut`;
-        `weight` float32[edges] are the weights of `neighbours` where the sampler weights its edges."""
+    ) -> LocalShare:
+        """What the rows contribute to `destinations`, read in the cheaper way. Arrays as in `cut`.
+
+        `weight` (float32[edges]) holds the weights of `neighbours` where the sampler weights its edges.
+        """
         vertices = None
-        if self.suit_in_place(layer, features, len(neighbours), len(destinations)):
-            piece, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
+        if self.suit_in_place(layer, inputs, len(neighbours), len(destinations)):
+            block, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
         else:
-            piece, vertices = self.cut(indptr, neighbours, destinations, sampled)
+            block, vertices = self.cut(indptr, neighbours, destinations, sampled)
             read = len(vertices)
         if weight is not None:
-            # Both kinds of cut keep the order of the edges.
+            # Both ways to cut keep the order of the edges.
             kept = weight[(neighbours >= self.first) & (neighbours < self.end)]
-            piece = replace(piece, weight=self._index(kept))
-        return Contribution(piece, vertices, read)
+            block = replace(block, weight=self._on_device(kept))
+        return LocalShare(block, vertices, read)
 
-    def suit_in_place(self, layer: Layer, features: FeatureFetcher, edges: int, destinations: int) -> bool:
+    def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
 
         `edges` and `destinations` are those of the whole layer, not only of these rows.
         """
-        if features.whole is None or not layer.plain_prefix:
+        if inputs.whole is None or not layer.plain_prefix:
             return False
         rows = self.end - self.first
         most = min(edges + destinations, rows)
         # Here the prefix is plain, so scattered rows are read where they lie too.
-        copied = 0 if features.scatters else layer.copying_cost(most)
+        copied = 0 if inputs.scatters else layer.copying_cost(most)
         collected = copied + min(layer.costs(most, destinations, edges))
         return min(layer.costs(rows, destinations, edges)) <= collected
 
@@ -151,60 +156,60 @@ class PartialBlockBuilder:
         indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
         sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
         """
-        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
-        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(at_home), np.int64)
-        own_rows = np.empty(len(at_home), np.int64)
-        kept_indptr, edges, known = _keep_home(indptr, neighbours, self.first, self.end, self._place, kept, rows)
-        known = _number_own(destinations[at_home], self.first, self._place, known, rows, own_rows)
+        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(local), np.int64)
+        local_rows = np.empty(len(local), np.int64)
+        kept_indptr, edges, known = _keep_local(indptr, neighbours, self.first, self.end, self._place, kept, rows)
+        known = _number_local(destinations[local], self.first, self._place, known, rows, local_rows)
         rows = rows[:known].copy()
-        piece = PartialBlock(
+        block = PartialBlock(
             edges=self._edges(kept_indptr, kept[:edges].copy(), known),
-            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
-            dst_degree=self._index(self.topology.degree(destinations)),
-            src_original=self._index(self.topology.original_id[rows]),
-            src_degree=self._index(self.topology.degree(rows)),
-            at_home=(self._index(at_home), self._index(own_rows)),
+            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
+            dst_degree=self._on_device(self.topology.degree(destinations)),
+            src_original=self._on_device(self.topology.original_id[rows]),
+            src_degree=self._on_device(self.topology.degree(rows)),
+            local=(self._on_device(local), self._on_device(local_rows)),
         )
-        return piece, rows
+        return block, rows
 
     def cut_in_place(
         self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
     ) -> tuple[PartialBlock, int]:
         """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
-        at_home = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
-        own_rows = destinations[at_home] - self.first
+        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+        local_rows = destinations[local] - self.first
         kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
         edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
-        piece = PartialBlock(
+        block = PartialBlock(
             edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
-            sampled=self._index(np.diff(indptr) if sampled is None else sampled),
-            dst_degree=self._index(self.topology.degree(destinations)),
-            src_original=self._names,
+            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
+            dst_degree=self._on_device(self.topology.degree(destinations)),
+            src_original=self._original_ids,
             src_degree=self._degrees,
-            at_home=(self._index(at_home), self._index(own_rows)),
+            local=(self._on_device(local), self._on_device(local_rows)),
         )
         self._stamp += 1
-        read = (_count_new(rows, self._seen, self._stamp) for rows in (kept[:edges], own_rows))
-        return piece, int(sum(read))
+        read = (_count_new(rows, self._seen, self._stamp) for rows in (kept[:edges], local_rows))
+        return block, int(sum(read))
 
     @cached_property
-    def _names(self) -> Any:
-        return self._index(self.topology.original_id[self.first : self.end])
+    def _original_ids(self) -> torch.Tensor:
+        return self._on_device(self.topology.original_id[self.first : self.end])
 
     @cached_property
-    def _degrees(self) -> Any:
-        return self._index(np.diff(self.topology.indptr[self.first : self.end + 1]))
+    def _degrees(self) -> torch.Tensor:
+        return self._on_device(np.diff(self.topology.indptr[self.first : self.end + 1]))
 
     def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""
         rows, numbers = np.empty(len(vertices), np.int64), np.empty(len(vertices), np.int64)
-        known = _number_own(vertices, self.first, self._place, 0, rows, numbers)
+        known = _number_local(vertices, self.first, self._place, 0, rows, numbers)
         return rows[:known].copy(), numbers
 
     def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
         numbers = torch.from_numpy(indices)
         on_host = self.device.type == "cpu"
-        return Edges(self._index(indptr), numbers if on_host else numbers.long().to(self.device), rows)
+        return Edges(self._on_device(indptr), numbers if on_host else numbers.long().to(self.device), rows)
 
-    def _index(self, positions: np.ndarray) -> Any:
+    def _on_device(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)

@@ -1,0 +1,71 @@
+"""Strategies that deal roots evenly to the ranks, and those that bring an exchange mode of their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.placement import Placement
+from leapmpi.errors import ConfigError
+from leapmpi.plan.planner import plan_pull
+from leapmpi.plan.schedule import Schedule
+
+
+class DealtPlacement(Placement):
+    """Equal shares of the shuffled batch for all ranks, one time step."""
+
+    roots_are_local = False
+
+    @staticmethod
+    def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
+        """Always 1. Raises ConfigError when another number, or a setting of leap's, is given."""
+        if config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"):
+            raise ConfigError(
+                f"strategy.time_steps: {config.name} has one time step, not {config.time_steps}; "
+                "leave it out or use leap"
+            )
+        for setting, given in (("memory_limit", config.memory_limit), ("balance", config.balance != "off")):
+            if given:
+                raise ConfigError(f"strategy.{setting}: {config.name} deals roots evenly; leave it out or use leap")
+        if config.migrate != "ring":
+            raise ConfigError(
+                f"strategy.migrate: {config.name} leaves no choice whether models travel; leave it out or use leap"
+            )
+        return 1
+
+    def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
+        """Contiguous slices of the batch, which is in random order already."""
+        return plan_pull(batch, self.ctx.ranks, epoch=epoch, iteration=iteration)
+
+
+class FixedModePlacement(DealtPlacement):
+    """Base of strategies to which strategy.remote does not apply."""
+
+    @abstractmethod
+    def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
+        """The strategy's exchange mode, after the name by which records call it."""
+
+    def exchange_mode(self) -> tuple[str, ExchangeMode]:
+        """The strategy's mode. Raises ConfigError when another is given, or the model does not suit it."""
+        config, ctx = self.config, self.ctx
+        if config.remote != "auto":
+            raise ConfigError(
+                f"strategy.remote: {config.name} has its own way to compute the first layer; leave out {config.remote}"
+            )
+        name, mode = self.fixed_mode()
+        if reason := mode.refusal(ctx.model.layers[0]):
+            raise ConfigError(f"strategy: {config.name} cannot train this model: {reason}; use leap or pull")
+        if ctx.sampler.weighted:
+            raise ConfigError(
+                f"strategy: {config.name} sends edges without weights, which this sampler gives them; "
+                "use leap or pull, or another --sampler"
+            )
+        return name, mode(ctx)
+
+    @property
+    def mode_is_open(self) -> bool:
+        """Nothing is left to choose."""
+        return False

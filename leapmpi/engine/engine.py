@@ -1,0 +1,149 @@
+"""What every strategy does in an iteration: plan, sample, request rows, forward and backward.
+
+One Engine serves one training on one rank. It holds the strategy (`placement`), the exchange mode that feeds layer 0,
+and the log of what was tuned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.exchange.selection import exchange_mode
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.tuning_log import TuningLog, TuningRecord
+from leapmpi.plan.schedule import Schedule
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.plan.cost_model import Rates
+
+
+class Engine:
+    """Plans, fetches and computes the mini-batches of one training on this rank."""
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
+        self.ctx = ctx
+        self.config = config
+        self.placement = placement_class(config.name)(ctx, config)
+        self.mode_name, self.mode = self.placement.exchange_mode()
+        self.tuning_log = TuningLog()
+        self.rates: Rates | None = None
+        """The rates of this job, once they are measured or replayed."""
+
+    # -- one iteration ---------------------------------------------------------------------------------------------
+
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
+        """Schedule `batch` (int64 roots on rank 0, None elsewhere), broadcast it, and sample. Collective."""
+        ctx = self.ctx
+        with ctx.phases("plan"):
+            buffer = None
+            if batch is not None:
+                self.placement.decide(self.tuning_log, epoch, iteration)
+                buffer = self.placement.schedule(batch, epoch, iteration).to_buffer()
+            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
+        self.placement.time_steps = schedule.time_steps
+        with ctx.phases("sample"):
+            return self.sample(schedule, DrawKey(TRAIN, ctx.seed, epoch, iteration))
+
+    def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """This rank's part of `schedule`, drawn with `key`. Local."""
+        micro_batches = []
+        for step in range(schedule.time_steps):
+            roots = schedule.cell(self.ctx.rank, step)
+            micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
+        return MiniBatch(schedule, key, micro_batches)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the rows that do not depend on weights, and bring labels here; rows are packed only. Collective."""
+        ctx = self.ctx
+        with ctx.phases("exchange"):
+            self.mode.request(minibatch)
+
+            # Weights and labels of the roots whose loss this rank computes.
+            roots = self.placement.labelled(minibatch)
+            size = minibatch.schedule.batch_size
+            minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
+            labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
+            minibatch.labels = labels.split([len(each) for each in roots])
+
+    def fetch(self, minibatch: MiniBatch) -> None:
+        """Bring here all that does not depend on weights. Collective."""
+        self.request(minibatch)
+        with self.ctx.phases("exchange"):
+            minibatch.complete()
+
+    def forward_backward(self, minibatch: MiniBatch) -> float:
+        """Add the gradients of all micro-batches to the parameters'. Collective.
+
+        Returns this rank's share of the batch's loss: the sum over its roots of weight x loss.
+        """
+        loss = 0.0
+        for step, labels in enumerate(minibatch.labels):
+            loss += self.mode.train(minibatch, step, labels)
+            if step + 1 < len(minibatch.micro_batches):
+                self.placement.after_step(minibatch, step)
+        return loss
+
+    def dry_run(self, batch: np.ndarray | None) -> None:
+        """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+        minibatch = self.plan(batch, 0, 0)
+        self.fetch(minibatch)
+        self.ctx.parameters.gradients.zero_()
+        self.forward_backward(minibatch)
+        with self.ctx.phases("reduce"):
+            self.ctx.communicator.all_reduce(self.ctx.parameters.shared_gradients)
+        self.placement.iteration_ended(minibatch)
+        self.ctx.parameters.gradients.zero_()
+
+    # -- what holds for all iterations -------------------------------------------------------------------------------
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step computes while its own messages travel, so that a progress thread should carry them."""
+        return self.mode.overlaps
+
+    @property
+    def prefetch_depth(self) -> int:
+        """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
+
+        `auto`: two where raw rows come from other ranks, which takes long and needs no weights; none where only
+        sampling and ids could run ahead.
+        """
+        if self.config.prefetch != "auto":
+            return int(self.config.prefetch)
+        return 2 if not self.mode.needs_weights and self.ctx.ranks > 1 else 0
+
+    def labels_are_local(self, minibatch: MiniBatch) -> bool:
+        """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""
+        return self.placement.trains_labelled and minibatch.schedule.is_at_home(self.ctx.rank_offsets)
+
+    def use_mode(self, name: str) -> None:
+        """Feed layer 0 by the exchange mode called `name` from now on."""
+        if name != self.mode_name:
+            self.mode_name, self.mode = name, exchange_mode(name, self.ctx)
+
+    def state(self) -> dict[str, Any]:
+        """What was chosen, the same on all ranks: plain values and numpy arrays by name. Checkpoints keep it. Local."""
+        return {
+            "ranks": self.ctx.ranks,
+            "remote": self.mode_name,
+            # What no record of the run holds yet.
+            "decisions": [record.to_values() for record in self.tuning_log.pending],
+            **self.placement.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the `state` of an earlier start instead of choosing anew. Collective.
+
+        What depends on the number of ranks holds only where `state["ranks"]` is that of this job.
+        """
+        self.use_mode(state["remote"])
+        for values in state["decisions"]:
+            self.tuning_log.make(TuningRecord(**values))
+        if state["ranks"] == self.ctx.ranks:
+            self.placement.restore(state)

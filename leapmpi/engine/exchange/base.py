@@ -1,0 +1,124 @@
+"""What an exchange mode is: one way in which the inputs of a layer reach the rank that computes it.
+
+The input of a micro-batch lies partly on other ranks. Raw rows can be fetched before the weights are known. Rows or
+sums that are already multiplied by the layer's weights are smaller; they travel within the step, and gradients travel
+back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.loss import weighted_loss
+from leapmpi.nn.tensors import BlockTensors, to_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+    from leapmpi.nn.layer import Layer
+    from leapmpi.plan.traffic_model import Traffic
+
+
+class ExchangeMode(ABC):
+    """One way to feed layer `number` (0 is the first) of the context's model. Collective unless said otherwise."""
+
+    needs_weights = False
+    """Whether what travels depends on the layer's weights, so that it cannot be fetched ahead of the step."""
+
+    overlaps = False
+    """Whether a step computes while its own messages travel."""
+
+    order = 100
+    """Of modes that move equally many bytes, the one with the lowest order is taken."""
+
+    description = "rows of remote vertices"
+    """What moves between ranks, for people."""
+
+    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
+        self.ctx = ctx
+        self.number = layer
+
+    @property
+    def layer(self) -> Layer:
+        """The layer that is fed."""
+        return self.ctx.model.layers[self.number]
+
+    @staticmethod
+    @abstractmethod
+    def refusal(layer: Layer) -> str | None:
+        """Why this mode cannot feed `layer`, None if it can. Local."""
+
+    @abstractmethod
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Payload bytes that reach this rank for the layer's inputs, counted before any travel. Local."""
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Add to `traffic` what this rank requests, receives and reads, given the mini-batches of all ranks. Local.
+
+        `leapmpi plan` calls it, which has no other ranks; training must count the same. Raises ConfigError where a mode
+        does not predict.
+        """
+        raise ConfigError(f"{type(self).__name__} does not predict its traffic; leave it out of leapmpi plan")
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """Bytes, about, that the layer's input rows take on this rank from `request` to the end of the step. Local."""
+        return 0
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Bytes, about, that the layer takes while `micro_batch` is trained, `alone` in its mini-batch or not. Local.
+
+        The default is that of raw rows: a copy of the micro-batch's rows unless it is alone, and one aggregated or
+        projected row for each.
+        """
+        block, layer = micro_batch.block(self.number), self.layer
+        copies = (not alone) + (layer.dropout > 0)
+        if layer.linear and not self.ctx.features.sparse:
+            projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
+        else:
+            projected = 2 * block.n_src * layer.projected_width
+        return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
+
+    @abstractmethod
+    def request(self, minibatch: MiniBatch) -> None:
+        """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""
+
+    @abstractmethod
+    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
+        """Forward and backward of micro-batch `number`: add to the gradients, return this rank's share of the loss."""
+
+    @abstractmethod
+    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
+        """Outputs of the roots of micro-batch `number`, float[roots, classes]; nothing is kept for gradients."""
+
+    def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
+        """The blocks of `micro_batch` on the device. Local."""
+        return micro_batch.tensors or [to_tensors(block, self.ctx.device) for block in micro_batch.blocks]
+
+    def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
+        """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
+        weight = minibatch.root_weights[number]
+        if isinstance(weight, np.ndarray):
+            weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
+        return weighted_loss(logits, labels, weight)
+
+
+def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:
+    """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
+    *upper, first = (to_tensors(block, device) for block in micro_batch.blocks)
+    micro_batch.tensors = [*upper, replace(first, sums={})]
+
+
+def residual_refusal(layer: Layer) -> str | None:
+    """The refusal of a layer that adds its raw input to its output."""
+    if layer.residual is not None:
+        return "a residual first layer needs the raw rows of its destinations"
+    return None

@@ -1,0 +1,256 @@
+"""`partial`: no row travels. The owner of remote neighbours returns their aggregate, already projected.
+
+The requester names destinations only. Sampling is pure (rule R1) and the topology is on every node, so the owner draws
+the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. How shares of
+several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.exchange.base import residual_refusal
+from leapmpi.engine.exchange.computed_rows import (
+    ComputedRows,
+    ComputedRowsMode,
+    ExchangePlan,
+    FusedRows,
+    OverlappedRows,
+)
+from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.nn.partial_form import Combination, PartialForm
+from leapmpi.plan.homes import home_of
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leapmpi.engine.context import RankContext
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+    from leapmpi.nn.layer import Layer
+    from leapmpi.nn.tensors import BlockTensors
+    from leapmpi.plan.traffic_model import Traffic
+    from leapmpi.sampling.block import Block
+
+
+@compiled
+def _owners(indptr, indices, home, rank, ranks):
+    """Which other ranks each destination depends on, for its neighbours or itself, in order of rank.
+
+    `home` is int64[n_src]; the first n_dst sources are the destinations. Returns int64[ranks], pairs by owner, and
+    int64[pairs], the destination of each.
+    """
+    n_dst = len(indptr) - 1
+    # The last destination that was noted for an owner: each pair is noted once.
+    last = np.full(ranks, -1, np.int64)
+    counts = np.zeros(ranks, np.int64)
+    total = 0
+    pairs = np.empty((len(indices) + n_dst, 2), np.int64)
+    for i in range(n_dst):
+        # The destination itself comes before its edges.
+        for e in range(indptr[i] - 1, indptr[i + 1]):
+            owner = home[i] if e < indptr[i] else home[indices[e]]
+            if owner != rank and last[owner] != i:
+                last[owner] = i
+                counts[owner] += 1
+                pairs[total, 0], pairs[total, 1] = owner, i
+                total += 1
+    # Sort the pairs by owner, stably.
+    place = np.cumsum(counts) - counts
+    destinations = np.empty(total, np.int64)
+    for k in range(total):
+        owner = pairs[k, 0]
+        destinations[place[owner]] = pairs[k, 1]
+        place[owner] += 1
+    return counts, destinations
+
+
+@dataclass
+class _Requests:
+    """Destinations of a block that this rank requests shares of, by owner; int64 arrays.
+
+    counts[ranks]: pairs of each owner; destinations[pairs]: number of the destination; row_counts[ranks] and
+    positions[rows]: rows that each owner returns, and where in the layer's matrix each belongs.
+    """
+
+    counts: np.ndarray
+    destinations: np.ndarray
+    row_counts: np.ndarray
+    positions: np.ndarray
+
+
+class Partial(ComputedRowsMode):
+    """The matrix of the layer holds what every rank's share of each destination combines to."""
+
+    order = 1
+    description = "projected partial sums of destinations with neighbours elsewhere and their gradients"
+
+    def __init__(self, ctx: RankContext, layer: int = 0) -> None:
+        super().__init__(ctx, layer)
+        # A rank is asked for destinations whose home is any rank.
+        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
+        self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+
+    @staticmethod
+    def refusal(layer: Layer) -> str | None:
+        """Refuses layers without a partial form, such as attention, and layers with a residual."""
+        if layer.partial_form is None:
+            return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
+        return residual_refusal(layer)
+
+    @property
+    def form(self) -> PartialForm:
+        """How shares of the layer are laid out and combined."""
+        assert self.layer.partial_form is not None
+        return self.layer.partial_form
+
+    @property
+    def combination(self) -> type[Combination]:
+        """That of the layer's form."""
+        return self.form.combination
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Pairs of destination and owner: an id, and shares with their gradients."""
+        row = 2 * self.layer.out_dim * self.layer.bias.element_size()
+        found = [self._requests(micro_batch.block(self.number)) for micro_batch in minibatch.micro_batches]
+        return sum(len(each.destinations) * self.ranges.id_bytes + len(each.positions) * row for each in found)
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
+        rank, layer = self.ctx.rank, self.layer
+        width = layer.out_dim * layer.bias.element_size()
+        first, end = self.ctx.local_range
+        for number, micro_batch in enumerate(minibatches[rank].micro_batches):
+            requests = self._requests(micro_batch.block(self.number))
+            traffic.add_request(rank, requests.counts, self.ranges.id_bytes, "activations", 0)
+            traffic.add_exchange(rank, requests.row_counts, "activations", width)
+            # Which local rows any rank's blocks read.
+            read = np.zeros(end - first, bool)
+            for minibatch in minibatches:
+                src = minibatch.micro_batches[number].block(self.number).src
+                read[src[(src >= first) & (src < end)] - first] = True
+            traffic.add_rows(rank, "local", int(read.sum()))
+            traffic.add_rows(rank, "remote", len(requests.destinations))
+
+    def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
+        """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
+        communicator, block = self.ctx.communicator, micro_batch.block(self.number)
+        requests = self._requests(block)
+        foreign, foreign_counts = communicator.exchange_ids(
+            block.src[requests.destinations], requests.counts, self.ranges
+        )
+        with self.ctx.phases("sample"):
+            share = self._local_share(minibatch, block, foreign)
+        communicator.byte_counters.add_rows("local", share.read)
+        communicator.byte_counters.add_rows("remote", len(requests.destinations))
+        plan = ExchangePlan(
+            total=block.n_dst,
+            local_positions=None,
+            remote_positions=requests.positions,
+            remote_counts=requests.row_counts,
+            answer_counts=foreign_counts,
+            source=share,
+        )
+        if self.form.separate_self:
+            self._lay_out_self_parts(plan, share, foreign_counts)
+        return plan
+
+    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
+        """This rank's shares: of local destinations, then of requested ones."""
+        share: LocalShare = plan.source
+        rows = share.rows(self.ctx.inputs(self.number), self.ctx.scatters)
+        shares = self.layer.partial(share.block, rows, minibatch.dropout)
+        return shares if share.order is None else shares.index_select(0, self._on_device(share.order))
+
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+        """Shares of requested destinations before those of local ones, unless both need the same projected rows."""
+        share: LocalShare = plan.source
+        layer, rows = self.layer, share.rows(self.ctx.inputs(self.number), self.ctx.scatters)
+        if share.order is not None:
+            return FusedRows(self.compute(minibatch, plan), plan.local_count)
+        if not layer.plain_prefix or layer.projects_first(share.block, rows):
+            return FusedRows(layer.partial(share.block, rows, minibatch.dropout), plan.local_count)
+        local, requested = share.block.split(plan.local_count)
+        return OverlappedRows(
+            layer.partial(requested, rows, minibatch.dropout), lambda: layer.partial(local, rows, minibatch.dropout)
+        )
+
+    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
+        """The combined shares, finished by the layer."""
+        self_parts, aggregates = self.form.parts(rows, block.n_dst)
+        return self.layer.finish(self_parts, aggregates, None)
+
+    def _requests(self, block: Block) -> _Requests:
+        """What this rank requests for `block`. Local."""
+        ranks = self.ctx.ranks
+        home = home_of(block.src, self.ctx.rank_offsets)
+        counts, destinations = _owners(block.indptr, block.indices, home, self.ctx.rank, ranks)
+        if not self.form.separate_self:
+            return _Requests(counts, destinations, counts, destinations)
+
+        # A maximum from every owner of a neighbour, a self part from the home of the destination.
+        owner = np.repeat(np.arange(ranks), counts)
+        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+        with_edges = np.isin(destinations * ranks + owner, of_edge * ranks + home[block.indices])
+        is_home = home[destinations] == owner
+        positions, row_counts = _in_order_of_ranks(
+            owner, with_edges, destinations, is_home, block.n_dst + destinations, ranks
+        )
+        return _Requests(counts, destinations, row_counts, positions)
+
+    def _local_share(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> LocalShare:
+        """What local rows contribute to the block's destinations and to `foreign` ones."""
+        batch = minibatch.schedule.roots if minibatch.schedule else None
+        drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
+        indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
+        neighbours = np.concatenate((block.src[block.indices], drawn.neighbours))
+        weight = None if block.weight is None else np.concatenate((block.weight, drawn.weight))
+        destinations = np.concatenate((block.dst, foreign))
+        return self.builder.share(
+            self.layer, self.ctx.inputs(self.number), indptr, neighbours, destinations, weight=weight
+        )
+
+    def _lay_out_self_parts(self, plan: ExchangePlan, share: LocalShare, foreign_counts: np.ndarray) -> None:
+        """Put the rows of `Layer.partial`, maxima and then self parts, in the order in which they are used."""
+        n_dst, n_all = plan.total, share.block.n_dst
+        local = share.block.local[0].cpu().numpy()
+        mine, foreign = local[local < n_dst], local[local >= n_dst]
+
+        # Local rows: all maxima, and the self parts of destinations that live here.
+        self_rows = n_all + np.arange(len(local))
+        plan.total = 2 * n_dst
+        plan.local_positions = np.concatenate((np.arange(n_dst), n_dst + mine))
+        first = np.concatenate((np.arange(n_dst), self_rows[: len(mine)]))
+
+        # Answers, by requesting rank: maxima where an edge starts here, then self parts.
+        requester = np.repeat(np.arange(len(foreign_counts)), foreign_counts)
+        with_edges = (share.block.edges.counts[n_dst:] > 0).cpu().numpy()
+        lives_here = np.zeros(n_all - n_dst, bool)
+        lives_here[foreign - n_dst] = True
+        row_of_self = np.zeros(n_all - n_dst, np.int64)
+        row_of_self[foreign - n_dst] = self_rows[len(mine) :]
+        answers, plan.answer_counts = _in_order_of_ranks(
+            requester, with_edges, np.arange(n_dst, n_all), lives_here, row_of_self, len(foreign_counts)
+        )
+        share.order = np.concatenate((first, answers))
+
+
+def _in_order_of_ranks(
+    rank: np.ndarray, has_first: np.ndarray, first: np.ndarray, has_second: np.ndarray, second: np.ndarray, ranks: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each rank in turn, the values of `first` where `has_first`, then those of `second` where `has_second`.
+
+    Arrays are of equal length, `rank` ascending. Returns int64 values and int64[ranks], how many of each rank.
+    """
+    values = np.concatenate((first[has_first], second[has_second]))
+    ranks_of = np.concatenate((rank[has_first], rank[has_second]))
+    order = np.argsort(ranks_of, kind="stable")
+    return values[order], np.bincount(ranks_of, minlength=ranks).astype(np.int64)
+
+
+MODE = Partial

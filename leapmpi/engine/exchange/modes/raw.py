@@ -1,0 +1,111 @@
+"""`raw`: feature rows travel as they are, each once per mini-batch (LeapGNN's pre-gathering)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from leapmpi.engine.exchange.base import ExchangeMode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+    from leapmpi.nn.layer import Layer
+    from leapmpi.plan.traffic_model import Traffic
+
+
+class Raw(ExchangeMode):
+    """Fetches the union of all micro-batches' input rows before the weights are needed."""
+
+    order = 2
+    description = "raw rows of vertices at home elsewhere"
+
+    @staticmethod
+    def refusal(layer: Layer) -> str | None:
+        """None: raw rows feed every layer."""
+        return None
+
+    def predicted_bytes(self, minibatch: MiniBatch) -> int:
+        """Distinct remote rows of the mini-batch that are not cached, each once as id and as row."""
+        inputs = self.ctx.inputs(self.number)
+        request = inputs.request(self._union(minibatch))
+        rows = inputs.answer_bytes(request, exact=not minibatch.drops)
+        return len(request.remote_ids) * inputs.ranges.id_bytes + int(rows.sum())
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """The union of input rows: ids out, rows in."""
+        rank, inputs = self.ctx.rank, self.ctx.inputs(self.number)
+        request = inputs.request(self._union(minibatches[rank]))
+        traffic.add_request(rank, request.remote_counts, inputs.ranges.id_bytes, "features", 0)
+        traffic.add_answers(rank, "features", inputs.answer_bytes(request))
+        traffic.add_rows(rank, "local", len(request.own_ids))
+        traffic.add_rows(rank, "remote", len(request.remote_ids))
+        traffic.add_rows(rank, "cached", len(request.cached_slots))
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
+        inputs, rows = self.ctx.inputs(self.number), self._union(minibatch)
+        missing = inputs.missing(rows)
+        decoded = missing if inputs.encoding else 0
+        copied = decoded if self.ctx.scatters else len(rows)
+        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes
+
+    def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
+        """Nothing is copied of rows that are read where they lie."""
+        return super().step_bytes(micro_batch, alone or self.ctx.scatters)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the rows; evaluation reads them uncompressed. Collective."""
+        minibatch.row_exchange = self.ctx.inputs(self.number).prepare(
+            self._union(minibatch), exact=not minibatch.drops, scattered=self.ctx.scatters
+        )
+
+    def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
+        """Forward and backward on the rows at hand."""
+        with self.ctx.phases("compute"):
+            loss = self.loss(minibatch, number, self._outputs(minibatch, number), labels)
+            loss.backward()
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
+        """Forward on the rows at hand."""
+        with self.ctx.phases("compute"):
+            return self._outputs(minibatch, number)
+
+    def _outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
+        """The model's outputs from the micro-batch's rows of the union. Local."""
+        micro_batch, model = minibatch.micro_batches[number], self.ctx.model
+        rows, blocks = minibatch.features, self.tensors(micro_batch)
+        if micro_batch.positions is not None:
+            rows = rows[micro_batch.positions]
+        if self.number == 0:
+            return model(blocks, rows, minibatch.dropout)
+        first = self.layer(blocks[-1 - self.number], rows, minibatch.dropout)
+        return model.after(self.number, blocks, first, minibatch.dropout)
+
+    def _union(self, minibatch: MiniBatch) -> np.ndarray:
+        return union(minibatch.micro_batches, self.number)
+
+
+def union(micro_batches: list[MicroBatch], layer: int = 0) -> np.ndarray:
+    """Distinct vertices that `layer` reads in all micro-batches: int64, ascending where there are several.
+
+    Sets each micro-batch's `positions` in them (pre-gathering, LeapGNN section 3).
+    """
+    inputs = [micro_batch.block(layer).src for micro_batch in micro_batches]
+    if len(inputs) == 1:
+        return inputs[0]
+    rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
+    begin = 0
+    for micro_batch, ids in zip(micro_batches, inputs, strict=True):
+        micro_batch.positions = inverse[begin : begin + len(ids)]
+        begin += len(ids)
+    return rows
+
+
+MODE = Raw

@@ -1,0 +1,153 @@
+"""Base of strategies: where each root of a batch is trained, and what travels between time steps.
+
+A placement decides which rank trains which root at which time step (`schedule`; that of rank 0 holds) and what ranks
+pass on after a step. All else is the same for all strategies and is done by the Engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.exchange.selection import exchange_mode
+from leapmpi.plan.schedule import Schedule
+from leapmpi.registry import Registry
+
+if TYPE_CHECKING:
+    from leapmpi.comm.world import World
+    from leapmpi.engine.exchange.base import ExchangeMode
+    from leapmpi.engine.minibatch import MiniBatch
+    from leapmpi.engine.tuning_log import TuningLog
+    from leapmpi.plan.cost_model import Rates
+    from leapmpi.plan.traffic_model import Traffic
+
+STRATEGIES = Registry("strategy", "leapmpi.strategies")
+
+
+class Placement(ABC):
+    """One strategy on one rank."""
+
+    roots_are_local = True
+    """Whether every root is trained on its home rank; else roots are dealt to the ranks at random."""
+
+    trains_labelled = True
+    """Whether the roots whose loss this rank computes are those of its own micro-batches."""
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
+        self.ctx = ctx
+        self.config = config
+        self.time_steps = self.choose_time_steps(config, ctx.ranks)
+
+    @staticmethod
+    @abstractmethod
+    def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
+        """The number of time steps of an iteration. Raises ConfigError for one that this strategy cannot do."""
+
+    @classmethod
+    def place_parameters(cls, ctx: RankContext) -> RankContext:
+        """`ctx` with the model's parameters on the ranks where this strategy needs them. Local, nothing is read.
+
+        Raises ConfigError where the model cannot be split so.
+        """
+        return ctx
+
+    @classmethod
+    def place(cls, world: World, loaded: Loaded) -> Loaded:
+        """`loaded` with parameters and features held as this strategy needs them. Local.
+
+        Raises ConfigError and ResourceError where that cannot be.
+        """
+        return loaded
+
+    def exchange_mode(self) -> tuple[str, ExchangeMode]:
+        """Name and mode by which layer 0 is fed; raw rows stand in for `auto` until the engine has chosen."""
+        name = "raw" if self.config.remote == "auto" else self.config.remote
+        return name, exchange_mode(name, self.ctx)
+
+    @property
+    def mode_is_open(self) -> bool:
+        """Whether the engine chooses the exchange mode."""
+        return self.config.remote == "auto"
+
+    @property
+    def moves_roots(self) -> bool:
+        """Whether, as far as it is chosen, roots may be trained away from their home rank to even out loads."""
+        return False
+
+    @abstractmethod
+    def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
+        """Deal `batch` (int64 roots in shuffled order) to ranks and time steps; `time_steps` overrides their number.
+
+        Local and pure. In training rank 0 alone calls it, in dry runs every rank does.
+        """
+
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """The roots (int64) whose loss this rank computes, by micro-batch. Local."""
+        return [micro_batch.roots for micro_batch in minibatch.micro_batches]
+
+    def after_step(self, minibatch: MiniBatch, step: int) -> None:
+        """Pass on what travels when time step `step` is done and another follows. Collective."""
+        return
+
+    @property
+    def wants_rates(self) -> bool:
+        """Whether `use_rates` is to be called before training: something is chosen by measured rates."""
+        return False
+
+    def use_rates(self, rates: Rates, remote_row_bytes: int) -> None:
+        """Choose by the job's `rates`, given the bytes that cross ranks for a row away from its home. Local."""
+        return
+
+    @property
+    def time_steps_are_open(self) -> bool:
+        """Whether the number of time steps is chosen by measured rates and times."""
+        return False
+
+    def tune_time_steps(self, predicted: dict[int, float]) -> None:
+        """Begin with the fewest time steps of `predicted` (seconds by time steps), then try others. Local."""
+        return
+
+    def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
+        """Change what holds from this iteration on, and record it in `log`. Local, on rank 0; other ranks see it in the
+        schedule."""
+        return
+
+    def iteration_ended(self, minibatch: MiniBatch) -> None:
+        """All ranks are done with `minibatch`. Local."""
+        return
+
+    def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
+        """Add to `traffic` what this rank sends between time steps, given the mini-batches of all ranks. Local."""
+        return
+
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of the features that this rank holds, copies of remote rows included."""
+        features = self.ctx.features
+        return features.shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
+
+    def state(self) -> dict[str, Any]:
+        """What this strategy has chosen, the same on all ranks: plain values and numpy arrays by name. Local."""
+        return {"time_steps": self.time_steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the `state` of an earlier start on as many ranks. Collective."""
+        self.time_steps = state["time_steps"]
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """What this rank alone has chosen or keeps, by name; empty where ranks keep nothing of their own. Local."""
+        return {}
+
+    def restore_rank(self, state: dict[str, np.ndarray]) -> None:
+        """Take over the `rank_state` of this rank; empty where there was none, or other ranks. Collective."""
+        return
+
+
+def placement_class(name: str) -> type[Placement]:
+    """The strategy called `name`. Raises ConfigError for an unknown one."""
+    return STRATEGIES.load(name).STRATEGY

@@ -1,0 +1,79 @@
+"""Shares of an aggregate, combined: what all ranks' shares give is what one rank would compute, gradients included."""
+
+import pytest
+import torch
+
+from leapmpi.nn.partial_form import MAXIMUM, SUM, MaximumCombination, SumCombination
+
+DESTINATIONS, WIDTH, RANKS = 5, 3, 3
+
+
+@pytest.fixture
+def shares():
+    """float[ranks, destinations, width], with ties between ranks and a destination that no rank has a share of."""
+    torch.manual_seed(1)
+    values = torch.randn(RANKS, DESTINATIONS, WIDTH, dtype=torch.float64).mul(2).round()
+    values[:, 3] = -torch.inf
+    values[1:, 4] = -torch.inf
+    return values
+
+
+def test_sums_add_up_and_every_share_gets_the_whole_gradient():
+    torch.manual_seed(2)
+    local, arrived = torch.randn(4, WIDTH), torch.randn(3, WIDTH)
+    positions = torch.tensor([2, 0, 2])
+    combined = SumCombination(local, None, 4)
+    combined.add(arrived, positions)
+    expected = local.clone()
+    for row, position in zip(arrived, positions.tolist(), strict=True):
+        expected[position] += row
+    torch.testing.assert_close(combined.rows, expected)
+    gradient = torch.randn(4, WIDTH)
+    assert torch.equal(combined.local_gradient(gradient), gradient)
+    assert torch.equal(combined.arrived_gradient(gradient), gradient[positions])
+
+
+def combined_maxima(shares):
+    """Rank 0's combination of all shares; destinations 0, 2 and 4 are its own, the others those of rank 1."""
+    mine, theirs = torch.tensor([0, 2, 4]), torch.tensor([1, 3])
+    self_parts = torch.arange(DESTINATIONS * WIDTH, dtype=torch.float64).reshape(DESTINATIONS, WIDTH)
+    every = torch.arange(DESTINATIONS)
+    combined = MaximumCombination(
+        torch.cat([shares[0], self_parts[mine]]), torch.cat([every, DESTINATIONS + mine]), 2 * DESTINATIONS
+    )
+    arrived = torch.cat([shares[1], self_parts[theirs], shares[2]])
+    combined.add(arrived, torch.cat([every, DESTINATIONS + theirs, every]))
+    return combined, self_parts
+
+
+def test_the_largest_share_counts_and_self_parts_come_from_their_home(shares):
+    combined, self_parts = combined_maxima(shares)
+    found_self, maxima = MAXIMUM.parts(combined.rows, DESTINATIONS)
+    expected = shares.amax(0)
+    expected[3] = 0
+    assert torch.equal(maxima, expected)
+    assert torch.equal(found_self, self_parts)
+    assert SUM.parts(self_parts, DESTINATIONS) == (None, self_parts)
+
+
+def test_the_gradient_of_a_maximum_goes_to_the_first_share_that_reaches_it(shares):
+    combined, _ = combined_maxima(shares)
+    gradient = torch.randn(2 * DESTINATIONS, WIDTH, dtype=torch.float64)
+    local, arrived = combined.local_gradient(gradient), combined.arrived_gradient(gradient)
+    found = torch.stack([local[:DESTINATIONS], arrived[:DESTINATIONS], arrived[-DESTINATIONS:]])
+    expected = torch.zeros_like(shares)
+    for i in range(DESTINATIONS):
+        for column in range(WIDTH):
+            if i != 3:
+                holder = shares[:, i, column].tolist().index(shares[:, i, column].max())
+                expected[holder, i, column] = gradient[i, column]
+    assert torch.equal(found, expected)
+    assert torch.equal(local[DESTINATIONS:], gradient[DESTINATIONS + torch.tensor([0, 2, 4])])
+    assert torch.equal(arrived[DESTINATIONS : DESTINATIONS + 2], gradient[DESTINATIONS + torch.tensor([1, 3])])
+
+
+def test_a_rank_without_local_shares_of_its_own_combines_what_arrives():
+    combined = MaximumCombination(torch.empty(0, WIDTH), torch.empty(0, dtype=torch.int64), 2)
+    combined.add(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.tensor([0, 1]))
+    assert combined.rows.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert combined.local_gradient(torch.ones(2, WIDTH)).shape == (0, WIDTH)

@@ -1,0 +1,46 @@
+"""`partial` for `--aggregate max`: the steps of a single process, and fewer bytes than projected rows."""
+
+import dataclasses
+
+import pytest
+
+from tests.parallel.equality import Case, Runner, check, references
+from tests.support import datasets
+
+PLAIN = Case(
+    strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage max", dropout="none",
+    shape="plain", labels="single", threads=1, remote="partial", merge="paper", rows="copied", cache="none", prefetch=0,
+    balance="off",
+)  # fmt: skip
+CASES = [
+    PLAIN,
+    dataclasses.replace(PLAIN, strategy="pull", partition="hash", fanout="4,3,2", dropout="everywhere", threads=2),
+    dataclasses.replace(
+        PLAIN, strategy="leap, ring", partition="uneven", parts=7, fanout="all,all", shape="layer norm"
+    ),
+    dataclasses.replace(PLAIN, strategy="pull", batch="three roots", labels="multi", prefetch=1),
+]
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    return references(CASES, base, world.comm)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.strategy}-{case.partition}-{case.fanout}")
+def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
+    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+
+
+def test_fewer_bytes_cross_ranks_than_with_projected_rows(base, world):
+    sent = {}
+    for remote in ("partial", "projected"):
+        outcomes = Runner(base, world).run(dataclasses.replace(PLAIN, remote=remote))
+        sent[remote] = world.comm.allreduce(sum(each.counted["activations"] for each in outcomes))
+    assert sent["partial"] < sent["projected"] or world.size == 1
