@@ -10,26 +10,77 @@ import argparse
 import difflib
 import importlib
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.version import VERSION
 
 
-class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, but not those that only say that a flag was left out."""
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows defaults, but not those that only say that a flag was left out; keeps the lines of the last paragraph."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+        if action.default in (None, False, [], argparse.SUPPRESS) or "%(default)" in (action.help or ""):
+            return action.help
+        return f"{action.help} (default %(default)s)"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # Lines of a list, which begin with blanks, go on below their text.
+        return "\n".join(
+            textwrap.fill(line, width, subsequent_indent="    " * line.startswith(" "), break_on_hyphens=False)
+            for line in text.splitlines()
+        )
+
+
+class _HelpAll(argparse.Action):
+    """--help-all: print the help with the flags that --help leaves out."""
+
+    def __call__(self, parser: CommandParser, *_: Any) -> NoReturn:
+        parser.show_hidden()
+        parser.print_help()
+        parser.exit()
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises ConfigError where argparse would print usage and exit."""
+    """An argument parser that raises ConfigError where argparse would print usage and exit.
 
-    def __init__(self, **settings) -> None:
+    Flags that are hidden are explained by --help-all only; --help lists their names.
+    """
+
+    def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
+        self._hidden: dict[str, list[tuple[argparse.Action, str | None]]] = {}
+
+    def hide(self, action: argparse.Action, group: str) -> None:
+        """Leave the flag of `action` out of --help, where only its name is listed, after `group`."""
+        self._hidden.setdefault(group, []).append((action, action.help))
+        action.help = argparse.SUPPRESS
+
+    def show_hidden(self) -> None:
+        """Explain all flags from now on."""
+        for actions in self._hidden.values():
+            for action, help in actions:
+                action.help = help
+        self._hidden.clear()
+        self.epilog = None
+
+    def add_help_all(self) -> None:
+        """Add --help-all, the usage in one line, and the names of the hidden flags at the end of --help."""
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
+        positionals = [action for action in self._actions if not action.option_strings]
+        words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]
+        self.usage = " ".join(["%(prog)s", *words, "[--FLAG VALUE ...]"])
+        lines = [
+            f"  {group}: {', '.join(action.option_strings[0] for action, _ in actions)}"
+            for group, actions in self._hidden.items()
+        ]
+        self.epilog = "\n".join(["more flags, which --help-all explains:", *lines])
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with argparse's message."""

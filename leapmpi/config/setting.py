@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leapmpi.errors import ConfigError, nearest
+from leapmpi.registry import Registry
 
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
@@ -16,10 +17,18 @@ ALL_NEIGHBOURS = -1
 _LARGEST = 2**63
 """Whole numbers are below it, as they are in TOML and in 64-bit arrays."""
 
+_LONGEST_METAVAR = 32
+_METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", tuple[int, ...]: "A,B", tuple[str, ...]: "TEXT"}
+
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag), `code` (a
-    class in a file may take the place of a choice)."""
+    """A config field with its declaration; all but `default` and `help` is optional.
+
+    Values: `choices`, or `registry` (a package whose members are the choices) with `also` (further choices); `code`
+    (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers.
+    Command line: `flag` (its name), `metavar` (what stands for the value in --help), `group` (the heading it stands
+    under) and `common` (whether --help shows it; --help-all shows every flag).
+    """
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -37,12 +46,30 @@ class Setting:
         """The command-line flag, without dashes."""
         return self.limits.get("flag", self.key.rpartition(".")[2].replace("_", "-"))
 
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in --help: as declared, the choices where short, or a word for the type."""
+        if declared := self.limits.get("metavar"):
+            return declared
+        choices = "|".join(self.choices())
+        if choices:
+            return choices if len(choices) <= _LONGEST_METAVAR else "NAME"
+        return _METAVARS[self.type]
+
+    @property
+    def default_text(self) -> str:
+        """The default as --help shows it; empty where there is none, and for a switch that is off."""
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        return "" if self.default is None or self.default is False else str(self.default)
+
     def choices(self) -> tuple[str, ...]:
         """The accepted values of a choice, empty for free values."""
         if package := self.limits.get("registry"):
-            from leapmpi.registry import Registry
-
-            return tuple(Registry(self.limits["help"], package).names())
+            members = Registry(self.key, package).names()
+            return (*members, *self.limits.get("also", ()))
         return self.limits.get("choices", ())
 
 

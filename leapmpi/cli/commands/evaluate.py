@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from leapmpi.config.flags import add_flags, given
+from leapmpi.config.flags import add_flag, given
 from leapmpi.config.sections import fields
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.run import Run, load_run
@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
     parser.add_argument("--model", type=int, metavar="K", help="of several models, model K alone; all when not given")
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
-    add_flags(parser, [setting for key, setting in fields() if key in _SETTINGS])
+    group = parser.add_argument_group("settings that may differ from the run's")
+    for key, setting in fields():
+        if key in _SETTINGS:
+            add_flag(group, setting, default="")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import replace
 
-from leapmpi.config.flags import add_flags, given
+from leapmpi.config.flags import add_flag, given
 from leapmpi.errors import ConfigError
 
 HELP = "show a command as a Slurm batch script, and submit it on --yes"
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prepare", metavar="COMMAND", help="run 'leapmpi-prep COMMAND' as a job of its own before, such as "
         "'partition graph.h5 data --parts 8'; the other job starts when it has succeeded",
     )  # fmt: skip
-    add_flags(parser, scalars())
+    group = parser.add_argument_group("values that replace those of the profile")
+    for setting in scalars():
+        add_flag(group, setting)
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train, sweep, bench or evaluate, and its flags"
     )
