@@ -36,5 +36,5 @@ def test_plug_ins_join_by_entry_points(plugin):
 
 
 def test_an_unknown_name_suggests_the_nearest():
-    with pytest.raises(ConfigError, match="unknown merge rule 'papre'; did you mean 'paper'?"):
+    with pytest.raises(ConfigError, match="unknown merge rule 'papre'; did you mean 'paper'"):
         Registry("merge rule", PACKAGE).load("papre")
