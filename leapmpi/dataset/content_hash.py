@@ -8,16 +8,11 @@ matter and parts can be summed apart. This detects damage and mix-ups, not forge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.graph import Graph
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """The odd number each lane multiplies by."""
@@ -115,11 +110,3 @@ def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, clas
             h = np.uint64(mix(h ^ np.uint64(count)))
         text += f"{int(h):016x}"
     return text
-
-
-def content_uuid(graph: Graph) -> str:
-    """The identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
-    lanes = content_lanes(
-        graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
-    )
-    return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

@@ -12,7 +12,7 @@ import numpy as np
 from leapmpi.dataset.columns import column_bounds, write_columns
 from leapmpi.dataset.graph import Graph, content_uuid, counts
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges

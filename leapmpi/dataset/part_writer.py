@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.dataset.graph import Graph, stored_dtype
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import stored_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
-from leapmpi.dataset.row_blocks import row_ranges
-from leapmpi.dataset.scan import row_groups
+from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of, row_bytes
 from leapmpi.system.jit import compiled
 

@@ -13,16 +13,13 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.columns import column_bounds
-from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.dataset.graph import map_vertex_data
+from leapmpi.dataset.graph_file import map_vertex_data
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
-from leapmpi.dataset.hdf5.stored_digests import check_digest
 from leapmpi.dataset.sparse_features import Features, arrays_of
 from leapmpi.errors import DataError
-
-__all__ = ["Dataset", "Part", "Splits", "open_dataset", "write_dataset"]
 
 
 @dataclass(frozen=True)

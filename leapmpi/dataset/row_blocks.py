@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,3 +21,17 @@ def row_ranges(rows: int, row_bytes: int, block_bytes: int | None = None) -> Ite
     step = max(1, (block_bytes or BLOCK_BYTES) // max(1, row_bytes))
     for start in range(0, rows, step):
         yield start, min(rows, start + step)
+
+
+def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges (start, stop) of about `limit` bytes, at least a row each; `indptr` must not fall."""
+    rows, start = len(indptr) - 1, 0
+
+    def size(row: int) -> int:
+        return row * row_bytes + int(indptr[row]) * entry_bytes
+
+    while start < rows:
+        beyond = bisect.bisect_right(range(rows + 1), size(start) + limit, start + 1, key=size)
+        stop = max(start + 1, beyond - 1)
+        yield start, stop
+        start = stop

@@ -5,7 +5,6 @@ Other threads check and hash a block while this one digests, or writes, the bloc
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import content_lanes
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import BLOCK_BYTES
+from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
 from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order
@@ -33,20 +32,6 @@ class RowSource(Protocol):
     features: Features | None
     labels: np.ndarray | None
     split: np.ndarray | None
-
-
-def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges (start, stop) of about `limit` bytes, at least a row each; `indptr` must not fall."""
-    rows, start = len(indptr) - 1, 0
-
-    def size(row: int) -> int:
-        return row * row_bytes + int(indptr[row]) * entry_bytes
-
-    while start < rows:
-        beyond = bisect.bisect_right(range(rows + 1), size(start) + limit, start + 1, key=size)
-        stop = max(start + 1, beyond - 1)
-        yield start, stop
-        start = stop
 
 
 def groups_of(rows: RowSource, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:

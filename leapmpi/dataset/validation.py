@@ -5,18 +5,14 @@ The same checks serve a whole graph and one part of a dataset, where `original_o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.graph import Graph
 
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
@@ -124,12 +120,6 @@ def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
         raise DataError(
             f"{where}: {names.INDICES}, row {row}: in-neighbour {indices[row]} is outside 0..{vertices - 1}"
         )
-
-
-def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
-    """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
-    check_bounds(indptr, len(indices), where)
-    check_lists(indptr, indices, original_of, len(original_of), first, where)
 
 
 def check_lists(

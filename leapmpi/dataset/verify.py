@@ -13,10 +13,11 @@ import numpy as np
 from leapmpi.dataset.columns import verify_columns
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.graph import Graph, check_entries, open_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.hdf5.stored_digests import Digests, check_digest
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.dataset.scan import SWEPT, RowSource, is_natural, scan

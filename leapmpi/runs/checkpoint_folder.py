@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.hdf5.bundle import read_bundle, write_bundle
+from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import CHECKPOINT_FORMAT
 from leapmpi.errors import DataError, LeapmpiError
 from leapmpi.system.atomic_files import explain, put_in_place, remove
@@ -127,7 +127,7 @@ class CheckpointFolder:
 
     def _write(self, path: Path, piece: CheckpointFile) -> None:
         try:
-            write_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, piece.arrays, piece.values)
+            write_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, piece.arrays, piece.values)
         except OSError as error:
             raise explain(error, path) from None
 
@@ -138,7 +138,7 @@ def _rank_file(rank: int) -> str:
 
 def _read(path: Path) -> CheckpointFile:
     try:
-        return CheckpointFile(*read_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
+        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
     except DataError:
         raise
     except LeapmpiError as error:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, plain_value
 from leapmpi.version import VERSION
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import array_in, map_array, opened
-from leapmpi.dataset.hdf5.stored_digests import check_digest
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.errors import DataError
 
 _ABOUT = "about"
 
 
-def write_bundle(
+def write_named_arrays(
     path: Path,
     kind: str,
     group: str,
@@ -35,7 +35,7 @@ def write_bundle(
         write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
 
 
-def read_bundle(
+def read_named_arrays(
     path: Path, kind: str, group: str, dtypes: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays, each of one of `dtypes`, by name, and what was said about them.
