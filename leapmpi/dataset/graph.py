@@ -20,9 +20,9 @@ class Graph:
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
     ascending, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels: int64[n], -1
     unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
-    format.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
+    names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
     source (0..n-1 when not given).
-    classes: 0 without labels. attributes: where it comes from. uuid: its content_uuid where already known.
+    classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
     """
 
     indptr: np.ndarray
@@ -56,7 +56,7 @@ class Graph:
 
     @property
     def sparse(self) -> bool:
-        """Whether features are sparse."""
+        """Whether features are stored sparse."""
         return isinstance(self.features, SparseFeatures)
 
     @property
@@ -65,7 +65,7 @@ class Graph:
         return self.labels is not None and self.labels.ndim == 2
 
     def describe(self) -> dict:
-        """What `info` shows: attributes, counts, and the sizes of the splits."""
+        """What `leapmpi-prep info` shows: attributes, counts, and the sizes of the splits."""
         codes = split_sizes(self.split)
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
@@ -85,7 +85,7 @@ class Graph:
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:
-    """int64[4]: how many vertices have each split code, in blocks; zeros without `split`."""
+    """int64[4]: the number of vertices of each split code; zeros without `split`. A mapped array is read in blocks."""
     sizes = np.zeros(4, np.int64)
     for block in () if split is None else row_blocks(split):
         sizes += np.bincount(block, minlength=4)[:4]

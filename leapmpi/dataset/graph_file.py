@@ -15,13 +15,12 @@ from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
 from leapmpi.dataset.hdf5.writer import new_file, write_attributes
 from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.dataset.scan import SWEPT, is_natural, scan
+from leapmpi.dataset.scan import SCANNED, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.dataset.validation import check_bounds, check_outline
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, written_aside
 
-# Root attributes that follow from the arrays; all others are the graph's own `attributes`.
 _STRUCTURAL = (
     names.FORMAT,
     names.VERSION,
@@ -37,6 +36,7 @@ _STRUCTURAL = (
     names.FEATURE_STORAGE,
     names.FEATURE_ENTRIES,
 )
+"""Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 
 
 def write_graph(
@@ -49,32 +49,37 @@ def write_graph(
     """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
 
     Arrays may be mapped and larger than memory; dense `graph.features` may be anything that has a shape and a dtype
-    and gives rows when it is sliced. progress: told how many vertices are done.
+    and gives rows when it is sliced. progress: called with the number of vertices done.
 
     Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
     disk is full.
     """
+    # What the scan below does not check.
     where = "the graph"
     check_outline(graph, where)
     if Path(path).is_dir():
         raise DataError(f"{path} is a folder; name the graph file to write")
-    own = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
+    origin = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
     original_of = None if is_natural(graph.original_id) else graph.original_id
+
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
         arrays = {name: array for name, array in graph.arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
-        swept = {name: writers[name].append for name in SWEPT if name in writers}
-        lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
+
+        # One scan checks, hashes and writes the large arrays; the small ones follow.
+        sinks = {name: writers[name].append for name in SCANNED if name in writers}
+        lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=sinks, progress=progress)
         for name, writer in writers.items():
-            for block in row_blocks(arrays[name]) if name not in swept else ():
+            for block in row_blocks(arrays[name]) if name not in sinks else ():
                 writer.append(block)
             writer.finish()
+
         uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
-        write_attributes(file, names.GRAPH_FORMAT, {**own, **counts(graph), names.GRAPH_UUID: uuid})
+        write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
 
 
 def stored_dtype(array: np.ndarray) -> str:
-    """The little-endian dtype as which `array` is stored."""
+    """The little-endian dtype in which `array` is stored."""
     return array.dtype.newbyteorder("<").str
 
 
@@ -90,6 +95,7 @@ def open_graph(path: Path | str) -> Graph:
         def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
             return map_array(file, path, name, dtypes, shape)
 
+        # Sizes follow from the root attributes; an array of another size is refused.
         vertex_data = map_vertex_data(file, path, found, n)
         if isinstance(vertex_data["features"], SparseFeatures):
             check_entries(found.get(names.FEATURE_ENTRIES), len(vertex_data["features"].indices), path)
@@ -105,7 +111,7 @@ def open_graph(path: Path | str) -> Graph:
 
 
 def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, Features | None]:
-    """Features, labels and split of the `rows` vertices in `file`, as its attributes `found` announce them."""
+    """Features, labels and split of the `rows` vertices in `file`, mapped; its attributes `found` say what there is."""
     width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
     multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
     label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
@@ -123,12 +129,15 @@ def check_entries(stored: object, found: int, path: Path) -> None:
 
 
 def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
-    """Features as `found` says they are stored; bounds of sparse rows are checked, since columns are found by them."""
-    storage, dtypes = found.get(names.FEATURE_STORAGE, names.DENSE), ("<f4", "<f2")
+    """Mapped features, dense or sparse as `found` says. Bounds of sparse rows are checked: entries are read by them."""
+    storage = found.get(names.FEATURE_STORAGE, names.DENSE)
+    dtypes = ("<f4", "<f2")
     if storage == names.DENSE:
         return map_array(file, path, names.FEATURES, dtypes, (rows, width))
     if storage != names.SPARSE:
         raise DataError(f"{path}: attribute {names.FEATURE_STORAGE} is {storage!r}, neither dense nor sparse")
+
+    # The number of entries is known by the arrays alone.
     shape = array_in(file, path, names.FEATURE_INDICES).shape
     indptr = map_array(file, path, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
     indices = map_array(file, path, names.FEATURE_INDICES, ("<i4",), shape)

@@ -11,15 +11,16 @@ from leapmpi.dataset.hdf5 import names
 
 Attributes = dict[str, str | int | float | bool]
 
-# Attributes end up in object headers with a checksum, which hold 64 KiB; a command line may be longer.
 LONGEST_TEXT = 4000
+"""Bytes at which texts are cut: object headers, which have a checksum, hold 64 KiB; a command line may be longer."""
 
 
 def attributes_digest(attributes: Attributes) -> str:
-    """The digest of root attributes: of the lines `name type value` in the order of their names."""
+    """The digest of root attributes: BLAKE2b of the lines `name type value`, in the order of the names."""
     state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
     for name in sorted(attributes):
         value = attributes[name]
+        # bool before int: True is an int too.
         if isinstance(value, bool):
             text = f"bool {int(value)}"
         elif isinstance(value, int):
@@ -33,7 +34,7 @@ def attributes_digest(attributes: Attributes) -> str:
 
 
 def plain_value(value: object) -> str | int | float | bool:
-    """An attribute as Python's own text, number or truth value. Raises TypeError for anything else."""
+    """An attribute as Python str, bool, int or float; long text is cut. Raises TypeError for any other type."""
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Comparing the arrays of a file with the digests that are stored beside them."""
+"""Comparing the arrays of a file with the digests that are stored with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leapmpi.errors import DataError
 
 
 def stored_digest(file: h5py.File, path: Path, name: str) -> str:
-    """The digest stored with array `name`."""
+    """The digest stored with array `name`. Raises DataError when there is none."""
     value = read_attributes(array_in(file, path, name)).get(names.DIGEST)
     if not isinstance(value, str):
         raise DataError(f"{path}: array {name} has no digest; make the file again")
@@ -24,25 +24,25 @@ def stored_digest(file: h5py.File, path: Path, name: str) -> str:
 
 
 class Digests:
-    """The digests of arrays as their blocks come by; in the end they are compared with those stored in a file."""
+    """Digests of arrays, computed block by block, then compared with those stored in a file."""
 
     def __init__(self) -> None:
         self._states: dict[str, hashlib.blake2b] = {}
 
     def sink(self, name: str) -> Callable[[np.ndarray], None]:
-        """What takes the blocks of array `name`, in their order."""
+        """A function that takes the blocks of array `name`, in order."""
         state = self._states[name] = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
         return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
 
     def take(self, name: str, array: np.ndarray | None) -> None:
-        """Take a whole array, if there is one."""
+        """Take the whole `array`; None is skipped."""
         if array is not None:
             sink = self.sink(name)
             for block in row_blocks(array):
                 sink(block)
 
     def compare(self, path: Path, kind: str) -> None:
-        """Raise DataError naming the first array of `path` whose stored digest is another."""
+        """Raise DataError naming the first array of `path` whose stored digest differs."""
         with opened(path, kind) as (file, _):
             stored = {name: stored_digest(file, path, name) for name in self._states}
         for name, state in self._states.items():
