@@ -1,7 +1,7 @@
-"""Command-line arguments of both programs: a table of commands, errors as one sentence with the nearest known name.
+"""The command lines of both programs: a table of commands, and errors as one sentence with the nearest known name.
 
-A command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`; only the one that is asked for
-is imported.
+A command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`. Only the command that runs is
+imported.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse `argv`. Raises ConfigError, suggesting the nearest flag for one that does not exist."""
-        whole = all(action.nargs != argparse.REMAINDER for action in self._actions)
-        # Words of another command may follow, with flags of their own.
-        for word in argv if whole else ():
+        # Not where words of another command, with other flags, may follow.
+        takes_rest = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        for word in () if takes_rest else argv:
             if word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in self._option_string_actions:
                 raise ConfigError(f"unknown flag {word}; {self._hint(word)}")
         arguments, rest = self.parse_known_args(argv)
@@ -98,9 +98,10 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(f"unexpected argument {rest[0]!r}; {self._hint(rest[0])}")
         return arguments
 
-    def _hint(self, odd: str) -> str:
+    def _hint(self, word: str) -> str:
+        """A clause about the unknown `word`: the nearest flag, or where to read on."""
         flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
-        close = difflib.get_close_matches(odd.split("=")[0].lstrip("-"), flags, n=1) if odd.startswith("-") else []
+        close = difflib.get_close_matches(word.split("=")[0].lstrip("-"), flags, n=1) if word.startswith("-") else []
         return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"
 
 
@@ -120,6 +121,7 @@ def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
 
 def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
     """Run the command that `argv` names and return its exit code. Raises LeapmpiError for the user's errors."""
+    # Flags of the program itself.
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(program, about, commands))
         return 0 if argv else ConfigError.exit_code
@@ -130,6 +132,8 @@ def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequen
         if argv[0].startswith("-"):
             raise ConfigError(f"unknown flag {argv[0]}; see {program} --help")
         raise ConfigError(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
+
+    # The command; records keep the whole command line.
     module = importlib.import_module(commands[argv[0]])
     arguments = parser_of(program, argv[0], module).parse_strictly(argv[1:])
     arguments.command_line = shlex.join([program, *argv])
@@ -146,8 +150,8 @@ def number_between(low: float, high: float | None = None, kind: type = int) -> C
             value = None
         if value is None or not value >= low or (high is not None and not value <= high):
             bounds = f"from {low} on" if high is None else f"from {low} to {high}"
-            wanted = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted} {bounds}")
+            noun = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {noun} {bounds}")
         return value
 
     return convert

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from leapmpi.config.setting import Setting, setting
+from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting
 from leapmpi.errors import nearest
 
 DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
@@ -69,13 +69,17 @@ class StrategyConfig:
         "leap", "where roots are trained and what moves", flag="strategy", registry="leapmpi.strategies", common=True
     )
     time_steps: str = setting(
-        "auto", "steps an iteration is cut into: auto, or 1 to the number of ranks (N)", metavar="auto|N"
+        "auto",
+        "steps an iteration is cut into: auto, or 1 to the number of ranks (N)",
+        metavar="auto|N",
+        check=check_time_steps,
     )
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     memory_limit: str = setting(
         "",
         "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken",
         metavar="SIZE",
+        check=check_size,
     )
     balance: str = setting(
         "off",
@@ -162,6 +166,7 @@ class RunConfig:
         "10m",
         "iterations (100) or minutes (10m) between checkpoints; 0: only when asked to stop",
         metavar="N|Nm",
+        check=parse_interval,
         group=CHECKPOINTS,
     )
     checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1, group=CHECKPOINTS)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score and print on rank 0. Collective."""
+    """Score the weights on all ranks and print on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
     from leapmpi.training import run_training
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
-    """The runs to score by number of the model, None for a run of one model. Raises RunFolderError."""
+    """The runs to score by number of the model; the number is None for a run of one model. Raises RunFolderError."""
     several = run.config.strategy.replicas == "independent"
     models = dict(enumerate(run.models())) if several else {None: run}
     if number is None:

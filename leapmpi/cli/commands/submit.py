@@ -1,4 +1,4 @@
-"""`leapmpi submit`: a leapmpi command as a Slurm job."""
+"""`leapmpi submit`: a command of leapmpi as a Slurm job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELP = "show a command as a Slurm batch script, and submit it on --yes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The site, what it may be told otherwise, and the command."""
+    """The site, flags in place of values of its profile, and the command."""
     from leapmpi.tools.slurm.site import scalars
 
     parser.add_argument("--site", required=True, metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.tools.slurm.script import Job, preparation_script, training_script
     from leapmpi.tools.slurm.site import read_site
 
+    # The job, and before it the preparation of its dataset.
     if not arguments.name.isprintable() or any(letter in arguments.name for letter in " /%$'\"\\"):
         raise ConfigError(f"--name {arguments.name!r}: give a name without blanks, slashes, quotes, % and $")
     site = read_site(arguments.site, given(arguments))
@@ -49,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         words = tuple(shlex.split(arguments.prepare))
         prepare = Job(f"{arguments.name}-prepare", words, program="leapmpi-prep", about=about)
         scripts.insert(0, preparation_script(site, prepare))
+
+    # Show the scripts, and submit them only if that was confirmed.
     sys.stdout.write("\n".join(scripts))
     sys.stdout.flush()
     if not arguments.yes:
