@@ -109,7 +109,7 @@ def usage(program: str, about: str, commands: Mapping[str, str]) -> str:
     """The text of `PROGRAM --help`; `commands` maps names to modules."""
     lines = [f"usage: {program} COMMAND ...", "", about, "", "commands:"]
     lines += [f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in commands.items()]
-    return "\n".join([*lines, "", f"'{program} COMMAND --help' tells more about one command."])
+    return "\n".join([*lines, "", f"'{program} COMMAND --help' explains one command."])
 
 
 def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:

@@ -164,7 +164,7 @@ class RunConfig:
     )
     checkpoint_every: str = setting(
         "10m",
-        "iterations (100) or minutes (10m) between checkpoints; 0: only when asked to stop",
+        "iterations (100) or minutes (10m) between checkpoints; 0: only on a stop request",
         metavar="N|Nm",
         check=parse_interval,
         group=CHECKPOINTS,

@@ -59,7 +59,7 @@ def _sum_lanes(original_id, split, labels, features, bounds, columns, values, in
 
 
 def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
-    """The elements of each row as unsigned integers of their own width: [rows, elements]."""
+    """The elements of each row as unsigned integers of the same width: [rows, elements]."""
     if array is None:
         return np.empty((rows, 0), np.uint32)
     array = np.asarray(array)
@@ -92,6 +92,7 @@ def content_lanes(
     `indices` are original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to
     those of the whole graph.
     """
+    # The kernel takes unsigned words; arrays that are missing become empty ones.
     rows = len(original_id)
     split = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)
     arrays = (

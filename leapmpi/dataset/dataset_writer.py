@@ -64,7 +64,7 @@ def write_dataset(
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Write `graph`, cut as `assignment` (int[n] -> part) says, as a dataset in `folder`, whole or not at all.
+    """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
 
     The graph must be valid (see validate). It is read in blocks of `block_bytes`, so a mapped one may be larger than
     memory: 16 bytes per vertex are held. figures: attributes of the partition (edge_cut, balance).
@@ -158,6 +158,8 @@ def _write_parts(
     with ExitStack() as opened:
         files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
         PartWriter(graph, order, chosen.start, files, block_bytes).write(progress)
+
+        # Feature columns of each part, and its attributes.
         old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
             if old_of is not None:

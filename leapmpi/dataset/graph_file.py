@@ -46,7 +46,7 @@ def write_graph(
     overwrite: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
+    """Check `graph` and write it to `path` in one pass over its arrays; the file appears only when complete.
 
     Arrays may be mapped and larger than memory; dense `graph.features` may be anything that has a shape and a dtype
     and gives rows when it is sliced. progress: called with the number of vertices done.

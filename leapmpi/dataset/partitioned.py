@@ -144,6 +144,7 @@ class Dataset:
         """
         if not 0 <= part < self.parts:
             raise DataError(f"{self.folder} has parts 0..{self.parts - 1}, there is no part {part}")
+        # Sizes follow from dataset.h5; an array of another size is refused.
         path = self.part_path(part)
         rows = int(self.offsets[part + 1] - self.offsets[part])
         edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
@@ -180,6 +181,8 @@ class Dataset:
             name: np.histogram(getattr(self.splits, name), self.offsets)[0].tolist()
             for name in ("train", "val", "test")
         }
+
+        # One entry per part, then the totals.
         parts = [
             {
                 "part": p,

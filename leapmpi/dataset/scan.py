@@ -74,13 +74,18 @@ def scan(
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
+
+        # Checks.
         check_lists(indptr, indices, original_of, vertices, first + start, where)
         block = None if scanned_features is None else scanned_features[start:stop]
         if block is not None:
             check_features(block, where, start)
-        split, labels = (None if array is None else array[start:stop] for array in (rows.split, rows.labels))
+
+        # Content hash.
         if not hashed:
             return stop, np.zeros(2, np.uint64), indices, block
+        split = None if rows.split is None else rows.split[start:stop]
+        labels = None if rows.labels is None else rows.labels[start:stop]
         lanes = content_lanes(
             rows.original_id[start:stop], split, labels, block, indptr - indptr[0], indices, original_of
         )

@@ -44,7 +44,7 @@ class Topology:
 
 
 def from_graph(graph: Graph) -> Topology:
-    """The topology of an unpartitioned graph, in its own numbering; shares the graph's arrays."""
+    """The topology of an unpartitioned graph, in the numbering of the graph, whose arrays it shares."""
     return Topology(graph.indptr, graph.indices, graph.original_id)
 
 

@@ -88,6 +88,7 @@ def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
 @compiled
 def _first_fault(indptr, indices, original_of, vertices, first):
     """(kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+    # Original ids ascend strictly in a sound list, so one look back finds duplicates and disorder.
     natural = len(original_of) == 0
     for v in range(len(indptr) - 1):
         before = np.int64(-1)
@@ -134,6 +135,7 @@ def check_lists(
     indptr: int64[k + 1], bounds in an array of which `indices` are the elements indptr[0] to indptr[-1].
     original_of: int64[vertices], original ids; None where ids are original ids.
     """
+    # The kernel finds the first fault, the message is made here.
     known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
     kind, v, e = _first_fault(np.asarray(indptr), np.asarray(indices), known, vertices, first)
     if kind:
@@ -172,6 +174,7 @@ def check_features(features: Features, where: str, first: int = 0) -> None:
 @compiled
 def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
     """(kind, row, position) of the first fault in the entries of sparse rows, kind 0 for none."""
+    # Bits of a float: all exponent bits set is infinite or NaN, nothing but the sign is zero.
     for v in range(len(indptr) - 1):
         before = np.int64(-1)
         for e in range(indptr[v], indptr[v + 1]):

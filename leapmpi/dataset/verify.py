@@ -67,7 +67,7 @@ def _verify_arrays(
         rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
     )
 
-    # The others are small enough for a reading of their own.
+    # The others are small enough to be read once more.
     others = {
         names.INDPTR: rows.indptr,
         names.ORIGINAL_ID: rows.original_id,

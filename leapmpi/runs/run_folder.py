@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import to_toml
@@ -34,7 +34,7 @@ class RunFolder:
     def __init__(self, path: Path, resumed: bool = False) -> None:
         self.path = path
         self.resumed = resumed
-        self._metrics: Any = None
+        self._metrics: TextIO | None = None
 
     @property
     def log(self) -> Path:
@@ -112,7 +112,7 @@ def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> 
 
 
 def forget_failure(path: Path) -> None:
-    """Remove the summary of a start that failed, if there is one, so that the next start can write its own."""
+    """Remove the summary of a start that failed, if there is one, so that the next start can write one."""
     if Run(path).failure is not None:
         (path / SUMMARY).unlink(missing_ok=True)
 

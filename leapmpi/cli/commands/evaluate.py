@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.training import run_training
 
     runs = _chosen(load_run(arguments.folder), arguments.model)
-    # The run's own settings hold unless a flag says otherwise.
+    # The settings of the run hold unless a flag gives another value.
     changed = {**given(arguments), "data": arguments.data}
     outcomes = run_training.evaluate(
         [(run.config.replaced(changed, "evaluate"), run) for run in runs.values()], arguments.weights

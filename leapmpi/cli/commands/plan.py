@@ -16,6 +16,7 @@ _STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The dataset, the ranks and strategies to predict, and all settings they share."""
+    # The dataset, flags of plan, then all settings.
     add_dataset(parser)
     parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
     parser.add_argument(

@@ -65,7 +65,7 @@ def _list(configs: dict[int, Config]) -> int:
 
 
 def _train(index: int, config: Config) -> int:
-    """Train one run and return its exit code. Raises errors that end the whole sweep."""
+    """Train one run and return its exit code. Raises errors that end the sweep."""
     from leapmpi.comm.world import job_rank
     from leapmpi.training.run_training import train
 

@@ -35,7 +35,7 @@ class Digests:
         return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
 
     def take(self, name: str, array: np.ndarray | None) -> None:
-        """Take the whole `array`; None is skipped."""
+        """Take all of `array`; None is skipped."""
         if array is not None:
             sink = self.sink(name)
             for block in row_blocks(array):

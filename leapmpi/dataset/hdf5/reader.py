@@ -29,6 +29,7 @@ _Value = TypeVar("_Value", str, int, float, bool)
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn any error while reading `path` into a DataError."""
+    # Sentences of this program pass; other errors get one, the commonest their own.
     try:
         yield
     except LeapmpiError:
@@ -58,6 +59,7 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
     with reading(path):
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
+        # HDF5's own message for a foreign file is unclear.
         with open(path, "rb") as handle:
             if handle.read(8) != b"\x89HDF\r\n\x1a\n":
                 raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")

@@ -34,6 +34,7 @@ def row(run: Run) -> dict[str, Any]:
 
 
 def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    # The first epoch is slower while memory and caches fill.
     warm = epochs[1:] or epochs
     return {
         "strategy": summary["strategy"],

@@ -52,6 +52,7 @@ def _chosen(numbers: list[int], free: Mapping[int, int]) -> list[int]:
 
 def _row(members: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> tuple[str, ...]:
     """The row of `ranks`, which share a host, from the facts about each."""
+    # Ranges of what differs within a node.
     parts = sorted(part for each in members for part in range(each["parts"][0], each["parts"][1] + 1))
     devices = list(dict.fromkeys(each["device"] for each in members))
     threads = sorted({each["threads"] for each in members})
