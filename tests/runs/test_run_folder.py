@@ -167,7 +167,7 @@ def test_every_file_of_a_run_folder_is_one_that_a_new_start_removes(tmp_path):
     values += [file_names.weights_file("best"), file_names.model_folder(tmp_path, 3).name]
     for value in values:
         assert any(PurePath(value).match(pattern) for pattern in file_names.PATTERNS), value
-    assert file_names.WEIGHTS_FINAL == file_names.weights_file("final")
+    assert file_names.weights_file("final") == file_names.WEIGHTS_FINAL
 
 
 def test_summaries_hold_no_losses_of_batches():
