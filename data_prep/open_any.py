@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 

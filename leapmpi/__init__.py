@@ -10,7 +10,7 @@ Importing this package starts no MPI and loads neither torch nor mpi4py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leapmpi.config.schema import Config
 from leapmpi.errors import LeapmpiError
@@ -19,14 +19,20 @@ from leapmpi.version import VERSION as __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mpi4py import MPI
+
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.runs.run import Run
 
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
 
 
-def train(config: Config, comm: Any = None) -> Run:
-    """Train as `config` says; returns the finished run. Collective. See `leapmpi.training.run_training.train`."""
+def train(config: Config, comm: MPI.Comm | None = None) -> Run:
+    """Train a model with the settings `config` and return the finished run. Collective.
+
+    comm: the mpi4py communicator of the ranks that train, all ranks when None. See
+    `leapmpi.training.run_training.train`.
+    """
     from leapmpi.training import run_training
 
     return run_training.train(config, comm)

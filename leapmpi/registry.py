@@ -1,51 +1,48 @@
 """Lazy tables from a name to the module that implements it.
 
-A kind (partitioner, source, sampler, strategy, model) is one package folder with one file per member.
-The table only lists file names, so that `--help` costs no heavy import; plug-ins join by entry points.
+A kind (partition method, source, sampler, strategy, model, ...) is one package that holds members only, one module
+each. The table only lists file names, so that `--help` costs no heavy import. Other distributions add members by entry
+points whose group is the name of the package.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from leapmpi.errors import ConfigError, nearest
 
 
 class Registry:
-    """Members of one kind: the modules of a package, plus entry points of group `group`.
+    """Members of one kind: the modules of `package`, plus the entry points of the group of that name.
 
-    Modules whose names start with an underscore, and those named in `exclude`, are not members.
-    A member's public name is its module name with `_` written as `-`.
+    A member's public name is its module name with `_` written as `-`. `kind` names the kind in messages.
     """
 
-    def __init__(self, kind: str, package: str, exclude: tuple[str, ...] = ()) -> None:
+    def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
-        self.exclude = exclude
-        self.group = package
 
     def names(self) -> list[str]:
         """All member names, sorted, without importing a member."""
-        return sorted({*self._own(), *self._plugins()})
+        return sorted({*self._modules(), *self._plugins()})
 
     def load(self, name: str) -> ModuleType:
-        """Import and return the module of member `name`.
+        """Import and return the module of member `name`; a module of the package wins over a plug-in.
 
         Raises ConfigError, with the nearest known name, when there is none.
         """
-        if name in (own := self._own()):
-            return importlib.import_module(f"{self.package}.{own[name]}")
-        if name in (plugins := self._plugins()):
-            return plugins[name].load()
+        if module := self._modules().get(name):
+            return importlib.import_module(f"{self.package}.{module}")
+        if plugin := self._plugins().get(name):
+            return plugin.load()
         raise ConfigError(f"unknown {self.kind} {name!r}; {nearest(name, self.names())}")
 
-    def _own(self) -> dict[str, str]:
+    def _modules(self) -> dict[str, str]:
         path = importlib.import_module(self.package).__path__
-        modules = (m.name for m in pkgutil.iter_modules(path))
-        return {m.replace("_", "-"): m for m in modules if not m.startswith("_") and m not in self.exclude}
+        return {module.name.replace("_", "-"): module.name for module in pkgutil.iter_modules(path)}
 
-    def _plugins(self) -> dict:
-        return {point.name: point for point in entry_points(group=self.group)}
+    def _plugins(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.package)}

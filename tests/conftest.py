@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from leapmpi import Config, train
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.runs.run import Run
 from tests.support.graphs import random_graph
 

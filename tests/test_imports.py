@@ -58,7 +58,8 @@ def test_importing_the_packages_loads_nothing_heavy(package):
 
 def test_data_layers_need_neither_mpi_nor_torch():
     modules = (
-        "leapmpi.dataset.partitioned", "leapmpi.dataset.topology", "leapmpi.dataset.verify", "leapmpi.dataset.graph",
+        "leapmpi.dataset.partitioned", "leapmpi.dataset.topology", "leapmpi.dataset.verify",
+        "leapmpi.dataset.graph_file",
         "leapmpi.sampling.node_wise", "leapmpi.plan.planner", "leapmpi.sampling.epoch_order", "leapmpi.plan.schedule",
         "leapmpi.plan.homes",
         "leapmpi.plan.traffic_model", "leapmpi.plan.cost_model", "leapmpi.plan.micrograph",

@@ -10,7 +10,8 @@ import numpy as np
 from data_prep.assembly.summary import Summary, table
 from data_prep.assembly.vertex_names import names_path, names_written
 from data_prep.progress import Steps
-from leapmpi.dataset.graph import Graph, write_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import write_graph
 from leapmpi.errors import DataError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.commands.report_flags import add_report_flags, reported_training
 from data_prep.partitioning.methods import METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
-from leapmpi.runs.tables.columns import aligned
+from leapmpi.runs.tables.text import aligned
 
 HELP = "cut a graph by several methods and set their figures, time and memory side by side"
 

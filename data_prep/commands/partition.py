@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.dataset_writer import check_folder
-    from leapmpi.dataset.graph import open_graph
+    from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph
     from leapmpi.system.worker_threads import processor_count
 

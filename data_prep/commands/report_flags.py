@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from leapmpi.config.flags import add_flags, given
+from leapmpi.config.flags import add_flag, given
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
 
@@ -15,7 +15,8 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; the last two are those of leapmpi train."""
     report = "also rehearse sampled training, as --fanout and --batch-size say: R_micro and remote rows"
     parser.add_argument("--report", action="store_true", help=report)
-    add_flags(parser, _SETTINGS.values())
+    for setting in _SETTINGS.values():
+        add_flag(parser, setting)
 
 
 def reported_training(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int] | None:

@@ -10,7 +10,7 @@ from data_prep.edges.edge_sort import Adjacency
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.dataset.scan import row_groups
+from leapmpi.dataset.row_blocks import row_groups
 from leapmpi.system.jit import compiled
 
 _BLOCK_BYTES = 64 * 2**20

@@ -17,7 +17,8 @@ import numpy as np
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import report_on
 from data_prep.progress import Steps
-from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.errors import LeapmpiError
 
 _RING = 64

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.topology import Topology
 
 

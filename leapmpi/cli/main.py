@@ -18,11 +18,11 @@ _NAMES = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "d
 COMMANDS = {name: f"leapmpi.cli.commands.{name}" for name in _NAMES}
 
 _REPEAT_DELAY = 2.0
-"""Seconds that ranks other than 0 wait before they report an error that MPI has not agreed on."""
+"""Seconds that ranks other than 0 wait before they report an error that not all ranks raised."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `leapmpi`; returns the exit code. A user's error is one line on standard error."""
+    """Run `leapmpi` and return the exit code. An error of the user is one line on standard error."""
     try:
         code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("leapmpi: interrupted\n")
         return 130
     except BrokenPipeError:
+        # The reader of our output is gone; nothing may be written any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -44,13 +45,15 @@ def _report(error: LeapmpiError) -> None:
     from leapmpi.comm.world import job_rank, meet_before_the_end
     from leapmpi.fault_tolerance.launcher_cleanup import outlived_after_a_failure
 
+    # Where rank 0 failed too, its exit ends the other ranks before they repeat the same sentence.
     first = job_rank() == 0
     if not first and not error.agreed:
-        # Where rank 0 failed too, its exit ends this process before it repeats the same sentence.
         time.sleep(_REPEAT_DELAY)
     if first or not error.agreed:
         sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
         sys.stderr.flush()
+
+    # A launcher that hangs after a failure is ended; ranks that all raised the error wait for each other.
     if launcher_size() and local_rank() == 0:
         outlived_after_a_failure(os.getppid(), isinstance(error, Interrupted))
     if error.agreed:

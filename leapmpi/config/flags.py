@@ -1,4 +1,4 @@
-"""Config fields as command-line flags: each field of `leapmpi.config.schema` has one, made from its declaration."""
+"""Settings as command-line flags: each setting of `leapmpi.config.sections` has one, made from its declaration."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config
-from leapmpi.config.sections import fields
+from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
 from leapmpi.config.setting import Setting, names_code
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError
 
-OF_RUN_FOLDERS = tuple(
-    f"run.{name}"
-    for name in (
-        *("folder", "overwrite", "replay", "timeline"),
-        *("checkpoint_every", "checkpoint_keep", "stop_before_end"),
-    )
+OF_RUN_FOLDERS = (
+    "run.folder",
+    "run.overwrite",
+    "run.replay",
+    "run.timeline",
+    "run.checkpoint_every",
+    "run.checkpoint_keep",
+    "run.stop_before_end",
 )
 """Settings that act on nothing where no run folder is made."""
 
@@ -27,32 +30,59 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="?", metavar="DATA", help="dataset folder made by leapmpi-prep partition")
 
 
-def add_settings(parser: argparse.ArgumentParser, without: Iterable[str] = ()) -> None:
-    """--config, --set and one flag per field, but for the keys in `without`."""
-    parser.add_argument("--config", metavar="FILE.toml", help="read settings from a TOML file")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set any key, such as train.lr=0.01"
-    )
-    add_flags(parser, [setting for key, setting in fields() if key not in {"data", *without}])
+def add_settings(parser: CommandParser, without: Iterable[str] = ()) -> None:
+    """--config, --set, one flag per setting but for the keys in `without`, and --help-all.
+
+    --help explains the settings declared as `common` and lists the names of the others.
+    """
+    shown = [setting for key, setting in fields() if key not in {"data", *without}]
+
+    # One heading per group; the two flags that take any setting stand first.
+    for title in GROUPS:
+        group = parser.add_argument_group(title)
+        if title == DATA_AND_RUN:
+            group.add_argument("--config", metavar="FILE.toml", help="read settings from a TOML file")
+            group.add_argument(
+                "--set", action="append", default=[], metavar="KEY=VALUE", help="set any key, such as train.lr=0.01"
+            )
+        for setting in shown:
+            if setting.limits["group"] == title:
+                action = add_flag(group, setting)
+                if not setting.limits.get("common"):
+                    parser.hide(action, title)
+    parser.add_help_all()
 
 
-def add_flags(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> None:
-    """One flag per setting; flags that are not given leave None."""
-    for setting in settings:
-        keywords: dict[str, Any] = {"dest": setting.key, "default": None, "metavar": "VALUE"}
-        if setting.type is bool:
-            keywords = {"dest": setting.key, "default": None, "action": argparse.BooleanOptionalAction}
-        if setting.type == tuple[str, ...]:
-            keywords["action"] = "append"
-        default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
-        shown = f" (default {default})" if default not in ("", None, False) else ""
-        choices = f": {', '.join(setting.choices())}" if setting.choices() else ""
-        parser.add_argument(f"--{setting.flag}", help=f"{setting.limits['help']}{choices}{shown}", **keywords)
+def add_flag(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup, setting: Setting, default: str | None = None
+) -> argparse.Action:
+    """The flag of `setting`; one that is not given leaves None. Help shows the text `default`, if given, as default."""
+    keywords: dict[str, Any] = {"dest": setting.key, "default": None}
+    if setting.type is bool:
+        keywords["action"] = argparse.BooleanOptionalAction
+    else:
+        keywords["metavar"] = setting.metavar
+    if setting.type == tuple[str, ...]:
+        keywords["action"] = "append"
+
+    # The help, the choices that the metavar does not show, and the default.
+    help = setting.limits["help"]
+    if setting.choices() and setting.metavar != "|".join(setting.choices()):
+        help += f": {', '.join(setting.choices())}"
+    if shown := setting.default_text if default is None else default:
+        help += f" (default {shown})"
+    return parser.add_argument(f"--{setting.flag}", help=help, **keywords)
 
 
 def config_from(arguments: argparse.Namespace, config: Config | None = None) -> Config:
-    """Defaults (or `config`), then the TOML file, then --set, then flags. Raises ConfigError."""
-    config, known = config or Config(), dict(fields())
+    """The config of a command line: defaults (or `config`), the TOML file, --set, flags; later ones win.
+
+    Raises ConfigError for a value that cannot be used, and for values that do not fit together.
+    """
+    config = config or Config()
+    known = dict(fields())
+
+    # Each source in turn; errors name the source.
     if arguments.config is not None:
         config = config.assigned(read_toml(arguments.config), arguments.config)
     if arguments.set:
@@ -60,6 +90,8 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{known[key].flag}")
     _check_code(arguments, config)
+
+    # The dataset on the command line wins over the one in the file.
     if arguments.data is not None:
         config = config.assigned({"data": arguments.data}, "dataset folder")
     config.check()
@@ -86,5 +118,5 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The values of flags made by `add_flags` that were given, by key."""
+    """The values of flags made by `add_flag` that were given, by key."""
     return {key: value for key, value in vars(arguments).items() if "." in key and value is not None}

@@ -1,4 +1,4 @@
-"""A sampler's own settings: declared by a dataclass in its module, given as texts such as `layer-size=512`."""
+"""Options of a sampler: declared by a dataclass in the sampler's module, given as texts such as `layer-size=512`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
 
 
 def check_options(sampler: str, texts: Sequence[str]) -> None:
-    """Raise ConfigError for options `texts` that `sampler` does not take. Loads no code of the user's."""
+    """Raise ConfigError for options `texts` that `sampler` does not take. A custom sampler is not loaded."""
     if not names_code(sampler):
         sampler_options(sampler, texts)
 
@@ -30,11 +30,14 @@ def parse_options(kind: type | None, texts: Sequence[str], sampler: str) -> Any:
     `texts` are `name=value`, names written with - or _. Raises ConfigError for a text that is none, for an unknown
     name and for a value that cannot be used, naming `sampler`.
     """
+    # The options that the sampler declares, by name.
     types = get_type_hints(kind) if kind else {}
     known = {
         each.name.replace("_", "-"): Setting(each.name, types[each.name], each.default, each.metadata)
         for each in (dataclasses.fields(kind) if kind else ())
     }
+
+    # The options that are given.
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -1,7 +1,7 @@
-"""Command-line arguments of both programs: a table of commands, errors as one sentence with the nearest known name.
+"""The command lines of both programs: a table of commands, and errors as one sentence with the nearest known name.
 
-A command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`; only the one that is asked for
-is imported.
+A command is a module with `HELP`, `add_arguments(parser)` and `run(arguments) -> int`. Only the command that runs is
+imported.
 """
 
 from __future__ import annotations
@@ -10,26 +10,77 @@ import argparse
 import difflib
 import importlib
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.version import VERSION
 
 
-class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, but not those that only say that a flag was left out."""
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows defaults, but not those that only say that a flag was left out; keeps the lines of the last paragraph."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+        if action.default in (None, False, [], argparse.SUPPRESS) or "%(default)" in (action.help or ""):
+            return action.help
+        return f"{action.help} (default %(default)s)"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # Lines of a list, which begin with blanks, go on below their text.
+        return "\n".join(
+            textwrap.fill(line, width, subsequent_indent="    " * line.startswith(" "), break_on_hyphens=False)
+            for line in text.splitlines()
+        )
+
+
+class _HelpAll(argparse.Action):
+    """--help-all: print the help with the flags that --help leaves out."""
+
+    def __call__(self, parser: CommandParser, *_: Any) -> NoReturn:
+        parser.show_hidden()
+        parser.print_help()
+        parser.exit()
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises ConfigError where argparse would print usage and exit."""
+    """An argument parser that raises ConfigError where argparse would print usage and exit.
 
-    def __init__(self, **settings) -> None:
+    Flags that are hidden are explained by --help-all only; --help lists their names.
+    """
+
+    def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **settings)
+        self._hidden: dict[str, list[tuple[argparse.Action, str | None]]] = {}
+
+    def hide(self, action: argparse.Action, group: str) -> None:
+        """Leave the flag of `action` out of --help, where only its name is listed, after `group`."""
+        self._hidden.setdefault(group, []).append((action, action.help))
+        action.help = argparse.SUPPRESS
+
+    def show_hidden(self) -> None:
+        """Explain all flags from now on."""
+        for actions in self._hidden.values():
+            for action, help in actions:
+                action.help = help
+        self._hidden.clear()
+        self.epilog = None
+
+    def add_help_all(self) -> None:
+        """Add --help-all, the usage in one line, and the names of the hidden flags at the end of --help."""
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
+        positionals = [action for action in self._actions if not action.option_strings]
+        words = [f"[{each.metavar}]" if each.nargs == "?" else str(each.metavar) for each in positionals]
+        self.usage = " ".join(["%(prog)s", *words, "[--FLAG VALUE ...]"])
+        lines = [
+            f"  {group}: {', '.join(action.option_strings[0] for action, _ in actions)}"
+            for group, actions in self._hidden.items()
+        ]
+        self.epilog = "\n".join(["more flags, which --help-all explains:", *lines])
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with argparse's message."""
@@ -37,9 +88,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_strictly(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse `argv`. Raises ConfigError, suggesting the nearest flag for one that does not exist."""
-        whole = all(action.nargs != argparse.REMAINDER for action in self._actions)
-        # Words of another command may follow, with flags of their own.
-        for word in argv if whole else ():
+        # Not where words of another command, with other flags, may follow.
+        takes_rest = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        for word in () if takes_rest else argv:
             if word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in self._option_string_actions:
                 raise ConfigError(f"unknown flag {word}; {self._hint(word)}")
         arguments, rest = self.parse_known_args(argv)
@@ -47,9 +98,10 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(f"unexpected argument {rest[0]!r}; {self._hint(rest[0])}")
         return arguments
 
-    def _hint(self, odd: str) -> str:
+    def _hint(self, word: str) -> str:
+        """A clause about the unknown `word`: the nearest flag, or where to read on."""
         flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
-        close = difflib.get_close_matches(odd.split("=")[0].lstrip("-"), flags, n=1) if odd.startswith("-") else []
+        close = difflib.get_close_matches(word.split("=")[0].lstrip("-"), flags, n=1) if word.startswith("-") else []
         return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"
 
 
@@ -57,7 +109,7 @@ def usage(program: str, about: str, commands: Mapping[str, str]) -> str:
     """The text of `PROGRAM --help`; `commands` maps names to modules."""
     lines = [f"usage: {program} COMMAND ...", "", about, "", "commands:"]
     lines += [f"  {name:<12}{importlib.import_module(module).HELP}" for name, module in commands.items()]
-    return "\n".join([*lines, "", f"'{program} COMMAND --help' tells more about one command."])
+    return "\n".join([*lines, "", f"'{program} COMMAND --help' explains one command."])
 
 
 def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
@@ -69,6 +121,7 @@ def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
 
 def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
     """Run the command that `argv` names and return its exit code. Raises LeapmpiError for the user's errors."""
+    # Flags of the program itself.
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(program, about, commands))
         return 0 if argv else ConfigError.exit_code
@@ -79,6 +132,8 @@ def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequen
         if argv[0].startswith("-"):
             raise ConfigError(f"unknown flag {argv[0]}; see {program} --help")
         raise ConfigError(f"unknown command {argv[0]!r}; {nearest(argv[0], commands)}")
+
+    # The command; records keep the whole command line.
     module = importlib.import_module(commands[argv[0]])
     arguments = parser_of(program, argv[0], module).parse_strictly(argv[1:])
     arguments.command_line = shlex.join([program, *argv])
@@ -95,8 +150,8 @@ def number_between(low: float, high: float | None = None, kind: type = int) -> C
             value = None
         if value is None or not value >= low or (high is not None and not value <= high):
             bounds = f"from {low} on" if high is None else f"from {low} to {high}"
-            wanted = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted} {bounds}")
+            noun = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {noun} {bounds}")
         return value
 
     return convert

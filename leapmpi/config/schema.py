@@ -1,4 +1,4 @@
-"""What a run is told: frozen dataclasses, filled from defaults, then a TOML file, then `--set`, then flags.
+"""Config: all settings of a run, filled from defaults, then a TOML file, then `--set`, then flags.
 
 An unknown section or key is an error that names the nearest known one.
 """
@@ -30,7 +30,7 @@ from leapmpi.errors import ConfigError
 
 @dataclass(frozen=True)
 class Config:
-    """Everything `leapmpi.train` needs: the dataset folder and one part per concern."""
+    """Everything that `leapmpi.train` needs: the dataset folder, and the settings by section."""
 
     data: str = DATA
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -49,13 +49,13 @@ class Config:
         return cls().replaced(values, origin)
 
     def replaced(self, values: Mapping[str, Any], origin: str = "config") -> Config:
-        """A copy with `values` put in, checked as by `from_values`."""
+        """A copy with `values` in place of the present ones, checked as by `from_values`."""
         config = self.assigned(values, origin)
         config.check()
         return config
 
     def assigned(self, values: Mapping[str, Any], origin: str = "config") -> Config:
-        """A copy with `values` put in, each checked alone; `check` is due when all sources have been heard."""
+        """A copy with `values` in place of the present ones, each checked alone; call `check` after the last source."""
         config = self
         for key, value in flattened(values).items():
             config = config._with(key, value, origin)
@@ -72,10 +72,11 @@ class Config:
 
     @property
     def evaluation_fanout(self) -> tuple[int, ...]:
-        """Fan-outs of evaluation, those of training where none are given."""
+        """The fan-outs of evaluation: those of training unless others are given."""
         return self.evaluate.fanout or self.sampling.fanout
 
     def _with(self, key: str, value: Any, origin: str) -> Config:
+        """A copy with `value`, checked alone, as setting `key`."""
         known = dict(fields())
         if key not in known:
             raise ConfigError(f"{origin}: {about_unknown(key, known)}")
@@ -87,7 +88,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError where values do not fit together."""
-        # Of models that differ, each is checked as it will be: check_replicas does so.
+        # Models that differ are checked one by one, by check_replicas.
         if self.strategy.replicas == "equal" and self.model.name == "gat" and self.model.hidden % self.model.heads:
             raise ConfigError(f"model.hidden ({self.model.hidden}) must be a multiple of heads ({self.model.heads})")
         check_replicas(self)

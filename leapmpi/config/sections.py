@@ -1,4 +1,4 @@
-"""The settings of a run, by section: each field is declared once, here; its flag, check and help come from it."""
+"""The settings of a run, by section. Each setting is declared once, here: its flag, its checks and its help follow."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from leapmpi.config.setting import Setting, setting
+from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting
 from leapmpi.errors import nearest
+
+DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which model is trained. The number of layers is the number of fan-outs."""
 
-    name: str = setting("sage", "model", flag="model", registry="leapmpi.nn.models")
-    hidden: int = setting(128, "width of the hidden layers", least=1)
+    name: str = setting("sage", "model to train", flag="model", registry="leapmpi.nn.models", common=True)
+    hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
     heads: int = setting(4, "attention heads (gat); divides hidden", least=1)
     aggregate: str = setting(
         "mean", "how sage combines in-neighbours; max cannot be split into sums", choices=("mean", "max")
     )
-    dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1)
-    input_dropout: float = setting(0.0, "share of input features dropped in training", least=0, below=1)
-    attention_dropout: float = setting(0.0, "share of attention weights dropped in training (gat)", least=0, below=1)
+    dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
+    input_dropout: float = setting(
+        0.0, "share of input features dropped in training", least=0, below=1, metavar="SHARE"
+    )
+    attention_dropout: float = setting(
+        0.0, "share of attention weights dropped in training (gat)", least=0, below=1, metavar="SHARE"
+    )
     norm: str = setting("none", "normalisation of hidden rows", choices=("none", "layer"))
     residual: bool = setting(False, "add each layer's input to its output")
     seed: int = setting(
-        -1, "seed of initial weights and dropout masks alone; -1: that of everything", least=-1, flag="model-seed"
+        -1, "seed of initial weights and dropout masks alone; -1: the value of --seed", least=-1, flag="model-seed"
     )
 
 
@@ -36,39 +42,64 @@ class ModelConfig:
 class SamplingConfig:
     """How neighbourhoods are drawn."""
 
-    sampler: str = setting("node-wise", "sampler", flag="sampler", registry="leapmpi.sampling.samplers", code=True)
+    sampler: str = setting(
+        "node-wise",
+        "sampler, or a class of yours as FILE.py:CLASS",
+        flag="sampler",
+        registry="leapmpi.sampling.samplers",
+        code=True,
+        common=True,
+    )
     fanout: tuple[int, ...] = setting(
-        (10, 10), "neighbours drawn per hop, from the root outward; 'all' takes every one", flag="fanout"
+        (10, 10), "neighbours drawn per hop, from the root outward; 'all' takes every one", common=True
     )
     options: tuple[str, ...] = setting(
-        (), "an option of the sampler as name=value (leapmpi/sampling/README.md lists them)", flag="sampler-option"
+        (),
+        "an option of the sampler (leapmpi/sampling/README.md lists them)",
+        flag="sampler-option",
+        metavar="NAME=VALUE",
     )
 
 
 @dataclass(frozen=True)
 class StrategyConfig:
-    """Where each root of a batch is trained, and what travels."""
+    """Where each root of a batch is trained, and what crosses ranks."""
 
-    name: str = setting("leap", "strategy", flag="strategy", registry="leapmpi.strategies")
-    time_steps: str = setting("auto", "steps an iteration is cut into: auto, or 1 to the number of ranks (N)")
+    name: str = setting(
+        "leap", "where roots are trained and what moves", flag="strategy", registry="leapmpi.strategies", common=True
+    )
+    time_steps: str = setting(
+        "auto",
+        "steps an iteration is cut into: auto, or 1 to the number of ranks (N)",
+        metavar="auto|N",
+        check=check_time_steps,
+    )
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     memory_limit: str = setting(
-        "", "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken"
+        "",
+        "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken",
+        metavar="SIZE",
+        check=check_size,
     )
     balance: str = setting(
         "off",
-        "leap: train roots of the most loaded rank elsewhere: never, where it pays by measured rates, always",
+        "leap: train roots of the most loaded rank on other ranks: never, where measured rates say it pays, always",
         choices=("off", "auto", "on"),
     )
     remote: str = setting(
         "auto",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fastest of them",
-        choices=("raw", "projected", "partial", "auto"),
+        registry="leapmpi.engine.first_layer.modes",
+        also=("auto",),
     )
     cache: float = setting(
-        0.0, "rows at home elsewhere that each rank keeps copies of, as a share of all vertices", least=0, below=1
+        0.0,
+        "remote rows that each rank keeps copies of, as a share of all vertices",
+        least=0,
+        below=1,
+        metavar="SHARE",
     )
-    cache_policy: str = setting("vip", "cache policy", registry="leapmpi.features.policies")
+    cache_policy: str = setting("vip", "how rows are chosen for the cache", registry="leapmpi.features.policies")
     wire_dtype: str = setting(
         "native",
         "type in which raw feature rows cross ranks in training; all but native are lossy",
@@ -85,7 +116,7 @@ class StrategyConfig:
         choices=("equal", "independent"),
     )
     vary: tuple[str, ...] = setting(
-        (), "a setting and its values, such as model.hidden=16,32; several multiply", flag="vary"
+        (), "a setting and its values, such as model.hidden=16,32; several multiply", metavar="KEY=A,B"
     )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
@@ -94,15 +125,15 @@ class StrategyConfig:
 class TrainConfig:
     """Optimisation."""
 
-    epochs: int = setting(10, "passes over the training vertices", least=1)
-    batch_size: int = setting(1024, "roots per optimizer step, over all ranks", least=1)
-    lr: float = setting(0.003, "learning rate", above=0)
+    epochs: int = setting(10, "passes over the training vertices", least=1, common=True)
+    batch_size: int = setting(1024, "roots per optimizer step, over all ranks", least=1, common=True)
+    lr: float = setting(0.003, "learning rate", above=0, metavar="RATE", common=True)
     optimizer: str = setting("adam", "optimizer", choices=("adam", "adamw", "sgd"))
-    momentum: float = setting(0.0, "momentum (sgd)", least=0, below=1)
-    weight_decay: float = setting(0.0, "weight decay", least=0)
+    momentum: float = setting(0.0, "momentum (sgd)", least=0, below=1, metavar="FACTOR")
+    weight_decay: float = setting(0.0, "weight decay", least=0, metavar="RATE")
     lr_schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine"))
-    warmup_epochs: float = setting(0.0, "epochs of linear warm-up", least=0)
-    clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0)
+    warmup_epochs: float = setting(0.0, "epochs of linear warm-up", least=0, metavar="EPOCHS")
+    clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
 
@@ -125,31 +156,60 @@ class EvaluateConfig:
 class RunConfig:
     """Where a run is recorded and what it runs on."""
 
-    folder: str = setting("", "run folder; runs/DATE-N when not given", flag="run")
-    overwrite: bool = setting(False, "start anew in the folder of an unfinished run, and drop its checkpoints")
+    folder: str = setting(
+        "", "run folder; runs/DATE-N when not given", flag="run", metavar="FOLDER", group=DATA_AND_RUN, common=True
+    )
+    overwrite: bool = setting(
+        False, "start anew in the folder of an unfinished run, and drop its checkpoints", group=DATA_AND_RUN
+    )
     checkpoint_every: str = setting(
-        "10m", "iterations (100) or minutes (10m) between checkpoints; 0: only when asked to stop"
+        "10m",
+        "iterations (100) or minutes (10m) between checkpoints; 0: only on a stop request",
+        metavar="N|Nm",
+        check=parse_interval,
+        group=CHECKPOINTS,
     )
-    checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1)
+    checkpoint_keep: int = setting(2, "checkpoints that are kept", least=1, group=CHECKPOINTS)
     stop_before_end: int = setting(
-        120, "seconds before the end of a Slurm job at which training stops, resumable; 0 never", least=0
+        120,
+        "seconds before the end of a Slurm job at which training stops, resumable; 0 never",
+        least=0,
+        metavar="SECONDS",
+        group=CHECKPOINTS,
     )
-    deterministic: bool = setting(False, "only operations that give the same bits each time on a GPU; CPUs do anyway")
-    log_level: str = setting("info", "least severity shown", choices=("debug", "info", "warning", "error"))
-    timeline: bool = setting(False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json")
-    device: str = setting("auto", "where models are trained", choices=("auto", "cpu", "cuda"))
+    deterministic: bool = setting(
+        False, "only operations that give the same bits each time on a GPU; CPUs do anyway", group=MACHINE
+    )
+    log_level: str = setting(
+        "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
+    )
+    timeline: bool = setting(
+        False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
+    )
+    device: str = setting(
+        "auto", "where models are trained", choices=("auto", "cpu", "cuda"), group=MACHINE, common=True
+    )
     mpi_device_path: str = setting(
-        "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto")
+        "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto"), group=MACHINE
     )
     comm_timeout: float = setting(
-        300.0, "seconds after which a job in which nothing moves is ended; 0 waits for ever", least=0
+        300.0,
+        "seconds after which a job in which nothing moves is ended; 0 waits for ever",
+        least=0,
+        metavar="SECONDS",
+        group=MACHINE,
     )
-    replay: str = setting("", "run folder whose decisions made from clocks are made again")
-    threads: int = setting(0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025)
+    replay: str = setting(
+        "", "run folder whose decisions made from clocks are made again", metavar="FOLDER", group=DATA_AND_RUN
+    )
+    threads: int = setting(
+        0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025, group=MACHINE
+    )
     verify: str = setting(
         "auto",
         "what is checked while loading: auto (features up to 1 GiB a rank), all, none",
         choices=("auto", "all", "none"),
+        group=DATA_AND_RUN,
     )
 
 
@@ -165,6 +225,18 @@ SECTIONS: dict[str, type] = {
     "run": RunConfig,
 }
 
+_GROUP_OF_SECTION = {
+    "model": "model",
+    "sampling": "sampling",
+    "strategy": "strategy and movement",
+    "train": "training",
+    "evaluate": "evaluation",
+}
+"""Where the flags of a section stand in --help, unless a setting declares a `group`."""
+
+GROUPS = (DATA_AND_RUN, *_GROUP_OF_SECTION.values(), CHECKPOINTS, MACHINE)
+"""The headings of --help, in the order in which they are shown."""
+
 
 @functools.cache
 def fields() -> tuple[tuple[str, Setting], ...]:
@@ -178,11 +250,12 @@ def _declared() -> Iterator[tuple[str, Setting]]:
         types = get_type_hints(section)
         for each in dataclasses.fields(section):
             key = f"{name}.{each.name}"
-            yield key, Setting(key, types[each.name], each.default, each.metadata)
+            limits = {"group": _GROUP_OF_SECTION.get(name), **each.metadata}
+            yield key, Setting(key, types[each.name], each.default, limits)
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
-    """What to say of a key that is no setting: a section, a setting without its section, or an unknown name."""
+    """A clause about a key that is no setting: it names a section, lacks its section, or is unknown."""
     if any(name.startswith(f"{key}.") for name in known):
         inside = [name for name in known if name.startswith(f"{key}.")]
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
@@ -191,7 +264,7 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one level with dotted keys."""
+    """Nested mappings as one level with dotted keys; empty mappings vanish."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One setting of a run: how it is declared, and how a value for it is read from text or TOML and checked."""
+"""One setting: how it is declared, and how a value for it is parsed from text or TOML and checked."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leapmpi.errors import ConfigError, nearest
+from leapmpi.registry import Registry
 
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
 
 _LARGEST = 2**63
-"""Whole numbers are below it, as they are in TOML and in 64-bit arrays."""
+"""All whole numbers are below it, as in TOML and in 64-bit arrays."""
+
+_LONGEST_METAVAR = 32
+_METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", tuple[int, ...]: "A,B", tuple[str, ...]: "TEXT"}
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A config field. Limits: `choices`, `least` (>=), `above` (>), `below` (<), `flag` (name of the flag), `code` (a
-    class in a file may take the place of a choice)."""
+    """A config field with its declaration; all but `default` and `help` is optional.
+
+    Values: `choices`, or `registry` (a package whose members are the choices) with `also` (further choices); `code`
+    (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers; `check`
+    (a function of the value and the place it comes from, which raises ConfigError).
+    Command line: `flag` (its name), `metavar` (what stands for the value in --help), `group` (the heading it stands
+    under) and `common` (whether --help shows it; --help-all shows every flag).
+    """
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -37,12 +47,30 @@ class Setting:
         """The command-line flag, without dashes."""
         return self.limits.get("flag", self.key.rpartition(".")[2].replace("_", "-"))
 
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in --help: as declared, the choices where short, or a word for the type."""
+        if declared := self.limits.get("metavar"):
+            return declared
+        choices = "|".join(self.choices())
+        if choices:
+            return choices if len(choices) <= _LONGEST_METAVAR else "NAME"
+        return _METAVARS[self.type]
+
+    @property
+    def default_text(self) -> str:
+        """The default as --help shows it; empty where there is none, and for a switch that is off."""
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        return "" if self.default is None or self.default is False else str(self.default)
+
     def choices(self) -> tuple[str, ...]:
         """The accepted values of a choice, empty for free values."""
         if package := self.limits.get("registry"):
-            from leapmpi.registry import Registry
-
-            return tuple(Registry(self.limits["help"], package).names())
+            members = Registry(self.key, package).names()
+            return (*members, *self.limits.get("also", ()))
         return self.limits.get("choices", ())
 
 
@@ -60,6 +88,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         checked = parse_fanout(value, where)
         if not checked and setting.default:
             raise ConfigError(f"{where}: no fan-out given; give one per layer, such as 10,10")
+
+    # Limits of the declaration.
     is_code = bool(setting.limits.get("code")) and names_code(checked)
     if not is_code and (choices := setting.choices()) and checked not in choices:
         raise ConfigError(
@@ -67,12 +97,8 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
         )
     if setting.type in (int, float):
         _check_limits(setting.limits, checked, where)
-    if setting.key == "strategy.time_steps":
-        _check_time_steps(checked, where)
-    if setting.key == "run.checkpoint_every":
-        parse_interval(checked, where)
-    if setting.key == "strategy.memory_limit" and checked:
-        parse_size(checked, where)
+    if check := setting.limits.get("check"):
+        check(checked, where)
     return checked
 
 
@@ -83,10 +109,11 @@ def names_code(text: str) -> bool:
 
 
 def parse_interval(text: str, where: str) -> tuple[int, float]:
-    """'100' as 100 iterations and '10m' as 600 seconds: (iterations, seconds), 0 for the other. Raises ConfigError."""
-    number, minutes = text.removesuffix("m"), text.endswith("m")
+    """(iterations, seconds) between checkpoints: '100' is (100, 0), '10m' is (0, 600). Raises ConfigError."""
     if text == "off":
         return 0, 0.0
+    number = text.removesuffix("m")
+    minutes = text.endswith("m")
     try:
         value = float(number) if minutes else int(number)
     except ValueError:
@@ -149,7 +176,7 @@ def _as_text(value: Any, where: str) -> str:
 
 
 def _as_texts(value: Any, where: str) -> tuple[str, ...]:
-    """A list of texts; one text may hold several, parted by semicolons."""
+    """A list of texts; one text may hold several, separated by semicolons."""
     items = value if isinstance(value, (list, tuple)) else [value]
     texts = (text.strip() for item in items for text in _as_text(item, where).split(";"))
     return tuple(text for text in texts if text)
@@ -174,7 +201,14 @@ def parse_size(text: str, where: str) -> int:
     return size
 
 
-def _check_time_steps(value: str, where: str) -> None:
+def check_size(text: str, where: str) -> None:
+    """Raise ConfigError unless `text` is a size for `parse_size`, or empty."""
+    if text:
+        parse_size(text, where)
+
+
+def check_time_steps(value: str, where: str) -> None:
+    """Raise ConfigError unless `value` is auto, N or a positive number."""
     number = value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 1
     if value not in ("auto", "N") and not number:
         raise ConfigError(f"{where}: {value!r} is no number of time steps; give auto, N (the number of ranks) or fewer")

@@ -1,6 +1,6 @@
-"""Sweep files: one TOML config with lists of values, read as the list of runs that they stand for.
+"""Sweep files: a config with lists of values, read as a list of runs.
 
-    data = "data"                   # what all runs share: any keys of the config
+    data = "data"                   # any keys of the config, shared by all runs
     train.epochs = 20
 
     [sweep]                         # every combination of these values ...
@@ -36,14 +36,14 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file, read: `base` holds what all runs share, `points` what each run has of its own, by dotted key."""
+    """A sweep file, read: `base` holds the values that all runs share, `points` those of each run, by dotted key."""
 
     path: Path
     base: dict[str, Any]
     points: tuple[dict[str, Any], ...]
 
     def config(self, index: int, shared: Config, folder: Path) -> Config:
-        """The config of run `index`: `shared` with the run's own values, recorded in a folder of its own in `folder`.
+        """The config of run `index`: `shared` with the values of the run, recorded in a subfolder of `folder`.
 
         Raises ConfigError, naming the file, for values that cannot be used, code to be run among them, and for an
         index out of range.
@@ -59,7 +59,7 @@ class Sweep:
         )
 
     def name(self, index: int) -> str:
-        """The run's folder: its number and its own values, such as '03-lr=0.01-seed=1'."""
+        """The name of the run's folder: its number and its values, such as '03-lr=0.01-seed=1'."""
         width = len(str(len(self.points) - 1))
         values = (f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.points[index].items())
         return re.sub(r"[^\w.,=+-]", "_", "-".join((f"{index:0{width}}", *values)))[:_LONGEST_NAME]
@@ -68,32 +68,39 @@ class Sweep:
 def read_sweep(path: str | Path) -> Sweep:
     """Read a sweep file. Raises ConfigError for one that is missing, broken, or sweeps nothing."""
     values = read_toml(path)
-    product, points = values.pop("sweep", {}), values.pop("point", [])
+    product = values.pop("sweep", {})
+    points = values.pop("point", [])
+
+    # The shape of the file.
     tables = isinstance(points, list) and all(isinstance(point, Mapping) for point in points)
     if not isinstance(product, Mapping) or not tables:
         raise ConfigError(f"{path}: write swept keys under [sweep], and single runs as [[point]] tables")
     if not product and not points:
         raise ConfigError(f"{path}: nothing to sweep; give lists of values under [sweep], or [[point]] tables")
+
+    # The values of each key under [sweep].
     axes = flattened(product)
     for key, choices in axes.items():
         if not isinstance(choices, list) or not choices:
             raise ConfigError(f"{path}: [sweep] {key}: give a list of values, such as [1, 2], not {choices!r}")
+
+    # Every combination of them, with each [[point]].
     sets = [flattened(point) for point in points] or [{}]
     for key in axes:
         if any(key in each for each in sets):
             raise ConfigError(f"{path}: {key} is both under [sweep] and in a [[point]]; keep one of them")
-    runs = [{**point, **dict(zip(axes, chosen, strict=True))} for point in sets for chosen in _product(axes)]
+    runs = [
+        {**point, **dict(zip(axes, combination, strict=True))}
+        for point in sets
+        for combination in itertools.product(*axes.values())
+    ]
     sweep = Sweep(Path(path), flattened(values), tuple(runs))
     _check(sweep)
     return sweep
 
 
-def _product(axes: Mapping[str, list[Any]]) -> itertools.product:
-    return itertools.product(*axes.values())
-
-
 def _check(sweep: Sweep) -> None:
-    """Raise ConfigError unless every run has usable values and a name of its own."""
+    """Raise ConfigError for a run whose values cannot be used."""
     shared = Config().assigned(sweep.base, str(sweep.path))
     for index in range(len(sweep.points)):
         if "run.folder" in sweep.points[index]:

@@ -1,4 +1,4 @@
-"""Configs as TOML: read by the standard library, written here, since it only reads."""
+"""Configs as TOML. The standard library reads it; the writer stands here, since the library has none."""
 
 from __future__ import annotations
 

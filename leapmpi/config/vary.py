@@ -1,4 +1,4 @@
-"""Models that differ: from `--vary` to one config each, every one of which can be trained by itself."""
+"""Models that differ: one config per combination of the values in `--vary`; each can be trained by itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TRAINING = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warm
 
 
 class Config(Protocol):
-    """What is needed here of `leapmpi.config.schema.Config`, which checks itself by this module."""
+    """What this module needs of `leapmpi.config.schema.Config`, which calls `check_replicas`."""
 
     model: ModelConfig
     strategy: StrategyConfig
 
     def replaced(self, values: dict[str, Any], origin: str = "config") -> Self:
-        """A copy with `values` put in."""
+        """A copy with `values` in place of the present ones."""
         ...
 
 
@@ -31,15 +31,18 @@ def variations(config: C) -> dict[str, C]:
 
     Raises ConfigError for settings that models on the same batches must share, and for values that do not fit.
     """
+    # The values of each setting.
     choices = [_choices(text) for text in config.strategy.vary]
     keys = [each[0][0] for each in choices]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise ConfigError(f"strategy.vary: {twice.pop()} is varied twice; give all its values at once")
-    alone = {"strategy.replicas": "equal", "strategy.vary": ()}
+
+    # One config per combination, with settings of a run of one model.
+    one_model = {"strategy.replicas": "equal", "strategy.vary": ()}
     models = {}
-    for chosen in product(*choices):
-        label = " ".join(f"{key}={value}" for key, value in chosen)
-        models[label] = config.replaced(alone | dict(chosen), f"--vary {label}")
+    for combination in product(*choices):
+        label = " ".join(f"{key}={value}" for key, value in combination)
+        models[label] = config.replaced(one_model | dict(combination), f"--vary {label}")
     return models
 
 
@@ -49,7 +52,7 @@ def models_of(config: C) -> list[C]:
 
 
 def model_names(config: Config) -> str:
-    """What is trained, each name once: 'sage', or 'gcn and gat'."""
+    """The names of the models that are trained, each once: 'sage', or 'gcn and gat'."""
     return enumeration(list(dict.fromkeys(each.model.name for each in models_of(config))))
 
 
@@ -76,18 +79,22 @@ def _choices(text: str) -> list[tuple[str, str]]:
 def _varied(key: str) -> Setting:
     """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
     known = dict(fields())
-    trained = {f"train.{each}" for each in _TRAINING}
-    may = {name: each for name, each in known.items() if name.startswith("model.") or name in trained}
+    optimisation = {f"train.{each}" for each in _TRAINING}
+    allowed = {name: each for name, each in known.items() if name.startswith("model.") or name in optimisation}
+
+    # One reason each for names that are not allowed.
     if key == "train.seed":
         raise ConfigError(
             "strategy.vary: train.seed also draws the batches, which all models share; vary model.seed, the seed of "
             "initial weights and dropout"
         )
     if key not in known:
-        raise ConfigError(f"strategy.vary: {about_unknown(key, may)}")
-    if key not in may:
-        raise ConfigError(f"strategy.vary: models on the same batches cannot differ in {key}, but in {', '.join(may)}")
-    return may[key]
+        raise ConfigError(f"strategy.vary: {about_unknown(key, allowed)}")
+    if key not in allowed:
+        raise ConfigError(
+            f"strategy.vary: models on the same batches cannot differ in {key}, but in {', '.join(allowed)}"
+        )
+    return allowed[key]
 
 
 def check_replicas(config: Config) -> None:
@@ -99,6 +106,8 @@ def check_replicas(config: Config) -> None:
         return
     if not strategy.vary:
         raise ConfigError("strategy.replicas: independent models need something to differ in; give --vary")
+
+    # Settings that models on their way around the ranks need.
     needed = {
         "time_steps": (("auto", "1"), "every model trains the whole batch on its way around the ranks"),
         "remote": (("raw", "auto"), "projected rows and partial sums depend on the weights of one model"),
@@ -107,4 +116,6 @@ def check_replicas(config: Config) -> None:
     for name, (values, why) in needed.items():
         if (given := getattr(strategy, name)) not in values:
             raise ConfigError(f"strategy.{name}: {given} does not go with --replicas independent: {why}")
+
+    # Each model by itself.
     variations(config)

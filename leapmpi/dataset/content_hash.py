@@ -1,14 +1,12 @@
-"""The identity of a graph's content: the same for every numbering and partition of it.
+"""The identity of a graph's content: the same for every numbering and partition of the graph.
 
-Each vertex gives a 64-bit hash in each of two lanes, over its original id, split, labels, features and the original
-ids of its in-neighbours in ascending order. Each word is absorbed by a multiplication and a shift, between finalisers
-of SplitMix64 (`mix`). The lanes are summed modulo 2**64 over the vertices, so the order of the vertices does not
-matter and parts can be summed apart. This detects damage and mix-ups, not forgery.
+Each vertex has two 64-bit hashes (two lanes) of its original id, split, labels, features and the original ids of its
+in-neighbours in ascending order. A hash absorbs each of these words by a multiplication and a shift, between
+finalisers of SplitMix64 (`mix`). The hashes of all vertices are summed modulo 2**64, lane by lane. So the order of the
+vertices does not matter, and the sums of parts can be added. This detects damage and mix-ups, not forgery.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +14,8 @@ from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
 
-if TYPE_CHECKING:
-    from leapmpi.dataset.graph import Graph
-
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
-"""The odd number each lane multiplies by."""
+"""The odd factor of each lane."""
 
 _A, _B = np.uint64(FACTORS[0]), np.uint64(FACTORS[1])
 _HALF = np.uint64(32)
@@ -28,7 +23,7 @@ _HALF = np.uint64(32)
 
 @compiled
 def _absorb(h, word, factor):
-    """The state `h` after one more word: a bijection of the word for a given state, and the other way round."""
+    """The state `h` after one more word: a bijection of `h` for a fixed word, and of the word for a fixed `h`."""
     h = (h ^ np.uint64(word)) * factor
     return h ^ (h >> _HALF)
 
@@ -36,7 +31,8 @@ def _absorb(h, word, factor):
 @compiled
 def _sum_lanes(original_id, split, labels, features, bounds, columns, values, indptr, indices, original_of):
     total_a, total_b = np.uint64(0), np.uint64(0)
-    natural, sparse = len(original_of) == 0, len(bounds) > 0
+    natural = len(original_of) == 0
+    sparse = len(bounds) > 0
     for v in range(len(original_id)):
         a, b = mix(np.uint64(original_id[v]) ^ _A), mix(np.uint64(original_id[v]) ^ _B)
         a, b = _absorb(a, split[v], _A), _absorb(b, split[v], _B)
@@ -44,6 +40,7 @@ def _sum_lanes(original_id, split, labels, features, bounds, columns, values, in
             a, b = _absorb(a, labels[v, j], _A), _absorb(b, labels[v, j], _B)
         for j in range(features.shape[1]):
             a, b = _absorb(a, features[v, j], _A), _absorb(b, features[v, j], _B)
+        # Counts come before lists, so that no two vertices absorb the same words in another grouping.
         if sparse:
             count = bounds[v + 1] - bounds[v]
             a, b = _absorb(a, count, _A), _absorb(b, count, _B)
@@ -55,13 +52,14 @@ def _sum_lanes(original_id, split, labels, features, bounds, columns, values, in
         for e in range(indptr[v], indptr[v + 1]):
             u = np.int64(indices[e]) if natural else original_of[indices[e]]
             a, b = _absorb(a, u, _A), _absorb(b, u, _B)
+        # A plain sum of finalised hashes does not depend on the order of the vertices.
         total_a += mix(a)
         total_b += mix(b)
     return total_a, total_b
 
 
 def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
-    """The elements of each row as unsigned integers of their own width: [rows, elements]."""
+    """The elements of each row as unsigned integers of the same width: [rows, elements]."""
     if array is None:
         return np.empty((rows, 0), np.uint32)
     array = np.asarray(array)
@@ -71,7 +69,7 @@ def _words(array: np.ndarray | None, rows: int) -> np.ndarray:
 
 
 def _feature_words(features: Features | None, rows: int) -> tuple[np.ndarray, ...]:
-    """Dense words, and where the words of sparse rows begin, their columns and their words; empty what is not there."""
+    """Words of dense rows, and bounds, columns and words of sparse rows; arrays that do not apply are empty."""
     if isinstance(features, SparseFeatures):
         words = np.asarray(features.data).view(f"u{features.data.itemsize}")
         return _words(None, rows), features.indptr, np.asarray(features.indices), words
@@ -87,11 +85,14 @@ def content_lanes(
     indices: np.ndarray,
     original_of: np.ndarray | None,
 ) -> np.ndarray:
-    """The sums uint64[2] over the given vertices.
+    """The sums uint64[2] of the hashes of k vertices.
 
-    original_of: the original ids of what `indices` name, None where these are original ids already.
-    Sums of several parts add up modulo 2**64 to those of the whole graph. A missing split counts as NO_SPLIT.
+    original_id: int64[k]; split: int8[k]; labels: [k] or [k, C]; features: [k, F]; indptr: int64[k + 1] from 0;
+    indices: integers[m]. original_of: integers, the original id of each vertex that `indices` may name; None where
+    `indices` are original ids. A missing split counts as NO_SPLIT. The sums of several parts add up modulo 2**64 to
+    those of the whole graph.
     """
+    # The kernel takes unsigned words; arrays that are missing become empty ones.
     rows = len(original_id)
     split = np.zeros(rows, np.uint8) if split is None else np.asarray(split).view(np.uint8)
     arrays = (
@@ -107,7 +108,7 @@ def content_lanes(
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:
-    """The uuid of a graph with these sums and counts: 32 hex digits."""
+    """The uuid of a graph with the sums `lanes` uint64[2] and these counts: 32 hex digits."""
     text = ""
     for lane in lanes:
         h = lane
@@ -115,11 +116,3 @@ def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, clas
             h = np.uint64(mix(h ^ np.uint64(count)))
         text += f"{int(h):016x}"
     return text
-
-
-def content_uuid(graph: Graph) -> str:
-    """The identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
-    lanes = content_lanes(
-        graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
-    )
-    return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

@@ -1,4 +1,4 @@
-"""Writing a partitioned dataset: renumber the vertices part by part, stream their data into one file per part."""
+"""Writing a partitioned dataset: the vertices are renumbered part by part, their data go into one file per part."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset.columns import column_bounds, write_columns
-from leapmpi.dataset.graph import Graph, content_uuid, counts
+from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
@@ -20,9 +20,11 @@ from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
 
 _FILES_AT_ONCE = 256
+"""Open files; the graph is read once for as many parts."""
 
 
 def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
+    """Raise DataError unless `assignment` gives each vertex a part below `parts`."""
     if parts < 1 or assignment.shape != (graph.vertices,):
         raise DataError(f"cannot cut {graph.vertices} vertices into {parts} parts by {assignment.shape} part numbers")
     if assignment.min() < 0 or assignment.max() >= parts:
@@ -31,7 +33,7 @@ def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
 
 
 def dataset_uuid(graph_uuid: str, offsets: np.ndarray, original_ids: Iterable[np.ndarray]) -> str:
-    """The identity of a partitioned dataset: of its graph, its offsets and the original ids, in the new order."""
+    """The identity of a partitioned dataset: a hash of its graph, its offsets and the original ids in the new order."""
     state = hashlib.blake2b(graph_uuid.encode(), digest_size=names.DIGEST_BYTES)
     state.update(np.ascontiguousarray(offsets, "<i8"))
     for block in original_ids:
@@ -40,7 +42,7 @@ def dataset_uuid(graph_uuid: str, offsets: np.ndarray, original_ids: Iterable[np
 
 
 def _in_new_order(original_id: np.ndarray, order: Renumbering) -> Iterator[np.ndarray]:
-    """Blocks of the original ids in the order of the new numbers."""
+    """The original ids in the order of the new numbers, in blocks."""
     ordered = np.empty(len(original_id), np.int64)
     for start, stop in row_ranges(len(original_id), 16):
         ordered[order.new_of[start:stop]] = original_id[start:stop]
@@ -62,21 +64,26 @@ def write_dataset(
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Write `graph`, cut as `assignment` (int[n] -> part) says, as a dataset in `folder`, whole or not at all.
+    """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
 
-    The graph must be valid (see validate); it is read once, in blocks of `block_bytes`, so a mapped one may be larger
-    than memory: 16 bytes per vertex are held. `figures`: what is known of the cut (edge_cut, balance).
+    The graph must be valid (see validate). It is read in blocks of `block_bytes`, so a mapped one may be larger than
+    memory: 16 bytes per vertex are held. figures: attributes of the partition (edge_cut, balance).
     columns: features are written by columns too, which reads them once more for each part.
-    progress: told how many vertices are done.
+    progress: called with the number of vertices done.
 
     Raises DataError when a part would be empty or `folder` may not be used; ResourceError when the disk is full.
     """
+    # Everything that can be refused is refused before anything is written.
     folder = Path(folder).absolute()
     _check_assignment(assignment, graph, parts)
     replace = check_folder(folder, overwrite)
     order = renumber(graph, assignment, parts)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
+    if columns:
+        _check_columns(graph)
+
+    # Attributes of dataset.h5 and of all parts.
     graph_uuid = graph.uuid or content_uuid(graph)
     common = {
         **counts(graph),
@@ -85,13 +92,9 @@ def write_dataset(
         "parts": parts,
     }
     if columns:
-        if graph.features is None:
-            raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
-        if graph.sparse:
-            raise DataError(
-                "sparse features are not written by columns: p3 reads its own from rows; leave out --layout"
-            )
         common[names.HAS_COLUMNS] = True
+
+    # The folder appears under its name when all files are complete.
     remove_abandoned(folder)
     with written_aside(folder, overwrite=replace) as aside:
         aside.mkdir()
@@ -99,10 +102,10 @@ def write_dataset(
             for first in range(0, parts, _FILES_AT_ONCE):
                 chosen = range(first, min(first + _FILES_AT_ONCE, parts))
                 _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
-            own = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
+            of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
             root = {
                 names.SOURCE: "",
-                **own,
+                **of_graph,
                 **figures,
                 "method": method,
                 "seed": seed,
@@ -112,16 +115,27 @@ def write_dataset(
             _write_root(aside, graph, order, root)
 
 
-def check_folder(folder: Path, overwrite: bool) -> bool:
-    """Whether what stands at `folder` would be replaced by a dataset. Only datasets and empty folders ever are.
+def _check_columns(graph: Graph) -> None:
+    """Raise DataError where the features of `graph` cannot be written by columns."""
+    if graph.features is None:
+        raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
+    if graph.sparse:
+        raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
 
-    Raises DataError when `folder` may not be used: before minutes of work, rather than after.
+
+def check_folder(folder: Path, overwrite: bool) -> bool:
+    """Whether a dataset written to `folder` replaces a folder. Only datasets and empty folders are ever replaced.
+
+    Raises DataError when `folder` may not be used. Callers check it before minutes of work.
     """
+    # The place.
     folder = folder.absolute()
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: its folder {folder.parent} does not exist; make it first")
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; a dataset is a folder, choose another name")
+
+    # What it holds.
     content = [item.name for item in folder.iterdir()] if folder.is_dir() else []
     if content and not overwrite:
         raise DataError(f"{folder} exists already; choose another name, or pass --overwrite to replace it")
@@ -140,18 +154,23 @@ def _write_parts(
     block_bytes: int,
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Write the files of the parts `chosen`, all of them at once."""
+    """Write the files of the parts `chosen`, all of them open at the same time."""
     with ExitStack() as opened:
         files = [opened.enter_context(new_file(aside / names.part_file_name(part))) for part in chosen]
-        PartWriter(graph, order, chosen.start, files, block_bytes).deal(progress)
+        PartWriter(graph, order, chosen.start, files, block_bytes).write(progress)
+
+        # Feature columns of each part, and its attributes.
         old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
             if old_of is not None:
                 bounds = column_bounds(graph.feature_dim, len(order.edges))
                 write_columns(file, graph.features, old_of, int(bounds[part]), int(bounds[part + 1]))
-            sizes = order.offsets[part + 1] - order.offsets[part], order.edges[part]
-            own = {"part": part, "part_vertices": int(sizes[0]), "part_edges": int(sizes[1])}
-            write_attributes(file, names.PART_FORMAT, {**common, **own})
+            of_part = {
+                "part": part,
+                "part_vertices": int(order.offsets[part + 1] - order.offsets[part]),
+                "part_edges": int(order.edges[part]),
+            }
+            write_attributes(file, names.PART_FORMAT, {**common, **of_part})
 
 
 def _old_of(order: Renumbering) -> np.ndarray:
@@ -162,21 +181,19 @@ def _old_of(order: Renumbering) -> np.ndarray:
 
 
 def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes) -> None:
+    """Write dataset.h5 with the attributes `root` and the sizes of the splits."""
+    sizes = split_sizes(graph.split)
     edge_offsets = np.concatenate([[0], np.cumsum(order.edges)]).astype(np.int64)
     with new_file(aside / names.DATASET_FILE) as file:
         write_array(file, names.OFFSETS, order.offsets.shape, "<i8", [order.offsets])
         write_array(file, names.EDGE_OFFSETS, edge_offsets.shape, "<i8", [edge_offsets])
         for code, name in names.SPLIT_NAMES.items():
-            root[name] = (
-                0
-                if graph.split is None
-                else sum(int(np.count_nonzero(block == code)) for block in row_blocks(graph.split))
-            )
+            root[name] = int(sizes[code])
             write_array(file, f"{names.SPLITS}/{name}", (root[name],), "<i8", _members(graph.split, code, order))
         write_attributes(file, names.DATASET_FORMAT, root)
 
 
 def _members(split: np.ndarray | None, code: int, order: Renumbering) -> Iterator[np.ndarray]:
-    """The new numbers of the vertices whose split is `code`, in their old order, by blocks."""
+    """The new numbers of the vertices whose split is `code`, in their old order, in blocks."""
     for start, stop in row_ranges(0 if split is None else len(split), 16):
         yield order.new_of[start:stop][split[start:stop] == code]

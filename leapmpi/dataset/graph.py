@@ -1,44 +1,16 @@
-"""Graph: one whole unpartitioned graph, in memory or mapped from its file, and that file."""
+"""Graph: one whole unpartitioned graph, in memory or mapped from its file (leapmpi/dataset/graph_file.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import h5py
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_uuid, uuid_of
+from leapmpi.dataset.content_hash import content_lanes, uuid_of
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes
-from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
-from leapmpi.dataset.hdf5.writer import new_file, write_attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.dataset.scan import SWEPT, is_natural, scan
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
-from leapmpi.dataset.validation import check_bounds, check_outline, validate
-from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import hold, written_aside
-
-__all__ = ["Graph", "content_uuid", "open_graph", "validate", "write_graph"]
-
-# Root attributes that follow from the arrays; all others are the graph's own `attributes`.
-_STRUCTURAL = (
-    names.FORMAT,
-    names.VERSION,
-    names.CREATOR,
-    names.CREATED,
-    names.GRAPH_UUID,
-    "vertices",
-    "edges",
-    "feature_dim",
-    "classes",
-    "multilabel",
-    "has_split",
-    names.FEATURE_STORAGE,
-    names.FEATURE_ENTRIES,
-)
 
 
 @dataclass
@@ -48,9 +20,9 @@ class Graph:
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
     ascending, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels: int64[n], -1
     unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
-    format.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
+    names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
     source (0..n-1 when not given).
-    classes: 0 without labels. attributes: where it comes from. uuid: its content_uuid where already known.
+    classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
     """
 
     indptr: np.ndarray
@@ -84,7 +56,7 @@ class Graph:
 
     @property
     def sparse(self) -> bool:
-        """Whether features are sparse."""
+        """Whether features are stored sparse."""
         return isinstance(self.features, SparseFeatures)
 
     @property
@@ -93,7 +65,7 @@ class Graph:
         return self.labels is not None and self.labels.ndim == 2
 
     def describe(self) -> dict:
-        """What `info` shows: attributes, counts, and the sizes of the splits."""
+        """What `leapmpi-prep info` shows: attributes, counts, and the sizes of the splits."""
         codes = split_sizes(self.split)
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
@@ -113,7 +85,7 @@ class Graph:
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:
-    """int64[4]: how many vertices have each split code, in blocks; zeros without `split`."""
+    """int64[4]: the number of vertices of each split code; zeros without `split`. A mapped array is read in blocks."""
     sizes = np.zeros(4, np.int64)
     for block in () if split is None else row_blocks(split):
         sizes += np.bincount(block, minlength=4)[:4]
@@ -137,99 +109,9 @@ def counts(graph: Graph) -> Attributes:
     }
 
 
-def write_graph(
-    path: Path | str,
-    graph: Graph,
-    *,
-    overwrite: bool = False,
-    progress: Callable[[int], object] | None = None,
-) -> None:
-    """Check `graph` and write it to the graph file `path`, whole or not at all, in one pass over its arrays.
-
-    Arrays may be mapped and larger than memory; dense `graph.features` may be anything that has a shape and a dtype
-    and gives rows when it is sliced. progress: told how many vertices are done.
-
-    Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
-    disk is full.
-    """
-    where = "the graph"
-    check_outline(graph, where)
-    if Path(path).is_dir():
-        raise DataError(f"{path} is a folder; name the graph file to write")
-    own = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
-    original_of = None if is_natural(graph.original_id) else graph.original_id
-    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
-        arrays = {name: array for name, array in graph.arrays().items() if array is not None}
-        writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
-        swept = {name: writers[name].append for name in SWEPT if name in writers}
-        lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=swept, progress=progress)
-        for name, writer in writers.items():
-            for block in row_blocks(arrays[name]) if name not in swept else ():
-                writer.append(block)
-            writer.finish()
-        uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
-        write_attributes(file, names.GRAPH_FORMAT, {**own, **counts(graph), names.GRAPH_UUID: uuid})
-
-
-def stored_dtype(array: np.ndarray) -> str:
-    """The little-endian dtype as which `array` is stored."""
-    return array.dtype.newbyteorder("<").str
-
-
-def open_graph(path: Path | str) -> Graph:
-    """The graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
-
-    Raises DataError when the file is missing, foreign, truncated, damaged or of an unknown version.
-    """
-    path = Path(path)
-    with opened(path, names.GRAPH_FORMAT) as (file, found):
-        n, m = (required(found, name, int, path) for name in ("vertices", "edges"))
-
-        def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-            return map_array(file, path, name, dtypes, shape)
-
-        vertex_data = map_vertex_data(file, path, found, n)
-        if isinstance(vertex_data["features"], SparseFeatures):
-            check_entries(found.get(names.FEATURE_ENTRIES), len(vertex_data["features"].indices), path)
-        return Graph(
-            indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
-            indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
-            original_id=mapped(names.ORIGINAL_ID, ("<i8",), (n,)),
-            **vertex_data,
-            classes=required(found, "classes", int, path),
-            attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
-            uuid=required(found, names.GRAPH_UUID, str, path),
-        )
-
-
-def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, Features | None]:
-    """Features, labels and split of the `rows` vertices in `file`, as its attributes `found` announce them."""
-    width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
-    multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
-    label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
-    return {
-        "features": _map_features(file, path, found, rows, width) if width else None,
-        "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
-        "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
-    }
-
-
-def check_entries(stored: object, found: int, path: Path) -> None:
-    """Raise DataError unless the attribute `stored` of `path` is the number of entries that were found."""
-    if stored != found:
-        raise DataError(f"{path}: attribute {names.FEATURE_ENTRIES} is {stored}, but there are {found}; make it again")
-
-
-def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
-    """Features as `found` says they are stored; bounds of sparse rows are checked, since columns are found by them."""
-    storage, dtypes = found.get(names.FEATURE_STORAGE, names.DENSE), ("<f4", "<f2")
-    if storage == names.DENSE:
-        return map_array(file, path, names.FEATURES, dtypes, (rows, width))
-    if storage != names.SPARSE:
-        raise DataError(f"{path}: attribute {names.FEATURE_STORAGE} is {storage!r}, neither dense nor sparse")
-    shape = array_in(file, path, names.FEATURE_INDICES).shape
-    indptr = map_array(file, path, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
-    indices = map_array(file, path, names.FEATURE_INDICES, ("<i4",), shape)
-    features = SparseFeatures(indptr, indices, map_array(file, path, names.FEATURE_DATA, dtypes, shape), width)
-    check_bounds(indptr, len(indices), str(path), names.FEATURE_INDPTR, "entries")
-    return features
+def content_uuid(graph: Graph) -> str:
+    """The identity of the content of `graph`: 32 hex digits, independent of numbering and partition."""
+    lanes = content_lanes(
+        graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
+    )
+    return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

@@ -1,6 +1,6 @@
-"""The rows of a graph dealt to the files of its parts, in one pass over the graph: it may be larger than memory.
+"""Writing the rows of a graph to the files of its parts, in one pass over a graph that may be larger than memory.
 
-Two threads share the work: one deals lists of in-neighbours, the other all that vertices have besides.
+Two threads share the work: one writes in-neighbours, the other features, labels, splits and original ids.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapmpi.dataset.graph import Graph, stored_dtype
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import stored_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
-from leapmpi.dataset.row_blocks import row_ranges
-from leapmpi.dataset.scan import row_groups
+from leapmpi.dataset.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of, row_bytes
 from leapmpi.system.jit import compiled
 
 
 @dataclass(frozen=True)
 class Renumbering:
-    """Where the vertices of a graph go: part int32[n] of each, its new number new_of [n], offsets int64[P + 1] of the
-    parts in the new numbers, and edges int64[P], the in-edges of each part."""
+    """The parts and new numbers of the vertices of a graph.
+
+    part: int32[n]; new_of: int32|int64[n], the new number of each vertex; offsets: int64[P + 1], part p has the new
+    numbers offsets[p] to offsets[p + 1] (exclusive); edges: int64[P], in-edges of each part.
+    """
 
     part: np.ndarray
     new_of: np.ndarray
@@ -33,6 +36,7 @@ class Renumbering:
 
 @compiled
 def _count(part, indptr, vertices, edges):
+    """Add the rows of each part to `vertices` [P], and their entries to `edges` [P]."""
     for v in range(len(part)):
         vertices[part[v]] += 1
         edges[part[v]] += indptr[v + 1] - indptr[v]
@@ -40,6 +44,7 @@ def _count(part, indptr, vertices, edges):
 
 @compiled
 def _number(part, next_of, new_of):
+    """Give each vertex the next number of its part; next_of [P] holds the first numbers and is changed."""
     for v in range(len(part)):
         new_of[v] = next_of[part[v]]
         next_of[part[v]] += 1
@@ -47,7 +52,11 @@ def _number(part, next_of, new_of):
 
 @compiled
 def _by_part(part, first, starts, rows):
-    """Write the rows of the parts first ... to `rows`, by part in ascending order; `starts` [k + 1] says where."""
+    """Write the rows of the k parts from `first` on to `rows`, grouped by part, ascending in each.
+
+    Group i is rows[starts[i]:starts[i + 1]], with starts [k + 1] zero before.
+    """
+    # Counting sort: sizes, their sums, then the rows.
     parts = len(starts) - 1
     for p in part:
         if first <= p < first + parts:
@@ -64,7 +73,7 @@ def _by_part(part, first, starts, rows):
 
 @compiled
 def _lists(indptr, indices, rows, new_of, bounds, out):
-    """Write the renumbered in-neighbours of `rows` to `out`, and where each list ends to `bounds` [len(rows) + 1]."""
+    """Write the renumbered in-neighbours of `rows` to `out`, those of rows[i] to out[bounds[i]:bounds[i + 1]]."""
     filled = 0
     for i in range(len(rows)):
         for e in range(indptr[rows[i]] - indptr[0], indptr[rows[i] + 1] - indptr[0]):
@@ -74,9 +83,10 @@ def _lists(indptr, indices, rows, new_of, bounds, out):
 
 
 def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
-    """New numbers part by part; within a part vertices keep their order, which is that of original ids."""
+    """Number the vertices part by part; within a part they keep their order, which is that of original ids."""
     part = np.ascontiguousarray(assignment, np.int32)
-    sizes, edges = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    sizes = np.zeros(parts, np.int64)
+    edges = np.zeros(parts, np.int64)
     _count(part, np.asarray(graph.indptr), sizes, edges)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     new_of = np.empty(len(part), names.index_dtype(len(part)))
@@ -85,14 +95,14 @@ def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
 
 
 def entries_of_parts(features: SparseFeatures, order: Renumbering) -> np.ndarray:
-    """int64[P]: entries of the rows of each part."""
-    vertices, entries = np.zeros_like(order.edges), np.zeros_like(order.edges)
-    _count(order.part, np.asarray(features.indptr), vertices, entries)
+    """int64[P]: the number of entries of the rows of each part."""
+    entries = np.zeros_like(order.edges)
+    _count(order.part, np.asarray(features.indptr), np.zeros_like(order.edges), entries)
     return entries
 
 
 def _append_sparse(writers: dict[str, ArrayWriter], rows: SparseFeatures, before: int) -> int:
-    """Write `rows` after `before` entries; returns how many there are then."""
+    """Append `rows` to an array of `before` entries; returns the new number of entries."""
     writers[names.FEATURE_INDICES].append(rows.indices)
     writers[names.FEATURE_DATA].append(rows.data)
     writers[names.FEATURE_INDPTR].append(rows.indptr[1:] + before)
@@ -100,29 +110,31 @@ def _append_sparse(writers: dict[str, ArrayWriter], rows: SparseFeatures, before
 
 
 class PartWriter:
-    """Writes the arrays of consecutive parts, of which file i of `files` holds part first + i.
+    """Writes the arrays of consecutive parts; file i of `files` holds part first + i.
 
-    block_bytes: about as much of the graph is held at a time, by each of two threads.
+    block_bytes: each of two threads holds about as many bytes of the graph at a time.
     """
 
     def __init__(self, graph: Graph, order: Renumbering, first: int, files: list[NewFile], block_bytes: int) -> None:
-        self._graph, self._order, self._first, self._block_bytes = graph, order, first, block_bytes
-        self._vertex_data = {
-            name: array
-            for name, array in (
-                (names.ORIGINAL_ID, graph.original_id),
-                (names.SPLIT, graph.split),
-                (names.LABELS, graph.labels),
-                (names.FEATURES, graph.features),
-            )
-            if array is not None
+        self._graph = graph
+        self._order = order
+        self._first = first
+        self._block_bytes = block_bytes
+        vertex_data = {
+            names.ORIGINAL_ID: graph.original_id,
+            names.SPLIT: graph.split,
+            names.LABELS: graph.labels,
+            names.FEATURES: graph.features,
         }
+        self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
         features = self._vertex_data.get(names.FEATURES)
         self._entries = entries_of_parts(features, order) if isinstance(features, SparseFeatures) else None
         self._writers = [self._arrays_of(first + i, file) for i, file in enumerate(files)]
 
     def _arrays_of(self, part: int, file: NewFile) -> dict[str, ArrayWriter]:
-        rows, edges = int(self._order.offsets[part + 1] - self._order.offsets[part]), int(self._order.edges[part])
+        """A writer by name for each array of `part` in `file`."""
+        rows = int(self._order.offsets[part + 1] - self._order.offsets[part])
+        edges = int(self._order.edges[part])
         dtype = names.index_dtype(self._graph.vertices)
         return {
             names.INDPTR: file.array(names.INDPTR, (rows + 1,), "<i8"),
@@ -134,47 +146,54 @@ class PartWriter:
         }
 
     def _stored_vertex_data(self) -> Iterator[tuple[str, np.ndarray]]:
-        """The arrays of vertices' data as they are stored."""
+        """The arrays of the vertex data by their names in files: sparse features are three."""
         for name, array in self._vertex_data.items():
             yield from arrays_of(array).items() if name == names.FEATURES else [(name, array)]
 
     def _shape(self, name: str, array: np.ndarray, rows: int, part: int) -> tuple[int, ...]:
-        """The shape of array `name` in `part`, which has so many `rows`."""
+        """The shape of array `name` in `part`, which has `rows` rows."""
         if name == names.FEATURE_INDPTR:
             return (rows + 1,)
         if name in (names.FEATURE_INDICES, names.FEATURE_DATA):
             return (int(self._entries[part]),)
         return (rows, *array.shape[1:])
 
-    def deal(self, progress: Callable[[int], object] | None = None) -> None:
-        """Write all arrays of these parts; `progress` is told how many vertices have been looked at.
+    def write(self, progress: Callable[[int], object] | None = None) -> None:
+        """Write all arrays of these parts; `progress` is called with the number of vertices done.
 
         Raises OSError when the disk is full.
         """
         with ThreadPoolExecutor(2) as pool:
-            for done in [pool.submit(self._deal_lists, progress), pool.submit(self._deal_vertex_data)]:
+            for done in [pool.submit(self._write_neighbours, progress), pool.submit(self._write_vertex_data)]:
                 done.result()
+
+        # Digests go through HDF5, which one thread may use at a time.
         for writers in self._writers:
             for writer in writers.values():
                 writer.finish()
 
     def _groups(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows start ... stop - 1 that are dealt now, counted from `start` and grouped by part, and the groups."""
+        """The rows start ... stop - 1 of these parts, counted from `start`, and their groups (see `_by_part`)."""
         starts = np.zeros(len(self._writers) + 1, np.int64)
         rows = np.empty(stop - start, np.int64)
         _by_part(self._order.part[start:stop], self._first, starts, rows)
         return rows[: starts[-1]], starts
 
-    def _deal_lists(self, progress: Callable[[int], object] | None) -> None:
+    def _write_neighbours(self, progress: Callable[[int], object] | None) -> None:
         graph = self._graph
+
+        # The entries each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
         for writers in self._writers:
             writers[names.INDPTR].append(np.zeros(1, np.int64))
+
+        # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
         for start, stop in row_groups(graph.indptr, 24, 2 * graph.indices.itemsize, self._block_bytes):
             indptr = np.asarray(graph.indptr[start : stop + 1])
             indices = np.asarray(graph.indices[indptr[0] : indptr[-1]])
             rows, starts = self._groups(start, stop)
-            bounds, out = np.zeros(len(rows) + 1, np.int64), np.empty(len(indices), self._order.new_of.dtype)
+            bounds = np.zeros(len(rows) + 1, np.int64)
+            out = np.empty(len(indices), self._order.new_of.dtype)
             _lists(indptr, indices, rows, self._order.new_of, bounds, out)
             for i, (low, high) in self._slices(starts):
                 begin, end = bounds[low], bounds[high]
@@ -184,12 +203,16 @@ class PartWriter:
             if progress:
                 progress(stop)
 
-    def _deal_vertex_data(self) -> None:
+    def _write_vertex_data(self) -> None:
         size = sum(row_bytes(array) for array in self._vertex_data.values())
+
+        # The entries of sparse features each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
         if self._entries is not None:
             for writers in self._writers:
                 writers[names.FEATURE_INDPTR].append(np.zeros(1, np.int64))
+
+        # One block of rows at a time: gather by part, then append to each file.
         for start, stop in row_ranges(self._graph.vertices, 2 * size + 8, self._block_bytes):
             rows, starts = self._groups(start, stop)
             for name, array in self._vertex_data.items():
@@ -202,5 +225,6 @@ class PartWriter:
 
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:
+        """(i, (start, stop)) of each group that is not empty."""
         for i in np.flatnonzero(np.diff(starts)):
             yield i, (int(starts[i]), int(starts[i + 1]))

@@ -1,6 +1,6 @@
-"""The partitioned dataset: a folder with `dataset.h5` and one file per part, as its readers see it.
+"""Reading a partitioned dataset: a folder with `dataset.h5` and one file per part.
 
-Vertices are renumbered so that a part is one contiguous range: the home of a vertex is a search in `offsets`.
+Vertices are renumbered so that a part is one contiguous range: a search in `offsets` finds the part of a vertex.
 Within a part vertices ascend by original id.
 """
 
@@ -13,16 +13,13 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.columns import column_bounds
-from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.dataset.graph import map_vertex_data
+from leapmpi.dataset.graph_file import map_vertex_data
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
-from leapmpi.dataset.hdf5.stored_digests import check_digest
 from leapmpi.dataset.sparse_features import Features, arrays_of
 from leapmpi.errors import DataError
-
-__all__ = ["Dataset", "Part", "Splits", "open_dataset", "write_dataset"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Part:
     columns: np.ndarray | None = None
 
     def check_digests(self, *, features: bool = True) -> None:
-        """Compare all arrays (the features only if asked) with their digests; DataError names what is damaged."""
+        """Compare all arrays (features only if `features`) with their digests; DataError names what is damaged."""
         arrays = {
             names.INDPTR: self.indptr,
             names.INDICES: self.indices,
@@ -88,7 +85,7 @@ class Dataset:
 
     @property
     def has_columns(self) -> bool:
-        """Whether features are stored by columns too."""
+        """Whether part files hold feature columns too."""
         return self.attributes.get(names.HAS_COLUMNS, False)
 
     @property
@@ -123,7 +120,7 @@ class Dataset:
 
     @property
     def has_split(self) -> bool:
-        """Whether there are splits at all."""
+        """Whether vertices are split into training, validation and test vertices."""
         return self.attributes["has_split"]
 
     @property
@@ -147,6 +144,7 @@ class Dataset:
         """
         if not 0 <= part < self.parts:
             raise DataError(f"{self.folder} has parts 0..{self.parts - 1}, there is no part {part}")
+        # Sizes follow from dataset.h5; an array of another size is refused.
         path = self.part_path(part)
         rows = int(self.offsets[part + 1] - self.offsets[part])
         edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
@@ -178,11 +176,13 @@ class Dataset:
             raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
 
     def describe(self) -> dict:
-        """What `info` shows: all attributes, the sizes of the splits, and a list of what each part holds."""
+        """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""
         per_split = {
             name: np.histogram(getattr(self.splits, name), self.offsets)[0].tolist()
             for name in ("train", "val", "test")
         }
+
+        # One entry per part, then the totals.
         parts = [
             {
                 "part": p,
@@ -209,6 +209,8 @@ def open_dataset(folder: Path | str) -> Dataset:
     path = folder / names.DATASET_FILE
     with reading(folder):
         _check_folder(folder, path)
+
+    # Attributes and arrays of dataset.h5.
     with opened(path, names.DATASET_FORMAT) as (file, found):
         _check_attributes(found, path)
         parts = found["parts"]
@@ -218,6 +220,8 @@ def open_dataset(folder: Path | str) -> Dataset:
         for name in names.SPLIT_NAMES.values():
             key = f"{names.SPLITS}/{name}"
             arrays[key] = map_array(file, path, key, ("<i8",), (required(found, name, int, path),))
+
+    # Their values: digests can be made again, so ranges are checked too.
     check_digest(path, names.DATASET_FORMAT, arrays)
     offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
     _check_offsets(offsets, found["vertices"], 1, path, names.OFFSETS)
@@ -225,6 +229,8 @@ def open_dataset(folder: Path | str) -> Dataset:
     for ids in splits:
         if len(ids) and (ids.min() < 0 or ids.max() >= found["vertices"]):
             raise DataError(f"{path}: a split names a vertex outside 0..{found['vertices'] - 1}; partition again")
+
+    # The part files.
     dataset = Dataset(folder, found, offsets, edge_offsets, Splits(*splits))
     for part in range(parts):
         if not dataset.part_path(part).is_file():
@@ -236,17 +242,17 @@ def open_dataset(folder: Path | str) -> Dataset:
 
 
 def _check_sizes(dataset: Dataset) -> None:
-    """Raise DataError when the parts cannot hold what dataset.h5 lists: nothing is allocated on its word alone.
+    """Raise DataError when the part files are far too small for what dataset.h5 lists, before anything is allocated.
 
-    A part that is a little too short is left to those who open it, and know better what ails it.
+    A part that is a little too short is found when it is opened, with a clearer message.
     """
     width = np.dtype(names.index_dtype(dataset.vertices)).itemsize
     listed = 16 * dataset.vertices + width * dataset.edges
-    there = sum(dataset.part_path(part).stat().st_size for part in range(dataset.parts))
-    if listed > 2 * there + 2**20:
+    found = sum(dataset.part_path(part).stat().st_size for part in range(dataset.parts))
+    if listed > 2 * found + 2**20:
         raise DataError(
             f"{dataset.folder / names.DATASET_FILE} lists {dataset.vertices} vertices and {dataset.edges} edges, more "
-            f"than its part files hold ({there} bytes); the files do not belong together or are truncated: copy them "
+            f"than its part files hold ({found} bytes); the files do not belong together or are truncated: copy them "
             "again"
         )
 

@@ -1,11 +1,10 @@
-"""One pass over the rows of a graph or a part, in blocks: what is larger than memory is read once for all that asks.
+"""One pass over the rows of a graph or a part, in blocks: checks, content hash, and digests or a file in one reading.
 
-Other threads check and hash a block while this one digests, or writes, the blocks before it.
+Arrays may be larger than memory. Other threads check and hash a block while this one digests or writes earlier blocks.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -13,19 +12,19 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import content_lanes
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.row_blocks import BLOCK_BYTES
+from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
 from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order
 
 Sink = Callable[[np.ndarray], None]
 
-SWEPT = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA)
-"""Arrays whose blocks sinks of a sweep may see: those that may be larger than memory."""
+SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA)
+"""Arrays whose blocks a scan can hand to sinks: those that may be larger than memory."""
 
 
 class RowSource(Protocol):
-    """What a Graph and a Part have in common: the data of some vertices, row by row."""
+    """What a Graph and a Part have in common: the data of some vertices, one row each."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -33,20 +32,6 @@ class RowSource(Protocol):
     features: Features | None
     labels: np.ndarray | None
     split: np.ndarray | None
-
-
-def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges (start, stop) of about `limit` bytes, at least a row each; `indptr` must not fall."""
-    rows, start = len(indptr) - 1, 0
-
-    def size(row: int) -> int:
-        return row * row_bytes + int(indptr[row]) * entry_bytes
-
-    while start < rows:
-        beyond = bisect.bisect_right(range(rows + 1), size(start) + limit, start + 1, key=size)
-        stop = max(start + 1, beyond - 1)
-        yield start, stop
-        start = stop
 
 
 def groups_of(rows: RowSource, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
@@ -72,34 +57,41 @@ def scan(
     sinks: Mapping[str, Sink] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Check the lists of in-neighbours and the features of `rows`, and return the content lanes uint64[2] of them.
+    """Check in-neighbours and features of `rows`; returns their content lanes uint64[2] (see content_hash).
 
-    original_of: the original id of each of the `vertices` that indices name, None where it is the id itself. first:
-    the id of the first row. features: whether to look at them at all (lanes are those of rows without, if not).
-    hashed: whether lanes are wanted; zeros otherwise.
-    sinks: by array, what is to see all of its blocks in order, in this thread. progress: told of rows done.
-    `rows.indptr` must have been checked.
+    original_of: int64[vertices], the original id of each vertex that indices may name; None where ids are original ids.
+    first: the id of the first row. features: if false, features are neither checked nor hashed. hashed: if false, the
+    lanes are zeros. sinks: by array name, a function that gets all blocks of the array, in order, in this thread.
+    progress: called with the number of rows done. `rows.indptr` must have been checked.
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.
     """
     sinks = sinks or {}
-    wide = rows.features if features else None
+    scanned_features = rows.features if features else None
 
     def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, Features | None]:
+        """Check and hash the rows start ... stop - 1, in any thread: (stop, lanes, indices, features)."""
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
+
+        # Checks.
         check_lists(indptr, indices, original_of, vertices, first + start, where)
-        block = None if wide is None else wide[start:stop]
+        block = None if scanned_features is None else scanned_features[start:stop]
         if block is not None:
             check_features(block, where, start)
-        split, labels = (None if array is None else array[start:stop] for array in (rows.split, rows.labels))
+
+        # Content hash.
         if not hashed:
             return stop, np.zeros(2, np.uint64), indices, block
-        bounds = indptr - indptr[0]
-        lanes = content_lanes(rows.original_id[start:stop], split, labels, block, bounds, indices, original_of)
+        split = None if rows.split is None else rows.split[start:stop]
+        labels = None if rows.labels is None else rows.labels[start:stop]
+        lanes = content_lanes(
+            rows.original_id[start:stop], split, labels, block, indptr - indptr[0], indices, original_of
+        )
         return stop, lanes, indices, block
 
+    # Blocks come back in order; their lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
     for done, lanes, indices, block in in_order(examined, groups_of(rows)):
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Features that are mostly zero, as they lie in files: the entries of each row that are not, in compressed rows."""
+"""Sparse features: the non-zero entries of each row, in compressed sparse rows (CSR), as they are stored in files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX_BYTES = 4
 
 @compiled
 def _entries_of(indptr, rows, bounds, entries):
-    """Where the entries of `rows` stand: entries[bounds[i]] ... are those of row i."""
+    """Write the positions of the entries of `rows`; those of rows[i] go to entries[bounds[i]] ... ."""
     for i in range(len(rows)):
         first = indptr[rows[i]]
         for k in range(bounds[i + 1] - bounds[i]):
@@ -25,7 +25,7 @@ def _entries_of(indptr, rows, bounds, entries):
 
 @compiled
 def _within(indptr, indices, data, first, end, out_indptr, columns, values):
-    """Keep the entries in columns `first` to `end`, which begin a row anywhere; returns how many there are."""
+    """Copy the entries in columns `first` to `end` (exclusive), as columns from 0; returns their number."""
     kept = 0
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
@@ -39,7 +39,7 @@ def _within(indptr, indices, data, first, end, out_indptr, columns, values):
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Features [n, width], of which the entries of row v are elements indptr[v] to indptr[v + 1] (exclusive).
+    """Features [n, width]; the entries of row v are the elements indptr[v] to indptr[v + 1] (exclusive).
 
     indptr: int64[n + 1], from 0 on; indices: int32[entries], columns, strictly ascending in a row; data: float32 or
     float16 [entries], finite and not zero. Arrays may be mapped.
@@ -69,19 +69,21 @@ class SparseFeatures:
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry: its column and its value."""
+        """Bytes of an entry: of its column and its value."""
         return INDEX_BYTES + self.data.itemsize
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
     def __getitem__(self, rows: slice | np.ndarray) -> SparseFeatures:
-        """The rows `rows`, consecutive ones as views, those of int64[k] as copies."""
+        """The rows `rows`: a slice gives views, row numbers int64[k] give copies."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))
             bounds = np.asarray(self.indptr[start : stop + 1])
             low, high = int(bounds[0]), int(bounds[-1])
             return SparseFeatures(bounds - low, self.indices[low:high], self.data[low:high], self.width)
+
+        # Positions of all entries first, then one gather of each array.
         bounds = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(self.counts(rows), out=bounds[1:])
         entries = np.empty(int(bounds[-1]), np.int64)
@@ -89,14 +91,15 @@ class SparseFeatures:
         return SparseFeatures(bounds, self.indices[entries], self.data[entries], self.width)
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
-        """int64[k]: entries of each of `rows` int64[k]."""
+        """int64[k]: the number of entries of each of `rows` int64[k]."""
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def columns(self, first: int, end: int) -> SparseFeatures:
         """Columns `first` to `end` (exclusive) of all rows, numbered from 0; a copy in memory."""
-        indptr, size = np.zeros(len(self) + 1, np.int64), len(self.indices)
+        size = len(self.indices)
+        indptr = np.zeros(len(self) + 1, np.int64)
         columns = np.empty(size, np.int32)
-        # As integers: numba knows no half precision.
+        # Values are copied as integers: numba knows no half precision.
         bits = np.empty(size, f"u{self.data.itemsize}")
         source = np.asarray(self.data).view(bits.dtype)
         kept = _within(np.asarray(self.indptr), np.asarray(self.indices), source, first, end, indptr, columns, bits)
@@ -114,14 +117,14 @@ Features = np.ndarray | SparseFeatures
 
 
 def from_entries(row: np.ndarray, column: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> SparseFeatures:
-    """The rows that hold `values` at `row`, `column` (integers[k], ascending by row, then by column)."""
+    """The features with `values` [k] at `row`, `column` (integers[k], ascending by row, then by column)."""
     indptr = np.zeros(shape[0] + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=shape[0]), out=indptr[1:])
     return SparseFeatures(indptr, column.astype(np.int32), np.ascontiguousarray(values), shape[1])
 
 
 def joined(blocks: list[SparseFeatures]) -> SparseFeatures:
-    """The rows of `blocks`, at least one and all of one width, one after the other."""
+    """The rows of all `blocks` (at least one, all of one width), one block after the other."""
     ends = np.cumsum([0, *(len(block.indices) for block in blocks)])
     bounds = [np.zeros(1, np.int64), *(end + block.indptr[1:] for end, block in zip(ends, blocks, strict=False))]
     return SparseFeatures(
@@ -133,7 +136,7 @@ def joined(blocks: list[SparseFeatures]) -> SparseFeatures:
 
 
 def arrays_of(features: Features | None) -> Mapping[str, np.ndarray]:
-    """The arrays of `features` by their names in files."""
+    """The arrays of `features` by their names in files; empty without features."""
     if features is None:
         return {}
     if not isinstance(features, SparseFeatures):
@@ -146,5 +149,5 @@ def arrays_of(features: Features | None) -> Mapping[str, np.ndarray]:
 
 
 def row_bytes(features: Features) -> int:
-    """Bytes of a row, the mean where rows differ."""
+    """Bytes of a row, rounded up from the mean where rows differ."""
     return -(-features.nbytes // max(1, len(features)))

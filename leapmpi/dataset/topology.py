@@ -1,7 +1,7 @@
-"""Topology: who is an in-neighbour of whom, in the numbering the job works with.
+"""Topology: the in-neighbours of all vertices, in the numbering of a graph or a dataset.
 
-Lists of in-neighbours are ordered by original id, whatever the numbering, so that a draw from a list
-names the same vertices on every partition.
+In-neighbours ascend by original id in every numbering, so that a draw from them gives the same vertices on every
+partition.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Topology:
 
 
 def from_graph(graph: Graph) -> Topology:
-    """The topology of an unpartitioned graph, in its own numbering; shares the graph's arrays."""
+    """The topology of an unpartitioned graph, in the numbering of the graph, whose arrays it shares."""
     return Topology(graph.indptr, graph.indices, graph.original_id)
 
 
 def empty_topology(dataset: Dataset) -> Topology:
-    """Private, unfilled arrays for the topology of `dataset`; the loader may use shared ones of this kind instead."""
+    """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`."""
     n, m = dataset.vertices, dataset.edges
     return Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
 
@@ -57,25 +57,25 @@ def empty_topology(dataset: Dataset) -> Topology:
 def fill_topology(
     dataset: Dataset, part: int, indptr_out: np.ndarray, indices_out: np.ndarray, original_id_out: np.ndarray
 ) -> None:
-    """Write the piece of part `part` into the arrays of the whole graph; different parts touch different elements.
+    """Write the rows of part `part` into the arrays of the whole graph; different parts write different elements.
 
     indptr_out: int64[n+1] (element 0 is written with part 0); indices_out: int32|int64[m]; original_id_out: int64[n].
-    The digests of the topology are checked, and its ranges too, since a digest can be made again: whatever the file
-    says, the arrays may be walked without leaving them.
 
     Raises DataError when the part is missing or damaged.
     """
-    piece = dataset.part(part)
-    piece.check_digests(features=False)
-    check_bounds(piece.indptr, len(piece.indices), str(piece.path))
-    check_range(piece.indices, dataset.vertices, str(piece.path))
-    first, last = dataset.offsets[part], dataset.offsets[part + 1]
-    edge_first, edge_last = dataset.edge_offsets[part], dataset.edge_offsets[part + 1]
+    # Ranges are checked beside digests: whatever a crafted file holds, kernels stay inside these arrays.
+    opened = dataset.part(part)
+    opened.check_digests(features=False)
+    check_bounds(opened.indptr, len(opened.indices), str(opened.path))
+    check_range(opened.indices, dataset.vertices, str(opened.path))
+
+    first, last = dataset.offsets[part : part + 2]
+    edge_first, edge_last = dataset.edge_offsets[part : part + 2]
     if part == 0:
         indptr_out[0] = 0
-    indptr_out[first + 1 : last + 1] = piece.indptr[1:] + edge_first
-    indices_out[edge_first:edge_last] = piece.indices
-    original_id_out[first:last] = piece.original_id
+    indptr_out[first + 1 : last + 1] = opened.indptr[1:] + edge_first
+    indices_out[edge_first:edge_last] = opened.indices
+    original_id_out[first:last] = opened.original_id
 
 
 def load_topology(dataset: Dataset) -> Topology:

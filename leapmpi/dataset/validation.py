@@ -1,28 +1,24 @@
-"""Checks of what arrays of a graph say, each fault named by array, row and value.
+"""Checks of the arrays of a graph or a part. A DataError names array, row and value of the first fault.
 
-The same checks serve a whole graph and one part of a dataset, where `original_of` maps ids to original ids.
+`where` opens each message. In a part, `original_of` maps the renumbered ids to original ids.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 
-if TYPE_CHECKING:
-    from leapmpi.dataset.graph import Graph
-
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
 
 def validate(graph: Graph, where: str = "the graph") -> None:
-    """Check everything that is promised of a Graph.
+    """Check everything that `Graph` promises.
 
     Raises DataError naming the array, the row and the value of the first fault; `where` opens the message.
     """
@@ -33,7 +29,7 @@ def validate(graph: Graph, where: str = "the graph") -> None:
 
 
 def check_outline(graph: Graph, where: str) -> None:
-    """Check all of a Graph but its lists of in-neighbours and its features, which a sweep checks in blocks."""
+    """Check all of a Graph but its in-neighbours and its features, which a scan checks in blocks."""
     check_shapes(graph, where)
     check_ascending(graph.original_id, where, names.ORIGINAL_ID)
     check_bounds(graph.indptr, graph.edges, where)
@@ -48,9 +44,13 @@ def check_shapes(graph: Graph, where: str) -> None:
     n = graph.vertices
     if n < 1:
         raise DataError(f"{where} has no vertices")
+
+    # The topology.
     _expect(graph.indptr, ("<i8",), (n + 1,), where, names.INDPTR)
     _expect(graph.indices, (names.index_dtype(n),), (graph.edges,), where, names.INDICES)
     _expect(graph.original_id, ("<i8",), (n,), where, names.ORIGINAL_ID)
+
+    # The data of the vertices.
     if (graph.labels is None) != (graph.classes == 0):
         raise DataError(f"{where}: classes is {graph.classes}; it must be 0 without labels and at least 1 with labels")
     if graph.features is not None:
@@ -88,6 +88,7 @@ def check_ascending(ids: np.ndarray, where: str, name: str) -> None:
 @compiled
 def _first_fault(indptr, indices, original_of, vertices, first):
     """(kind, row, position) of the first fault in the lists of in-neighbours, kind 0 for none."""
+    # Original ids ascend strictly in a sound list, so one look back finds duplicates and disorder.
     natural = len(original_of) == 0
     for v in range(len(indptr) - 1):
         before = np.int64(-1)
@@ -118,7 +119,7 @@ def check_bounds(indptr: np.ndarray, edges: int, where: str, name: str = names.I
 
 
 def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
-    """Check that all `indices` name one of `vertices` vertices: what keeps a kernel inside its arrays."""
+    """Check that all `indices` are below `vertices`, so that kernels stay inside their arrays."""
     if len(indices) and (indices.min() < 0 or indices.max() >= vertices):
         row = int(np.flatnonzero((indices < 0) | (indices >= vertices))[0])
         raise DataError(
@@ -126,31 +127,28 @@ def check_range(indices: np.ndarray, vertices: int, where: str) -> None:
         )
 
 
-def check_adjacency(indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray, first: int, where: str) -> None:
-    """Check the in-neighbours of the vertices first, first+1, ...: bounds, ranges, loops, duplicates, order."""
-    check_bounds(indptr, len(indices), where)
-    check_lists(indptr, indices, original_of, len(original_of), first, where)
-
-
 def check_lists(
     indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray | None, vertices: int, first: int, where: str
 ) -> None:
-    """Check lists of in-neighbours of the vertices first, first+1, ...: ranges, loops, duplicates, order.
+    """Check the in-neighbours of the vertices first, first + 1, ...: range, self-loops, duplicates, order.
 
-    indptr: bounds of the lists in the whole array, of which `indices` are elements indptr[0] to indptr[-1].
-    original_of: original ids of all `vertices`, None where they are the ids themselves.
+    indptr: int64[k + 1], bounds in an array of which `indices` are the elements indptr[0] to indptr[-1].
+    original_of: int64[vertices], original ids; None where ids are original ids.
     """
+    # The kernel finds the first fault, the message is made here.
     known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
     kind, v, e = _first_fault(np.asarray(indptr), np.asarray(indices), known, vertices, first)
     if kind:
-        said = {
+        problem = {
             _RANGE: f"is outside 0..{vertices - 1}",
             _LOOP: "is the vertex itself: a self-loop",
             _DUPLICATE: "is there twice",
             _ORDER: "is out of order: in-neighbours must ascend by original id",
         }[kind]
-        row, named = e + int(indptr[0]), f"in-neighbour {indices[e]} of vertex {v + first}"
-        raise DataError(f"{where}: {names.INDICES}, row {row}: {named} {said}")
+        row = e + int(indptr[0])
+        raise DataError(
+            f"{where}: {names.INDICES}, row {row}: in-neighbour {indices[e]} of vertex {v + first} {problem}"
+        )
 
 
 def check_vertex_data(
@@ -166,7 +164,7 @@ def check_vertex_data(
 
 
 def check_features(features: Features, where: str, first: int = 0) -> None:
-    """Check all that is promised of features, whose bounds are checked; `first` is the number of the first row."""
+    """Check features; row 0 is row `first` of all. The bounds of sparse rows must have been checked."""
     if isinstance(features, SparseFeatures):
         _check_entries(features, where, first)
     else:
@@ -176,6 +174,7 @@ def check_features(features: Features, where: str, first: int = 0) -> None:
 @compiled
 def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
     """(kind, row, position) of the first fault in the entries of sparse rows, kind 0 for none."""
+    # Bits of a float: all exponent bits set is infinite or NaN, nothing but the sign is zero.
     for v in range(len(indptr) - 1):
         before = np.int64(-1)
         for e in range(indptr[v], indptr[v + 1]):
@@ -193,24 +192,25 @@ def _first_entry_fault(indptr, indices, bits, width, exponent, sign):
 
 
 def _check_entries(features: SparseFeatures, where: str, first: int) -> None:
-    """Check columns and values of sparse rows, the first of which is row `first` of all."""
+    """Check columns and values of sparse rows; row 0 is row `first` of all."""
+    # Values are looked at as bits: numba knows no half precision.
     kind = np.dtype(f"u{features.data.itemsize}").type
     exponent, sign = (kind(0x7F800000), kind(1 << 31)) if kind is np.uint32 else (kind(0x7C00), kind(1 << 15))
     bits = np.asarray(features.data).view(kind)
     columns = np.asarray(features.indices)
     fault, v, e = _first_entry_fault(features.indptr, columns, bits, features.width, exponent, sign)
     if fault:
-        said = {
+        problem = {
             _RANGE: f"names column {columns[e]}, outside 0..{features.width - 1}",
             _ORDER: f"names column {columns[e]} after {columns[e - 1]}; columns must ascend",
             _NOT_FINITE: f"column {columns[e]} is {features.data[e]}; features must be finite",
             _ZERO: f"column {columns[e]} is 0; sparse features keep no zeros",
         }[fault]
-        raise DataError(f"{where}: {names.FEATURES}, row {first + v}, {said}")
+        raise DataError(f"{where}: {names.FEATURES}, row {first + v}, {problem}")
 
 
 def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
-    """Check that no feature is NaN or infinite; `first` is the number of the first row in the whole array."""
+    """Check that no feature is NaN or infinite; row 0 is row `first` of the whole array."""
     for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
         finite = np.isfinite(features[start:stop])
         if not finite.all():

@@ -1,6 +1,6 @@
-"""Verify graph files and datasets: every value, order, count and digest, and the identity of the content.
+"""Verification of graph files and datasets: every value, order, count and digest, and the identity of the content.
 
-Values are checked before digests, because a wrong value can be named by row and a wrong digest cannot.
+Values are checked before digests: a wrong value can be named by row, a wrong digest cannot.
 """
 
 from __future__ import annotations
@@ -10,38 +10,40 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.columns import verify_columns
+from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.graph import Graph, check_entries, open_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.hdf5.stored_digests import Digests, check_digest
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.row_blocks import row_blocks
-from leapmpi.dataset.scan import SWEPT, RowSource, is_natural, scan
+from leapmpi.dataset.row_blocks import row_blocks, row_ranges
+from leapmpi.dataset.scan import SCANNED, RowSource, is_natural, scan
 from leapmpi.dataset.sparse_features import arrays_of
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
 
 def verify_graph(path: Path | str, progress: Callable[[int], object] | None = None) -> Graph:
-    """Open the graph file `path` and verify all of it; returns the graph. progress: told how many vertices are done.
+    """Open the graph file `path` and verify all of it; returns the graph.
 
-    Raises DataError naming file, array, row and value of the first fault.
+    progress: called with the number of vertices done. Raises DataError naming file, array, row and value of the first
+    fault.
     """
     path = Path(path)
     graph = open_graph(path)
     with reading(path):
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id
-        lanes = _swept(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True, progress)
-        counts = (graph.vertices, graph.edges, graph.feature_dim, graph.classes)
-        _same_uuid(path, names.GRAPH_UUID, graph.uuid, uuid_of(lanes, *counts))
+        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True, progress)
+        found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
+        _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
 
 
-def _swept(
+def _verify_arrays(
     path: Path,
     kind: str,
     rows: RowSource,
@@ -52,17 +54,29 @@ def _swept(
     progress: Callable[[int], object] | None,
     hashed: bool = True,
 ) -> np.ndarray:
-    """Check lists, features and all digests of `rows`, which lie in the file `path`; returns their content lanes."""
+    """Check in-neighbours, features and all digests of `rows` in the file `path`; returns their content lanes.
+
+    The arguments are those of `scan`.
+    """
     digests = Digests()
-    wide = rows.features if features else None
-    sinks = {name: digests.sink(name) for name in (names.INDICES, *arrays_of(wide)) if name in SWEPT}
+    feature_arrays = arrays_of(rows.features if features else None)
+
+    # Large arrays are digested while they are scanned.
+    sinks = {name: digests.sink(name) for name in (names.INDICES, *feature_arrays) if name in SCANNED}
     lanes = scan(
         rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
     )
-    small = (names.INDPTR, names.ORIGINAL_ID, names.SPLIT, names.LABELS)
-    for name, array in zip(small, (rows.indptr, rows.original_id, rows.split, rows.labels), strict=True):
+
+    # The others are small enough to be read once more.
+    others = {
+        names.INDPTR: rows.indptr,
+        names.ORIGINAL_ID: rows.original_id,
+        names.SPLIT: rows.split,
+        names.LABELS: rows.labels,
+        names.FEATURE_INDPTR: feature_arrays.get(names.FEATURE_INDPTR),
+    }
+    for name, array in others.items():
         digests.take(name, array)
-    digests.take(names.FEATURE_INDPTR, arrays_of(wide).get(names.FEATURE_INDPTR))
     digests.compare(path, kind)
     return lanes
 
@@ -74,18 +88,19 @@ def verify(
     features: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Verify `dataset`, or only some of its `parts`; without `features` all but the features.
+    """Verify `dataset`, or only some of its `parts`; `features=False` leaves out the features.
 
-    What concerns the parts together (each vertex once, splits, edge cut, uuids) is checked with all parts only,
-    and the content's uuid also needs the features. progress: told how many vertices are done.
+    What concerns all parts (each vertex once, splits, edge cut, uuids) is checked only where all parts are verified;
+    the content's uuid also needs the features. progress: called with the number of vertices done.
 
     Raises DataError naming file, array, row and value of the first fault.
     """
-    chosen = range(dataset.parts) if parts is None else list(parts)
     original_of = _original_ids(dataset)
     lanes = np.zeros(2, np.uint64)
     cut = 0
-    for number in chosen:
+
+    # Each part by itself.
+    for number in range(dataset.parts) if parts is None else list(parts):
         part = dataset.part(number)
         with reading(part.path):
             first = int(dataset.offsets[number])
@@ -93,19 +108,21 @@ def verify(
             cut += _edges_out(part, first)
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
-                verify_columns(part, dataset.part, dataset.offsets)
+                _verify_columns(part, dataset)
             with np.errstate(over="ignore"):
                 lanes += found
+
+    # The dataset as a whole.
     if parts is None:
         _verify_whole(dataset, original_of, cut)
         _verify_entries(dataset)
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
-        _same_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
+        _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:
-    """The original ids int64[n] of all vertices; each part's are checked to ascend."""
+    """The original ids int64[n] of all vertices, checked to ascend in each part."""
     ids = np.empty(dataset.vertices, np.int64)
     for number in range(dataset.parts):
         part = dataset.part(number)
@@ -128,7 +145,7 @@ def _verify_part(
     where = str(part.path)
     check_bounds(part.indptr, len(part.indices), where)
     check_vertex_data(None, part.labels, part.split, dataset.classes, where)
-    lanes = _swept(
+    lanes = _verify_arrays(
         part.path,
         names.PART_FORMAT,
         part,
@@ -139,6 +156,8 @@ def _verify_part(
         progress and (lambda done: progress(first + done)),
         hashed,
     )
+
+    # Members of the splits as the part and as dataset.h5 list them.
     for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
         _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
     return lanes
@@ -146,10 +165,10 @@ def _verify_part(
 
 def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: int, root: Path) -> None:
     """Compare the members of one split in this part, by dataset.h5, with the codes in the part."""
-    here = members[(members >= first) & (members < first + len(part.original_id))] - first
+    local = members[(members >= first) & (members < first + len(part.original_id))] - first
     listed = np.zeros(len(part.original_id), bool)
-    listed[here] = True
-    if len(here) != listed.sum():
+    listed[local] = True
+    if len(local) != listed.sum():
         raise DataError(f"{root}: {names.SPLITS}/{name} names a vertex of part {part.number} twice; partition again")
     if len(wrong := np.flatnonzero(listed != (part.split == code))):
         raise DataError(
@@ -158,30 +177,52 @@ def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: 
         )
 
 
+def _verify_columns(part: Part, dataset: Dataset) -> None:
+    """Compare the feature columns of `part` with the feature rows of all parts."""
+    first, end = column_bounds(dataset.feature_dim, dataset.parts)[part.number : part.number + 2]
+    for number, begin in enumerate(dataset.offsets[:-1]):
+        rows = dataset.part(number).features
+        for start, stop in row_ranges(len(rows), rows.strides[0]):
+            differs = rows[start:stop, first:end] != part.columns[begin + start : begin + stop]
+            if differs.any():
+                row, column = np.argwhere(differs)[0]
+                raise DataError(
+                    f"{part.path}: {names.COLUMNS} of vertex {begin + start + row}, column {first + column}, is not "
+                    f"what {names.FEATURES} of part {number} holds; partition again"
+                )
+
+
 def _edges_out(part: Part, first: int) -> int:
-    """How many in-edges of the part come from other parts."""
-    stop, inside = first + len(part.original_id), 0
+    """The number of in-edges of the part that come from other parts."""
+    stop = first + len(part.original_id)
+    inside = 0
     for block in row_blocks(part.indices):
         inside += int(np.count_nonzero((block >= first) & (block < stop)))
     return len(part.indices) - inside
 
 
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
+    """Check what concerns all parts: each vertex in one part, order of the splits, edge cut `cut`, and the uuid."""
     path = dataset.folder / names.DATASET_FILE
-    ids = np.sort(original_of)
-    twice = np.flatnonzero(ids[1:] == ids[:-1])
-    if len(twice):
-        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {ids[twice[0]]} stands in two parts; partition again")
-    del ids
+    if (repeated := _first_repeated(original_of)) is not None:
+        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated} stands in two parts; partition again")
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
+
+    # What dataset.h5 says about the parts.
     stored = dataset.attributes.get("edge_cut", cut)
     if stored != cut:
         raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
-    _same_uuid(
-        path, names.UUID, dataset.uuid, dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
-    )
+    found = dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
+    _check_uuid(path, names.UUID, dataset.uuid, found)
+
+
+def _first_repeated(ids: np.ndarray) -> int | None:
+    """The smallest of `ids` int64[n] that stands there twice, None where there is none."""
+    ordered = np.sort(ids)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    return int(repeated[0]) if len(repeated) else None
 
 
 def _verify_entries(dataset: Dataset) -> None:
@@ -192,6 +233,6 @@ def _verify_entries(dataset: Dataset) -> None:
     check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
 
 
-def _same_uuid(path: Path, name: str, stored: str | None, found: str) -> None:
+def _check_uuid(path: Path, name: str, stored: str | None, found: str) -> None:
     if stored != found:
         raise DataError(f"{path}: attribute {name} is {stored}, but the content gives {found}; make it again")

@@ -1,7 +1,7 @@
-"""Where checkpoints lie: RUN/checkpoint/epoch-EEEEEE-iteration-IIIIIIIII/, each whole or not there at all.
+"""Checkpoints on disk: RUN/checkpoint/epoch-EEEEEE-iteration-IIIIIIIII/, each complete or absent.
 
-state.h5 holds what is the same on all ranks; where ranks hold state of their own, rank-NNNNN.h5 holds that of each.
-A checkpoint is written aside, synced and renamed; older ones go only after that.
+state.h5 holds the state that all ranks share; where ranks differ in state, rank-NNNNN.h5 holds that of each rank.
+A checkpoint is written to a hidden folder, synced and renamed; only then are older ones removed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.hdf5.bundle import read_bundle, write_bundle
+from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import CHECKPOINT_FORMAT
 from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.runs.file_names import CHECKPOINTS
 from leapmpi.system.atomic_files import explain, put_in_place, remove
 
-FOLDER = "checkpoint"
 _STATE = "state.h5"
 _ARRAYS = "arrays"
 _NAME = re.compile(r"epoch-(\d{6})-iteration-(\d{9})")
@@ -39,14 +39,14 @@ def name_of(epoch: int, iteration: int) -> str:
 
 
 class CheckpointFolder:
-    """The checkpoints of the run in folder `run`."""
+    """The checkpoints of the run in folder `run`, of which the newest `keep` are kept."""
 
     def __init__(self, run: Path, keep: int = 1) -> None:
-        self.path = run / FOLDER
+        self.path = run / CHECKPOINTS
         self.keep = keep
 
     def names(self) -> list[str]:
-        """The checkpoints there are, oldest first."""
+        """The names of all checkpoints, oldest first. Raises DataError when they cannot be listed."""
         try:
             return sorted(each.name for each in self.path.iterdir() if _NAME.fullmatch(each.name))
         except (FileNotFoundError, NotADirectoryError):
@@ -55,11 +55,11 @@ class CheckpointFolder:
             raise DataError(f"{self.path}: the checkpoints cannot be read ({error.strerror})") from None
 
     def newest(self) -> tuple[str | None, CheckpointFile | None, list[str]]:
-        """Name and state of the newest checkpoint that is not damaged, and what is wrong with newer ones.
+        """Name and state of the newest undamaged checkpoint, and a complaint for each newer one, which is damaged.
 
         (None, None, complaints) when there is none.
         """
-        complaints = []
+        complaints: list[str] = []
         for name in reversed(self.names()):
             try:
                 return name, self._complete(name), complaints
@@ -68,15 +68,15 @@ class CheckpointFolder:
         return None, None, complaints
 
     def rank_piece(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
-        """The state of `rank` alone. Raises DataError when it is damaged or of another checkpoint."""
+        """The state that only `rank` holds. Raises DataError when it is damaged or of another checkpoint."""
         path = self.path / name / _rank_file(rank)
-        piece = _read(path)
-        if piece.values.get("checkpoint") != state.values["checkpoint"]:
+        of_rank = _read(path)
+        if of_rank.values.get("checkpoint") != state.values["checkpoint"]:
             raise DataError(f"{path} belongs to another checkpoint than {_STATE}")
-        return piece
+        return of_rank
 
     def begin(self, name: str) -> None:
-        """Make the folder in which the checkpoint `name` is written aside. On rank 0."""
+        """Make the hidden folder in which the checkpoint `name` is written. On rank 0."""
         try:
             self.path.mkdir(exist_ok=True)
             remove(self._aside(name))
@@ -84,12 +84,12 @@ class CheckpointFolder:
         except OSError as error:
             raise explain(error, self.path / name) from None
 
-    def write_rank(self, name: str, rank: int, piece: CheckpointFile) -> None:
-        """Write the state of `rank` alone, between `begin` and `finish`."""
-        self._write(self._aside(name) / _rank_file(rank), piece)
+    def write_rank(self, name: str, rank: int, state: CheckpointFile) -> None:
+        """Write the state that only `rank` holds, between `begin` and `finish`. On that rank."""
+        self._write(self._aside(name) / _rank_file(rank), state)
 
     def finish(self, name: str, state: CheckpointFile) -> None:
-        """Write the state of all ranks, put the checkpoint in place, and remove the oldest beyond `keep`. On rank 0."""
+        """Write the shared state, rename the checkpoint to `name`, and remove the oldest beyond `keep`. On rank 0."""
         self._write(self._aside(name) / _STATE, state)
         try:
             put_in_place(self._aside(name), self.path / name)
@@ -99,11 +99,11 @@ class CheckpointFolder:
             remove(self.path / old)
 
     def give_up(self, name: str) -> None:
-        """Remove what was written aside. On rank 0."""
+        """Remove the unfinished checkpoint `name`. On rank 0."""
         remove(self._aside(name))
 
     def tidy(self, beyond: str | None) -> None:
-        """Remove what an earlier start left half-written, and checkpoints later than `beyond`, which are damaged."""
+        """Remove unfinished checkpoints of earlier starts, and those later than `beyond`, which are damaged."""
         if not self.path.is_dir():
             return
         for each in self.path.iterdir():
@@ -112,22 +112,22 @@ class CheckpointFolder:
                 remove(each)
 
     def drop(self) -> None:
-        """Remove all checkpoints: the run is finished."""
+        """Remove all checkpoints, when the run is finished."""
         remove(self.path)
 
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"
 
     def _complete(self, name: str) -> CheckpointFile:
-        """The state of a checkpoint of which all files are there and sound."""
+        """The shared state of the checkpoint `name`. Raises DataError unless all its files are there and undamaged."""
         state = _read(self.path / name / _STATE)
         for rank in range(state.values.get("rank_pieces", 0)):
             self.rank_piece(name, rank, state)
         return state
 
-    def _write(self, path: Path, piece: CheckpointFile) -> None:
+    def _write(self, path: Path, state: CheckpointFile) -> None:
         try:
-            write_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, piece.arrays, piece.values)
+            write_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, state.arrays, state.values)
         except OSError as error:
             raise explain(error, path) from None
 
@@ -138,7 +138,7 @@ def _rank_file(rank: int) -> str:
 
 def _read(path: Path) -> CheckpointFile:
     try:
-        return CheckpointFile(*read_bundle(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
+        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
     except DataError:
         raise
     except LeapmpiError as error:

@@ -1,4 +1,4 @@
-"""A run folder, read: its config, summary, metrics and weights."""
+"""Reading a run folder: its config, summary, metrics and weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import RunFolderError
+from leapmpi.runs.file_names import CONFIG, METRICS, SUMMARY, model_folder, weights_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
 SUMMARY_SCHEMA = 1
 """Version of what summary.json holds."""
 
-SUMMARY = "summary.json"
 FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
-"""What summary.json calls `status`."""
-
-
-def model_folder(path: Path, number: int) -> Path:
-    """The folder of model `number` in the run folder `path` of several models."""
-    return path / f"model-{number:02}"
+"""The values of `status` in summary.json."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +31,8 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """The config the run was given, resolved."""
-        path = self.path / "config.toml"
+        """The resolved config of the run. Raises ConfigError when it cannot be read."""
+        path = self.path / CONFIG
         return Config.from_values(read_toml(path), str(path))
 
     @cached_property
@@ -50,13 +45,15 @@ class Run:
         return found
 
     def models(self) -> list[Run]:
-        """The runs of the models that differ and were trained together in this one; empty for a run of one model."""
+        """One Run per model of a run that trained several models that differ; empty for a run of one model."""
         return [Run(model_folder(self.path, number)) for number in range(len(self.summary.get("models", [])))]
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """What summary.json says of a run that failed or was interrupted: `status`, `why`, and `rank`, `host`,
-        `phase`, `epoch` and `iteration` where known; None for any other run."""
+        """summary.json of a run that failed or was interrupted, None for any other run.
+
+        It holds `status` and `why`, and `rank`, `host`, `phase`, `epoch` and `iteration` where known.
+        """
         try:
             found = self._read_summary()
         except RunFolderError:
@@ -65,7 +62,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end. A summary that cannot be read counts as one: it is never overwritten."""
+        """Whether the run ended as planned. One whose summary cannot be read counts too: it is never overwritten."""
         return (self.path / SUMMARY).exists() and self.failure is None
 
     def _read_summary(self) -> dict[str, Any]:
@@ -78,6 +75,8 @@ class Run:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
         except (ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: the file is damaged ({error}); run it again") from None
+
+        # Another schema is no damage: another version of leapmpi reads it.
         schema = found.get("schema") if isinstance(found, dict) else None
         if schema != SUMMARY_SCHEMA:
             raise RunFolderError(
@@ -87,7 +86,8 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All records of metrics.jsonl, oldest first; a last line cut short by a crash is left out."""
-        path, records = self.path / "metrics.jsonl", []
+        path = self.path / METRICS
+        records: list[dict[str, Any]] = []
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -104,14 +104,14 @@ class Run:
         """The parameters by name, of the `best` or the `final` epoch. Raises DataError when missing or damaged."""
         from leapmpi.runs.weights import read_weights
 
-        return read_weights(self.path / f"weights-{which}.h5")[0]
+        return read_weights(self.path / weights_file(which))[0]
 
 
 def load_run(path: Path | str) -> Run:
     """The run in folder `path`. Raises RunFolderError when there is none."""
     path = Path(path)
     try:
-        (path / "config.toml").stat()
+        (path / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(f"{path} is no run folder: it has no config.toml") from None
     except OSError as error:

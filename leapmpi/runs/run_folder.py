@@ -1,7 +1,6 @@
-"""The run folder: what a run was told, what happened, and what came out. Rank 0 alone writes it.
+"""Reserving and writing a run folder: config, records of events, summary. Rank 0 alone writes them.
 
-config.toml, metrics.jsonl (one record per event), summary.json, log.txt, weights-final.h5, weights-best.h5; while it
-is unfinished, checkpoint/.
+`leapmpi/runs/file_names.py` lists the files.
 """
 
 from __future__ import annotations
@@ -9,84 +8,81 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import to_toml
 from leapmpi.errors import RunFolderError
-from leapmpi.runs.checkpoint_folder import FOLDER, CheckpointFolder
-from leapmpi.runs.run import FAILED, FINISHED, SUMMARY, SUMMARY_SCHEMA, Run
+from leapmpi.runs.checkpoint_folder import CheckpointFolder
+from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOG, METRICS, PATTERNS, SUMMARY
+from leapmpi.runs.file_names import WEIGHTS_BEST as WEIGHTS_BEST
+from leapmpi.runs.file_names import WEIGHTS_FINAL as WEIGHTS_FINAL
+from leapmpi.runs.run import FAILED, FINISHED, SUMMARY_SCHEMA, Run
 from leapmpi.system.atomic_files import explain, remove, written_aside
 
 METRICS_SCHEMA = 1
-WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
-HEARTBEATS_FILE = "ranks.stamps"
-"""Where ranks note what they do, for others and for the next start (leapmpi/fault_tolerance/heartbeats.py)."""
-
-_OURS = (
-    *("config.toml", FOLDER, "metrics.jsonl", SUMMARY, "log.txt", WEIGHTS_FINAL, WEIGHTS_BEST, "failure-rank-*.txt"),
-    *("model-[0-9]*", "timeline-rank-*.json", "stuck-rank-*.txt", HEARTBEATS_FILE, ".*.partial-*"),
-)
+"""Version of the records in metrics.jsonl."""
 
 
 class RunFolder:
-    """A folder reserved for one run; `resumed` when it holds checkpoints of an earlier start, to go on from."""
+    """A folder reserved for one run. `resumed`: it holds checkpoints, from which the run goes on."""
 
     def __init__(self, path: Path, resumed: bool = False) -> None:
         self.path = path
         self.resumed = resumed
-        self._metrics: Any = None
+        self._metrics: TextIO | None = None
 
     @property
     def log(self) -> Path:
-        """Where the log goes."""
-        return self.path / "log.txt"
+        """The path of the log."""
+        return self.path / LOG
 
     def start(self, config: Config) -> None:
-        """Write the resolved config, which marks the folder as a run's, and open the metrics unless they are."""
+        """Write the resolved config, which marks the folder as a run's; open the metrics if they are not open yet."""
         if self._metrics is None:
             self.open_metrics()
-        with written_aside(self.path / "config.toml", overwrite=self.resumed) as aside:
+        with written_aside(self.path / CONFIG, overwrite=self.resumed) as aside:
             aside.write_text(to_toml(config), encoding="utf-8")
 
     def open_metrics(self, size: int | None = None) -> bool:
-        """Open metrics.jsonl to append to it, cut back to its first `size` bytes if given.
+        """Open metrics.jsonl for appending, cut back to its first `size` bytes if `size` is given.
 
-        Returns False when it was shorter than that: records are lost.
+        Returns False when the file was shorter than that: records are lost.
         """
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         try:
             self._metrics = path.open("a", encoding="utf-8")
-            there = path.stat().st_size
-            if size is not None and there > size:
+            found = path.stat().st_size
+            if size is not None and found > size:
                 os.truncate(path, size)
         except OSError as error:
             raise explain(error, path) from None
-        return size is None or there >= size
+        return size is None or found >= size
 
     def keep_metrics(self) -> int:
-        """Make sure that metrics.jsonl is on the disk; returns its size in bytes."""
+        """Flush metrics.jsonl to the disk; returns its size in bytes."""
         try:
             os.fsync(self._metrics.fileno())
-            return (self.path / "metrics.jsonl").stat().st_size
+            return (self.path / METRICS).stat().st_size
         except OSError as error:
-            raise explain(error, self.path / "metrics.jsonl") from None
+            raise explain(error, self.path / METRICS) from None
 
     def record(self, event: str, **values: Any) -> None:
         """Append one record to metrics.jsonl, flushed at once."""
-        stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"schema": METRICS_SCHEMA, "time": stamp, "event": event, **values})
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"schema": METRICS_SCHEMA, "time": now, "event": event, **values})
         try:
             self._metrics.write(line + "\n")
             self._metrics.flush()
         except OSError as error:
-            raise explain(error, self.path / "metrics.jsonl") from None
+            raise explain(error, self.path / METRICS) from None
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write summary.json, which marks the run as finished."""
+        """Write summary.json, which marks the run as finished, and remove what only an unfinished run needs."""
         self.record("end")
         self._metrics.close()
         with written_aside(self.path / SUMMARY, overwrite=True) as aside:
@@ -97,10 +93,10 @@ class RunFolder:
 
 
 def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> bool:
-    """Write to summary.json of the run folder `path` that the run failed or was interrupted, and `why`; any rank may.
+    """Write to summary.json in the run folder `path` that the run failed or was interrupted, and `why`.
 
-    `where` holds rank, host, phase, epoch and iteration as far as known. The first word stands: returns False, and
-    changes nothing, when there is a summary already or nothing can be written.
+    Any rank may call this; the first one writes. `where` holds rank, host, phase, epoch and iteration as far as known.
+    Returns False, and changes nothing, when there is a summary already or nothing can be written.
     """
     aside = path / f".{SUMMARY}.partial-{socket.gethostname()}-{os.getpid()}"
     try:
@@ -116,9 +112,14 @@ def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> 
 
 
 def forget_failure(path: Path) -> None:
-    """Remove the summary of a start that failed, if there is one, so that the next start can write its own."""
+    """Remove the summary of a start that failed, if there is one, so that the next start can write one."""
     if Run(path).failure is not None:
         (path / SUMMARY).unlink(missing_ok=True)
+
+
+def without_losses(epochs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records of epochs without the losses of single batches, which only metrics.jsonl keeps."""
+    return [{key: value for key, value in epoch.items() if key != "losses"} for epoch in epochs]
 
 
 def _summary_text(status: str, values: dict[str, Any]) -> str:
@@ -127,7 +128,8 @@ def _summary_text(status: str, values: dict[str, Any]) -> str:
 
 def check(folder: str, overwrite: bool) -> bool:
     """Whether `claim` would resume the run in `folder`. Raises RunFolderError when it would refuse. Changes nothing."""
-    path, resumes = Path(folder or "runs"), False
+    path = Path(folder or "runs")
+    resumes = False
     try:
         if os.path.lexists(path) and not path.is_dir():
             raise RunFolderError(f"{path} is not a folder; choose another --run folder")
@@ -140,14 +142,14 @@ def check(folder: str, overwrite: bool) -> bool:
 
 
 def _check_writable(path: Path) -> None:
-    """Raise RunFolderError when nothing can be made at `path`, or in it where it stands already."""
-    there = path.absolute()
-    while not os.path.lexists(there):
-        there = there.parent
-    if not there.is_dir():
-        raise RunFolderError(f"{path} cannot be made: {there} is not a folder; choose another --run folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunFolderError(f"{path}: not allowed to write in {there}; choose another --run folder")
+    """Raise RunFolderError when `path`, or a file in it where it exists, cannot be made."""
+    nearest = path.absolute()
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise RunFolderError(f"{path} cannot be made: {nearest} is not a folder; choose another --run folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunFolderError(f"{path}: not allowed to write in {nearest}; choose another --run folder")
 
 
 def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
@@ -160,27 +162,30 @@ def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
         return RunFolder(Path(folder), resumed=True)
     if not folder:
         return RunFolder(_fresh(today or date.today()))
+
+    # A new folder, or one from which an unfinished run is removed.
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for file in _ours(path):
+        for file in _files_of_run(path):
             remove(file)
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be made ({error.strerror}); choose another") from None
     return RunFolder(path)
 
 
-def _ours(path: Path) -> list[Path]:
-    """The files and folders of a run in `path`, config.toml first: while it stands, this is a run."""
-    return [file for pattern in _OURS for file in path.glob(pattern)]
+def _files_of_run(path: Path) -> list[Path]:
+    """The files and folders of a run in `path`, config.toml first: while it exists, the folder is a run's."""
+    return [file for pattern in PATTERNS for file in path.glob(pattern)]
 
 
 def _can_be_resumed(path: Path, overwrite: bool) -> bool:
+    """Whether the run in `path` goes on from a checkpoint. Raises RunFolderError where the folder may not be used."""
     if Run(path).finished:
         raise RunFolderError(f"{path} holds a finished run, which is never overwritten; choose another --run folder")
-    if not (path / "config.toml").exists():
-        # A start that was ended before its run began leaves files, but no config.
-        if set(path.iterdir()) <= set(_ours(path)):
+    if not (path / CONFIG).exists():
+        # A start that ended before its run began leaves files, but no config.
+        if set(path.iterdir()) <= set(_files_of_run(path)):
             return False
         raise RunFolderError(f"{path} is not empty and holds no run; choose another --run folder")
     if overwrite:
@@ -193,6 +198,7 @@ def _can_be_resumed(path: Path, overwrite: bool) -> bool:
 
 
 def _fresh(today: date) -> Path:
+    """Make and return the first runs/DATE-N that does not exist."""
     for number in range(1, 100_000):
         path = Path("runs") / f"{today.isoformat()}-{number}"
         try:

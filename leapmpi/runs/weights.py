@@ -1,4 +1,4 @@
-"""Files of weights: the parameters of a model by name, with what is said about them."""
+"""Weights files: the parameters of a model by name, and plain values about them (epoch, model, dataset)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.hdf5.bundle import read_bundle, write_bundle
+from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import WEIGHTS_FORMAT
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import written_aside
@@ -17,13 +17,13 @@ _PARAMETERS = "parameters"
 
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Write weights as HDF5, whole or not at all, with `about` (plain values) as JSON."""
+    """Write weights as HDF5, with `about` (plain values) as JSON; on an error `path` stays as it was."""
     with written_aside(path, overwrite=True) as aside:
-        write_bundle(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, about)
+        write_named_arrays(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, about)
 
 
 def read_weights(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Weights and what was said about them. Raises DataError when the file is missing, foreign or damaged."""
+    """The arrays and the plain values of `write_weights`. Raises DataError for a missing, foreign or damaged file."""
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    return read_bundle(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"))
+    return read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.run import load_run
 from tests.support.crafted import change_array, change_attributes, damage

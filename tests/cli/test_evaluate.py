@@ -10,7 +10,7 @@ import pytest
 
 from leapmpi import Config, train
 from leapmpi.cli.main import main
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from tests.support.graphs import random_graph
 from tests.support.launch import mpirun
 

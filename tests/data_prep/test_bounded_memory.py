@@ -13,7 +13,8 @@ import torch
 from data_prep.edges import edge_sort
 from data_prep.formats import npz_reader
 from data_prep.workspace import Workspace, memory_budget, workspace_beside
-from leapmpi.dataset.graph import content_uuid, open_graph
+from leapmpi.dataset.graph import content_uuid
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.system.atomic_files import hold, remove_abandoned

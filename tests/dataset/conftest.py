@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import write_graph
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph_file import write_graph
 from tests.support.graphs import random_graph
 
 

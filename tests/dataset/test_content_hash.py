@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.content_hash import FACTORS, content_lanes, content_uuid, uuid_of
+from leapmpi.dataset.content_hash import FACTORS, content_lanes, uuid_of
+from leapmpi.dataset.graph import content_uuid
 from tests.support.graphs import random_graph
 
 MASK = 2**64 - 1

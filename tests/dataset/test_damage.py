@@ -8,12 +8,14 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph
-from leapmpi.dataset.hdf5 import digests, reader
-from leapmpi.dataset.partitioned import open_dataset, write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph_file import open_graph
+from leapmpi.dataset.hdf5 import attributes, reader
+from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
+from tests.support.crafted import digest_of
 from tests.support.graphs import random_graph
 
 
@@ -34,7 +36,7 @@ def rewrite_attributes(path, kind, changes):
         del found["digest"]
         for name, value in changes.items():
             file.attrs[name] = value
-        file.attrs["digest"] = np.bytes_(digests.attributes_digest(found))
+        file.attrs["digest"] = np.bytes_(attributes.attributes_digest(found))
 
 
 def test_missing_and_foreign(tmp_path, folder, graph_file):
@@ -119,7 +121,7 @@ def test_damage_behind_valid_digests_is_found(folder):
     split[row] = 2
     flip_in_array(path, "split", row, 2)
     with h5py.File(path, "r+") as file:
-        file["split"].attrs["digest"] = np.bytes_(digests.digest_of([split]))
+        file["split"].attrs["digest"] = np.bytes_(digest_of(split))
     with pytest.raises(DataError, match=f"split, row {row} is 2, but .* lists the vertex in splits/train"):
         verify(open_dataset(folder))
 
@@ -201,8 +203,9 @@ FULL = """
 import resource, shutil, sys
 from pathlib import Path
 import numpy as np
-from leapmpi.dataset.graph import content_uuid, open_graph, write_graph
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph import content_uuid
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.errors import ResourceError
 
 folder = Path(sys.argv[1])

@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph, write_graph
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import from_lists
 
 

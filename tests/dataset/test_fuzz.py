@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.hdf5 import reader
 from leapmpi.errors import DataError
 from leapmpi.runs.weights import read_weights, write_weights

@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import Graph, content_uuid, open_graph, validate, write_graph
+from leapmpi.dataset.graph import Graph, content_uuid
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.dataset.topology import from_graph
+from leapmpi.dataset.validation import validate
 from leapmpi.dataset.verify import verify_graph
 from leapmpi.errors import DataError
 from tests.support.graphs import from_lists, random_graph

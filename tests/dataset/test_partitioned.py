@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.content_hash import content_uuid
-from leapmpi.dataset.partitioned import open_dataset, write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph import content_uuid
+from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError

@@ -4,9 +4,10 @@ import h5py
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph, write_graph
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.partitioned import open_dataset, write_dataset
+from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
 from leapmpi.features.column_shard import load_columns

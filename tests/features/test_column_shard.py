@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from leapmpi.dataset import row_blocks
-from leapmpi.dataset.partitioned import open_dataset, write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError, ResourceError
 from leapmpi.features import column_shard

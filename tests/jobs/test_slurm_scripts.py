@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.tools.slurm.site import Site, read_site
 from tests.support.cluster import wait_for
 from tests.support.graphs import random_graph

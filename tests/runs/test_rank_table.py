@@ -6,7 +6,7 @@ MIB = 1 << 20
 
 
 def facts(ranks, per_node, **changes):
-    """What the ranks of a job tell, two parts each."""
+    """The facts about the ranks of a job, two parts each."""
     return [
         {
             "host": f"node{rank // per_node}", "node": rank // per_node, "device": f"cuda:{rank % per_node} H200",
@@ -21,7 +21,7 @@ def cells(line):
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_ranks_are_told_as_spans():
+def test_numbers_of_ranks_are_shown_as_spans():
     assert ranks_text([3]) == "rank 3"
     assert ranks_text([7, 0, 1, 2, 5, 5]) == "ranks 0-2, 5, 7"
 
@@ -34,7 +34,7 @@ def test_few_ranks_have_a_row_each():
     assert cells(rank_table(facts(1, 1, parts=[3, 3], free=None))[1])[4:] == ["3", "1.0 MiB", "3.0 MiB", "unknown"]
 
 
-def test_many_ranks_are_told_by_node():
+def test_many_ranks_share_a_row_per_node():
     several = facts(32, 8)
     several[9]["threads"] = 2
     _, *rows = rank_table(several)
@@ -43,7 +43,7 @@ def test_many_ranks_are_told_by_node():
     assert cells(rows[1]) == ["8-15", "node1", devices, "2-4", "16-31", "8.0 MiB", "24.0 MiB", "10.0 MiB"]
 
 
-def test_of_many_nodes_the_fullest_is_among_those_told():
+def test_of_many_nodes_the_fullest_is_among_those_shown():
     many = facts(800, 4)
     for rank in range(480, 484):
         many[rank]["free"] = MIB

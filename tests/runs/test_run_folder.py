@@ -3,13 +3,15 @@
 import json
 import os
 from datetime import UTC, date, datetime, timedelta
+from pathlib import PurePath
 
 import pytest
 
 from leapmpi.config.schema import Config
 from leapmpi.errors import ResourceError, RunFolderError
+from leapmpi.runs import file_names
 from leapmpi.runs.run import Run, load_run
-from leapmpi.runs.run_folder import check, claim, forget_failure, record_failure
+from leapmpi.runs.run_folder import check, claim, forget_failure, record_failure, without_losses
 
 TODAY = date(2031, 2, 3)
 
@@ -38,7 +40,7 @@ def test_a_named_folder_is_made_with_its_parents(here):
     claim("a/b/c", False)  # still empty
 
 
-def test_what_was_told_and_what_happened_can_be_read_back():
+def test_config_records_and_summary_can_be_read_back():
     config = Config.from_values({"data": "x", "train.lr": 0.25})
     folder = claim("runs/a", False)
     folder.start(config)
@@ -72,7 +74,7 @@ def test_a_finished_run_is_never_overwritten(overwrite):
     assert load_run("runs/a").summary == {"schema": 1, "status": "finished"}
 
 
-def test_an_unfinished_run_is_overwritten_only_when_asked():
+def test_an_unfinished_run_is_overwritten_only_on_request():
     folder = unfinished()
     (folder.path / "failure-rank-1.txt").write_text("old")
     (folder.path / "notes.txt").write_text("mine")
@@ -88,7 +90,7 @@ def test_an_unfinished_run_is_overwritten_only_when_asked():
 def test_a_failed_run_says_why_and_may_be_run_again():
     folder = unfinished()
     assert record_failure(folder.path, "rank 1/2 on n7 was killed", rank=1, phase="gather", epoch=0)
-    assert not record_failure(folder.path, "rank 0/2 on n7 was killed", rank=0), "the first word stands"
+    assert not record_failure(folder.path, "rank 0/2 on n7 was killed", rank=0), "the first rank that reports wins"
     run = load_run(folder.path)
     assert run.failure["why"] == "rank 1/2 on n7 was killed"
     assert (run.failure["rank"], run.failure["phase"], run.failure["epoch"]) == (1, "gather", 0)
@@ -139,7 +141,7 @@ def test_checking_makes_nothing(here):
     assert os.listdir(here) == []
 
 
-def test_runs_without_a_config_or_summary_are_told_apart(here):
+def test_runs_without_a_config_or_summary_are_named(here):
     with pytest.raises(RunFolderError, match=r"config\.toml"):
         load_run(here)
     run = load_run(unfinished().path)
@@ -157,3 +159,19 @@ def test_a_full_disk_gets_a_sentence():
     folder._metrics = open("/dev/full", "a")  # noqa: SIM115
     with pytest.raises(ResourceError, match="disk is full"):
         folder.record("epoch")
+
+
+def test_every_file_of_a_run_folder_is_one_that_a_new_start_removes(tmp_path):
+    values = [value for name, value in vars(file_names).items() if name.isupper() and isinstance(value, str)]
+    values += [named(3) for named in (file_names.failure_file, file_names.stuck_file, file_names.timeline_file)]
+    values += [file_names.weights_file("best"), file_names.model_folder(tmp_path, 3).name]
+    for value in values:
+        assert any(PurePath(value).match(pattern) for pattern in file_names.PATTERNS), value
+    assert file_names.weights_file("final") == file_names.WEIGHTS_FINAL
+
+
+def test_summaries_hold_no_losses_of_batches():
+    assert without_losses([{"epoch": 0, "loss": 1.0, "losses": [1.0, 1.0]}, {"epoch": 1}]) == [
+        {"epoch": 0, "loss": 1.0},
+        {"epoch": 1},
+    ]

@@ -26,8 +26,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset.hdf5 import digests, reader
-from leapmpi.dataset.partitioned import open_dataset, write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.hdf5 import attributes, reader
+from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
@@ -192,7 +193,7 @@ def damage_root(file, chance):
     name = chance.choice(numbers)
     found[name] = chance.choice([number for number in NUMBERS if number < 2**63])
     file.attrs[name] = found[name]
-    file.attrs["digest"] = np.bytes_(digests.attributes_digest(found))
+    file.attrs["digest"] = np.bytes_(attributes.attributes_digest(found))
 
 
 def replace(file, name, kind, path):

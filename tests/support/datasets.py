@@ -12,9 +12,10 @@ from data_prep.assembly.community_graph import CommunityGraph, generate
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.workspace import Workspace
 from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.dataset.graph import Graph, validate
+from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.sparse_features import from_entries
+from leapmpi.dataset.validation import validate
 
 VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")

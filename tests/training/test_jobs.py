@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from tests.support.crafted import change_array
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT, child_environment, end_session, mpirun, session_members

@@ -14,7 +14,7 @@ import pytest
 
 from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
-from leapmpi.dataset.partitioned import write_dataset
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError, Interrupted, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder

@@ -1,4 +1,4 @@
-"""`leapmpi bench`: strategies side by side in one job."""
+"""`leapmpi bench`: several strategies timed in one job."""
 
 from __future__ import annotations
 

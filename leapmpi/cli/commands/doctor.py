@@ -1,4 +1,4 @@
-"""`leapmpi doctor`: what a job would run with, and what is wrong with it."""
+"""`leapmpi doctor`: the hardware and software a job would run with, and problems with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HELP = "show what a job would run with, and what is wrong with it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look at, and the form of the answer."""
+    """The folders to examine, and the form of the output."""
     parser.add_argument("--data", metavar="DATA", help="look at this dataset's folder too")
     parser.add_argument("--run", metavar="FOLDER", help="look at this run folder too")
     parser.add_argument(
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look and report; 1 where there is a problem. Collective."""
+    """Examine and report; returns 1 where there is a problem. Collective."""
     if arguments.clean:
         from leapmpi.system.stale_files import clean
 

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from leapmpi.config.flags import add_flags, given
+from leapmpi.config.flags import add_flag, given
 from leapmpi.config.sections import fields
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.run import Run, load_run
@@ -27,16 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
     parser.add_argument("--model", type=int, metavar="K", help="of several models, model K alone; all when not given")
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
-    add_flags(parser, [setting for key, setting in fields() if key in _SETTINGS])
+    group = parser.add_argument_group("settings that may differ from the run's")
+    for key, setting in fields():
+        if key in _SETTINGS:
+            add_flag(group, setting, default="")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score and print on rank 0. Collective."""
+    """Score the weights on all ranks and print on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
     from leapmpi.training import run_training
 
     runs = _chosen(load_run(arguments.folder), arguments.model)
-    # The run's own settings hold unless a flag says otherwise.
+    # The settings of the run hold unless a flag gives another value.
     changed = {**given(arguments), "data": arguments.data}
     outcomes = run_training.evaluate(
         [(run.config.replaced(changed, "evaluate"), run) for run in runs.values()], arguments.weights
@@ -49,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
-    """The runs to score by number of the model, None for a run of one model. Raises RunFolderError."""
+    """The runs to score by number of the model; the number is None for a run of one model. Raises RunFolderError."""
     several = run.config.strategy.replicas == "independent"
     models = dict(enumerate(run.models())) if several else {None: run}
     if number is None:

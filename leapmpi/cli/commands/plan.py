@@ -1,4 +1,4 @@
-"""`leapmpi plan`: what strategies would move and take on other numbers of ranks, without running them."""
+"""`leapmpi plan`: predictions of the traffic and time of strategies on any number of ranks, without running them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, conf
 
 HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
 
-
-_STRATEGIES, _WHERE_MODELS_DIFFER = "pull,leap,leap:time-steps=N", "pull,leap"
+_STRATEGIES = "pull,leap,leap:time-steps=N"
+_STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The dataset, the ranks and strategies to look at, and all settings they share."""
+    """The dataset, the ranks and strategies to predict, and all settings they share."""
+    # The dataset, flags of plan, then all settings.
     add_dataset(parser)
     parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
     parser.add_argument(
         "--strategies",
         metavar="LIST",
         help="names with settings of the strategy section, such as pull,leap:remote=partial,leap:time-steps=N "
-        f"(default {_STRATEGIES}; {_WHERE_MODELS_DIFFER} for models that differ)",
+        f"(default {_STRATEGIES}; {_STRATEGIES_OF_SEVERAL_MODELS} for models that differ)",
     )
     parser.add_argument(
         "--link",
@@ -30,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="predict seconds for a link of so many bits a second, such as 10gbit, or for the rates that a run with "
         "--time-steps auto measured (its folder)",
     )
-    parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to look at")
-    parser.add_argument("--compare", metavar="RUN", help="predict a finished run and set it beside what it counted")
+    parser.add_argument("--iterations", type=int, default=4, metavar="N", help="iterations of an epoch to predict")
+    parser.add_argument(
+        "--compare", metavar="RUN", help="predict a finished run and compare with the rows and bytes it counted"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
 
@@ -43,16 +46,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     if launched_rank():
         return 0
-    from leapmpi.runs.tables import forecast_table as report
+
+    # Beside a finished run, or for numbers of ranks.
+    from leapmpi.runs.tables import forecast_table
     from leapmpi.tools.simulation import forecast
 
     if arguments.compare:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)
-        text = report.comparison(outcome)
+        text = forecast_table.comparison(outcome)
     else:
-        usual = _STRATEGIES if config.strategy.replicas == "equal" else _WHERE_MODELS_DIFFER
+        usual = _STRATEGIES if config.strategy.replicas == "equal" else _STRATEGIES_OF_SEVERAL_MODELS
         strategies = usual if arguments.strategies is None else arguments.strategies
         outcome = forecast.plan(config, arguments.ranks, strategies, arguments.link, arguments.iterations)
-        text = report.table(outcome)
+        text = forecast_table.table(outcome)
     sys.stdout.write((json.dumps(outcome, indent=1) if arguments.json else text) + "\n")
     return 0

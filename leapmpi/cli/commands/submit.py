@@ -1,4 +1,4 @@
-"""`leapmpi submit`: a leapmpi command as a Slurm job."""
+"""`leapmpi submit`: a command of leapmpi as a Slurm job."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ import shlex
 import sys
 from dataclasses import replace
 
-from leapmpi.config.flags import add_flags, given
+from leapmpi.config.flags import add_flag, given
 from leapmpi.errors import ConfigError
 
 HELP = "show a command as a Slurm batch script, and submit it on --yes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The site, what it may be told otherwise, and the command."""
+    """The site, flags in place of values of its profile, and the command."""
     from leapmpi.tools.slurm.site import scalars
 
+    # Flags of submit, then values of the profile, then the words of the command.
     parser.add_argument("--site", required=True, metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
     parser.add_argument("--yes", action="store_true", help="submit what is shown")
     parser.add_argument("--name", default="leapmpi", help="name of the job")
     parser.add_argument(
-        "--prepare", metavar="COMMAND", help="run 'leapmpi-prep COMMAND' as a job of its own before, such as "
+        "--prepare", metavar="COMMAND", help="run 'leapmpi-prep COMMAND' as a separate job before, such as "
         "'partition graph.h5 data --parts 8'; the other job starts when it has succeeded",
     )  # fmt: skip
-    add_flags(parser, scalars())
+    group = parser.add_argument_group("values that replace those of the profile")
+    for setting in scalars():
+        add_flag(group, setting)
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train, sweep, bench or evaluate, and its flags"
     )
@@ -37,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.tools.slurm.script import Job, preparation_script, training_script
     from leapmpi.tools.slurm.site import read_site
 
+    # The job, and before it the preparation of its dataset.
     if not arguments.name.isprintable() or any(letter in arguments.name for letter in " /%$'\"\\"):
         raise ConfigError(f"--name {arguments.name!r}: give a name without blanks, slashes, quotes, % and $")
     site = read_site(arguments.site, given(arguments))
@@ -47,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         words = tuple(shlex.split(arguments.prepare))
         prepare = Job(f"{arguments.name}-prepare", words, program="leapmpi-prep", about=about)
         scripts.insert(0, preparation_script(site, prepare))
+
+    # Show the scripts, and submit them only if that was confirmed.
     sys.stdout.write("\n".join(scripts))
     sys.stdout.flush()
     if not arguments.yes:

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train what is asked for; runs that are finished already are left alone. Collective."""
+    """Train the chosen runs; runs that are finished are left alone. Collective."""
+    # The runs, each with its config.
     sweep = read_sweep(arguments.file)
     shared = _shared(arguments, sweep)
     folder = Path(arguments.run or shared.run.folder or Path("runs", sweep.path.stem))
@@ -36,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     configs = {index: sweep.config(index, shared, folder) for index in chosen}
     if arguments.list:
         return _list(configs)
+
+    # One after another; the worst exit code is that of the sweep.
     code = max(_train(index, config) for index, config in configs.items())
     if len(configs) > 1:
         _compare(configs)
@@ -43,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
-    """What all runs share: the file, then --config, --set and flags, none of which may give what is swept."""
+    """The config that all runs share: the file, --config, --set, flags. Raises ConfigError for a key that is swept."""
     swept = {key for point in sweep.points for key in point}
     assigned = {text.partition("=")[0].strip() for text in arguments.set}
     for key in swept & {*given(arguments), *assigned}:
@@ -52,6 +55,7 @@ def _shared(arguments: argparse.Namespace, sweep: Sweep) -> Config:
 
 
 def _list(configs: dict[int, Config]) -> int:
+    """Print number and folder of each run, on one rank."""
     from leapmpi.comm.launcher import launched_rank
 
     if launched_rank() == 0:
@@ -61,19 +65,20 @@ def _list(configs: dict[int, Config]) -> int:
 
 
 def _train(index: int, config: Config) -> int:
-    """Train one run and return its exit code; what ends the whole job is raised."""
+    """Train one run and return its exit code. Raises errors that end the sweep."""
     from leapmpi.comm.world import job_rank
     from leapmpi.training.run_training import train
 
     folder = Path(config.run.folder)
     if Run(folder).finished:
-        _say(f"run {index}: {folder} is finished")
+        _print_once(f"run {index}: {folder} is finished")
         return 0
-    _say(f"run {index}: {folder}")
+
+    _print_once(f"run {index}: {folder}")
     try:
         train(config)
     except LeapmpiError as error:
-        # A run that was told to stop stops the sweep; one that cannot be trained leaves the others alone.
+        # A stop request ends the sweep; a run that cannot be trained does not.
         if not error.agreed or isinstance(error, Interrupted):
             raise
         if job_rank() == 0:
@@ -94,7 +99,8 @@ def _compare(configs: dict[int, Config]) -> None:
         sys.stdout.flush()
 
 
-def _say(text: str) -> None:
+def _print_once(text: str) -> None:
+    """Print a line, on rank 0."""
     from leapmpi.comm.world import job_rank
 
     if job_rank() == 0:

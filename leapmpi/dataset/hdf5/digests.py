@@ -1,57 +1,64 @@
-"""Attributes as plain values, and the digests that files carry: of arrays, and of their attributes."""
+"""Comparing the arrays of a file with the digests that are stored with them."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Iterable
+from collections.abc import Callable
+from pathlib import Path
 
+import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-
-Attributes = dict[str, str | int | float | bool]
-
-# Attributes end up in object headers with a checksum, which hold 64 KiB; a command line may be longer.
-LONGEST_TEXT = 4000
+from leapmpi.dataset.hdf5.reader import array_in, opened, read_attributes
+from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.errors import DataError
 
 
-def digest_of(blocks: Iterable[np.ndarray]) -> str:
-    """The digest of the bytes of `blocks`, one after the other, as lower-case hex."""
-    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
-    for block in blocks:
-        state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
-    return state.hexdigest()
+def stored_digest(file: h5py.File, path: Path, name: str) -> str:
+    """The digest stored with array `name`. Raises DataError when there is none."""
+    value = read_attributes(array_in(file, path, name)).get(names.DIGEST)
+    if not isinstance(value, str):
+        raise DataError(f"{path}: array {name} has no digest; make the file again")
+    return value
 
 
-def attributes_digest(attributes: Attributes) -> str:
-    """The digest of root attributes: of the lines `name type value` in the order of their names."""
-    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
-    for name in sorted(attributes):
-        value = attributes[name]
-        if isinstance(value, bool):
-            text = f"bool {int(value)}"
-        elif isinstance(value, int):
-            text = f"int {value}"
-        elif isinstance(value, float):
-            text = f"float {struct.pack('<d', value).hex()}"
-        else:
-            text = f"str {value}"
-        state.update(f"{name} {text}\n".encode())
-    return state.hexdigest()
+class Digests:
+    """Digests of arrays, computed block by block, then compared with those stored in a file."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, hashlib.blake2b] = {}
+
+    def sink(self, name: str) -> Callable[[np.ndarray], None]:
+        """A function that takes the blocks of array `name`, in order."""
+        state = self._states[name] = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+        return lambda block: state.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
+
+    def take(self, name: str, array: np.ndarray | None) -> None:
+        """Take all of `array`; None is skipped."""
+        if array is not None:
+            sink = self.sink(name)
+            for block in row_blocks(array):
+                sink(block)
+
+    def compare(self, path: Path, kind: str) -> None:
+        """Raise DataError naming the first array of `path` whose stored digest differs."""
+        with opened(path, kind) as (file, _):
+            stored = {name: stored_digest(file, path, name) for name in self._states}
+        for name, state in self._states.items():
+            if stored[name] != state.hexdigest():
+                raise DataError(
+                    f"{path}: array {name} does not match its {names.DIGEST_ALGORITHM} digest: "
+                    "its bytes are damaged; copy or make the file again"
+                )
 
 
-def plain_value(value: object) -> str | int | float | bool:
-    """An attribute as Python's own text, number or truth value. Raises TypeError for anything else."""
-    if isinstance(value, bytes):
-        value = value.decode()
-    if isinstance(value, str):
-        cut = value.replace("\0", " ").encode("utf-8", "replace")[:LONGEST_TEXT]
-        return cut.decode("utf-8", "ignore")
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value)
-    raise TypeError(f"an attribute must be text, a number or a truth value, not {type(value).__name__}")
+def check_digest(path: Path, kind: str, arrays: dict[str, np.ndarray | None]) -> None:
+    """Compare the bytes of each mapped array of `arrays` with the digest stored in `path`.
+
+    Raises DataError naming the first array that differs.
+    """
+    digests = Digests()
+    for name, array in arrays.items():
+        digests.take(name, array)
+    digests.compare(path, kind)

@@ -1,4 +1,4 @@
-"""The names, versions and codes of the two HDF5 formats, in one place. `data_prep/FORMAT.md` describes them."""
+"""The names, versions and codes of all HDF5 formats. `data_prep/FORMAT.md` describes graph files and datasets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
 FORMAT_VERSION = 2
-"""The newest version that is read. Files without sparse features are written as version 1."""
+"""The newest version that can be read. Files without sparse features are written as version 1."""
 OLDEST_VERSION = 1
 
 DATASET_FILE = "dataset.h5"

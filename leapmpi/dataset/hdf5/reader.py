@@ -1,8 +1,8 @@
-"""How arrays and attributes are read from HDF5 files: checked, then mapped.
+"""Reading HDF5 files: attributes and arrays are checked, then arrays are mapped.
 
-A row gather from a memory map is a hundred times faster than h5py's, so every array is one plain run of bytes.
-h5py raises almost anything on damaged metadata; all of it becomes a DataError here, and sizes are checked
-against the file before anything is mapped or allocated. No HDF5 handle stays open after a call.
+A row gather from a memory map is a hundred times faster than one by h5py, so every array is one contiguous run of
+bytes. On damaged metadata h5py raises almost any error; here each becomes a DataError. Sizes are checked against the
+file before anything is mapped or allocated. No HDF5 handle stays open after a call.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, plain_value
 from leapmpi.errors import DataError, LeapmpiError, one_line
 from leapmpi.version import VERSION
 
 _LARGEST_ATTRIBUTE = 1 << 16
+_Value = TypeVar("_Value", str, int, float, bool)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while reading `path` into a DataError."""
+    """Turn any error while reading `path` into a DataError."""
+    # Sentences of this program pass; other errors get one, the commonest their own.
     try:
         yield
     except LeapmpiError:
@@ -56,6 +59,7 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
     with reading(path):
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
+        # HDF5's own message for a foreign file is unclear.
         with open(path, "rb") as handle:
             if handle.read(8) != b"\x89HDF\r\n\x1a\n":
                 raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")
@@ -69,10 +73,13 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
 
 
 def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
+    """The root attributes but for their digest, after checks of format, version and digest."""
     found = read_attributes(file)
     if found.get(names.FORMAT) != kind:
         what = found.get(names.FORMAT, "a foreign HDF5 file")
         raise DataError(f"{path} is {what}, not {kind}; {_MEND.get(kind, 'name another file')}")
+
+    # The version before the digest, which another version may compute in another way.
     version = found.get(names.VERSION)
     if not isinstance(version, int) or version < names.OLDEST_VERSION:
         raise DataError(
@@ -84,6 +91,7 @@ def _checked_attributes(file: h5py.File, path: Path, kind: str) -> Attributes:
             f"{path} has format version {version}, but this leapmpi ({VERSION}) reads up to "
             f"{names.FORMAT_VERSION}; update leapmpi, or make the file again with this one"
         )
+
     stored = found.pop(names.DIGEST, None)
     if stored != attributes_digest(found):
         raise DataError(f"{path}: the root attributes do not match their digest; the file is damaged, make it again")
@@ -100,7 +108,7 @@ _MEND = {
 
 
 def read_attributes(group: h5py.Group | h5py.Dataset) -> Attributes:
-    """All attributes of `group` as plain Python values. Raises ValueError for one that is larger than any of ours."""
+    """All attributes of `group` as plain Python values. Raises ValueError for one above 64 KiB."""
     for name in group.attrs:
         size = group.attrs.get_id(name).get_storage_size()
         if size > _LARGEST_ATTRIBUTE:
@@ -113,6 +121,7 @@ def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
 
     Raises DataError when it is missing, damaged, a link, or keeps its numbers outside the file.
     """
+    # Group by group, so that a link is seen before it is followed.
     place = file
     for part in name.split("/"):
         link = place.get(part, getlink=True) if isinstance(place, h5py.Group) and part not in ("", ".", "..") else None
@@ -121,6 +130,7 @@ def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
         if not isinstance(link, h5py.HardLink):
             raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
         place = place[part]
+
     if not isinstance(place, h5py.Dataset):
         raise DataError(f"{path}: array {name} is missing or damaged; copy or make the file again")
     if place.external or place.is_virtual:
@@ -128,7 +138,7 @@ def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     return place
 
 
-def required(attributes: Attributes, name: str, kind: type, path: Path):
+def required(attributes: Attributes, name: str, kind: type[_Value], path: Path) -> _Value:
     """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
     value = attributes.get(name)
     if not isinstance(value, kind) or (kind is int and value < 0):
@@ -146,10 +156,13 @@ def map_array(file: h5py.File, path: Path, name: str, dtypes: tuple[str, ...], s
         raise DataError(f"{path}: array {name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
     if array.shape != shape:
         raise DataError(f"{path}: array {name} has shape {array.shape}, expected {shape}; make the file again")
+
     # Not array.size, which overflows.
     size = math.prod(shape) * array.dtype.itemsize
     if size == 0:
         return np.empty(shape, array.dtype)
+
+    # The bytes must be one run inside the file.
     offset = array.id.get_offset()
     if array.chunks is not None or offset is None:
         raise DataError(f"{path}: array {name} is not contiguous and cannot be mapped; write it without filters")

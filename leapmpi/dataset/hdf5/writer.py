@@ -1,4 +1,4 @@
-"""Writing HDF5 files: arrays contiguous, unfiltered and digested, attributes under a checksum, a full disk told."""
+"""Writing HDF5 files: contiguous, unfiltered arrays with digests, attributes with a checksum, errors of a full disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
-from leapmpi.dataset.hdf5.digests import Attributes, attributes_digest, plain_value
+from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, plain_value
 from leapmpi.version import VERSION
 
 
 class _Disk(io.FileIO):
-    """A file for HDF5 to write to, which keeps the first error to itself and then swallows what is written.
+    """A file that HDF5 writes to. It stores the first error and then ignores all further writes.
 
-    HDF5 crashes in C when its last writes fail, as they do on a full disk; so it never learns of the failure.
+    HDF5 crashes in C when its last writes fail, as they do on a full disk; so this file never reports a failure to it.
     """
 
     error: OSError | None = None
@@ -39,7 +39,7 @@ class _Disk(io.FileIO):
         return len(view)
 
     def write_at(self, offset: int, data: memoryview) -> None:
-        """Write all of `data` from byte `offset` on, past HDF5, and raise what goes wrong."""
+        """Write all of `data` from byte `offset` on, without HDF5. Raises OSError."""
         try:
             while data:
                 count = os.pwrite(self.fileno(), data, offset)
@@ -58,7 +58,7 @@ class _Disk(io.FileIO):
         return size or 0
 
     def raise_error(self) -> None:
-        """Raise the error that was kept, if any."""
+        """Raise the stored error, if any."""
         if self.error is not None:
             raise self.error
 
@@ -72,26 +72,33 @@ class NewFile:
         self.write_at = disk.write_at
 
     def array(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayWriter:
-        """A new contiguous array, its place in the file reserved, to be written by blocks and finished."""
+        """A new contiguous array with space reserved in the file, to be written by blocks and finished."""
+        # Contiguous, allocated at once and never filled: its bytes are written directly.
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_layout(h5py.h5d.CONTIGUOUS)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
+
+        # Groups in the name are made on the way.
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
-        kind, space = h5py.h5t.py_create(np.dtype(dtype), logical=True), h5py.h5s.create_simple(shape)
+
+        kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+        space = h5py.h5s.create_simple(shape)
         made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
         self.raise_error()
         return ArrayWriter(self, h5py.Dataset(made))
 
 
 class ArrayWriter:
-    """One array of a new file, written by blocks of rows in their order, past HDF5: threads may write an array each."""
+    """One array of a new file, written by blocks of rows in order, without HDF5: threads may write one array each."""
 
     def __init__(self, file: NewFile, array: h5py.Dataset) -> None:
-        self._file, self._array = file, array
-        self._dtype, self._size = array.dtype, math.prod(array.shape) * array.dtype.itemsize
+        self._file = file
+        self._array = array
+        self._dtype = array.dtype
+        self._size = math.prod(array.shape) * array.dtype.itemsize
         self._begin = array.id.get_offset() if self._size else 0
         self._state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
         self._written = 0
@@ -114,7 +121,7 @@ class ArrayWriter:
 def new_file(path: Path) -> Iterator[NewFile]:
     """A new HDF5 file whose metadata carry checksums, readable by HDF5 1.8 and later.
 
-    Raises OSError when the disk is full, also where that shows only when the file is closed.
+    Raises OSError when the disk is full, also when that shows only as the file is closed.
     """
     with _Disk(path, "x+") as disk:
         try:
@@ -125,7 +132,7 @@ def new_file(path: Path) -> Iterator[NewFile]:
 
 
 def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
-    """Write `blocks` of rows, which together have `shape`, as one contiguous array with its digest."""
+    """Write `blocks` of rows, whose concatenation has `shape`, as one contiguous array with its digest."""
     array = file.array(name, shape, dtype)
     for block in blocks:
         array.append(block)
@@ -133,7 +140,7 @@ def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, bl
 
 
 def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
-    """Write the attributes every file of leapmpi has, `attributes`, and the digest of them all."""
+    """Write the attributes that every file of leapmpi has, then `attributes`, and the digest of all of them."""
     every = {
         names.FORMAT: kind,
         names.VERSION: names.version_of(attributes),
@@ -150,6 +157,6 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
 
 
 def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    # Texts of fixed length lie beside their names, under a checksum; others would go to an unchecked heap.
+    # Text of fixed length is stored in the object header, which has a checksum; other text goes to an unchecked heap.
     data = text.encode()
     item.attrs.create(name, data, dtype=h5py.string_dtype("utf-8", max(1, len(data))))

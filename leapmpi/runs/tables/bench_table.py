@@ -1,11 +1,11 @@
-"""The rows of `leapmpi bench` as tables: what each strategy took, moved and reached."""
+"""The table of `leapmpi bench`: time, rows, bytes and scores of each strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from leapmpi.runs.tables.columns import aligned
+from leapmpi.runs.tables.text import aligned
 
 _HEADINGS = (
     *("strategy", "steps", "remote", "s/epoch", "ratio", "core s"),
@@ -14,14 +14,14 @@ _HEADINGS = (
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Seconds, ratios, rows, bytes, loss and scores, then bytes by kind and seconds by phase where any is not 0."""
+    """Seconds, ratios, rows, bytes, loss and scores; below, bytes by kind and seconds by phase where not all are 0."""
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
-    return "\n\n".join([*parts, *_ahead(rows), *_economies(rows), *_ignored(rows)])
+    return "\n\n".join([*parts, *_prefetching(rows), *_cache_and_loss(rows), *_ignored(rows)])
 
 
-def _ahead(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What was done ahead of training, and how much of it training did not wait for."""
+def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Seconds spent on prefetching, and how many of them training did not wait for."""
     ran = [row for row in rows if row["prefetch"]]
     if not ran:
         return []
@@ -32,28 +32,31 @@ def _ahead(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [aligned(lines)]
 
 
-def _economies(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What caches spared and what encodings lost, of the strategies that have one."""
-    told = []
+def _cache_and_loss(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Hit rates of strategies with a cache, and errors of those with lossy rows."""
+    tables = []
+
     if cached := [row for row in rows if "cache" in row]:
         lines = [("remote rows spared by the cache", "measured", "predicted")]
         names = ("hit_rate", "predicted_hit_rate")
         lines += [(row["strategy"], *(f"{row['cache'][name]:.1%}" for name in names)) for row in cached]
-        told.append(aligned(lines))
+        tables.append(aligned(lines))
+
     if lossy := [row for row in rows if "row_error" in row]:
         lines = [("relative error of rows sent", "mean", "largest")]
         lines += [(row["strategy"], *(f"{row['row_error'][name]:.1e}" for name in ("mean", "max"))) for row in lossy]
-        told.append(aligned(lines))
-    return told
+        tables.append(aligned(lines))
+    return tables
 
 
 def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Which settings of which strategies do not act."""
-    told = [f"{row['strategy']}: {sentence}" for row in rows for sentence in row["ignored"]]
-    return ["\n".join(told)] if told else []
+    """Settings that have no effect on a strategy, a line each."""
+    lines = [f"{row['strategy']}: {sentence}" for row in rows for sentence in row["ignored"]]
+    return ["\n".join(lines)] if lines else []
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:
+    # The last epoch that was evaluated.
     scores = next((each for each in reversed(row["accuracy"]) if any(v is not None for v in each.values())), {})
     return (
         row["strategy"],
@@ -71,6 +74,7 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _parts(rows: Sequence[dict[str, Any]], name: str, unit: str, scale: float) -> str:
+    """The parts of the figure `name` of each row, times `scale`, but for those that are about 0 in all rows."""
     shown = [part for part in rows[0][name] if any(row[name][part] * scale >= 0.005 for row in rows)]
     lines = [(unit, *shown)]
     lines += [(row["strategy"], *(f"{row[name][part] * scale:.2f}" for part in shown)) for row in rows]

@@ -9,7 +9,7 @@ from typing import Any
 
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.run import Run, load_run
-from leapmpi.runs.tables.columns import aligned
+from leapmpi.runs.tables.text import aligned
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
@@ -22,7 +22,7 @@ def compare(folders: list[str], as_json: bool = False) -> int:
 
 
 def row(run: Run) -> dict[str, Any]:
-    """The figures of one run: median of its warm epochs (all but the first, where there are more), sums per epoch.
+    """The figures of one run: sums per epoch, and their median over warm epochs (all but the first, if there are more).
 
     Raises RunFolderError when the run is not finished or its summary lacks what it should hold.
     """
@@ -34,6 +34,7 @@ def row(run: Run) -> dict[str, Any]:
 
 
 def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    # The first epoch is slower while memory and caches fill.
     warm = epochs[1:] or epochs
     return {
         "strategy": summary["strategy"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leapmpi.runs.tables.columns import aligned
+from leapmpi.runs.tables.text import aligned
 
 _HEADINGS = (
     *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote", "R_micro", "imbalance"),

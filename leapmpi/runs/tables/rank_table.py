@@ -1,4 +1,4 @@
-"""Ranks in text: lists of their numbers, and the table of who does what where."""
+"""Ranks as text: lists of their numbers, and the table of hosts, devices, parts and memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from leapmpi.runs.tables.columns import aligned
-from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.tables.text import aligned, size_text
 
 MOST_ROWS = 16
-"""Of more ranks than this the table has a row per node; of more nodes than this, rows of some of them."""
+"""With more ranks than this, the table has a row per node; with more nodes than this, it leaves some out."""
 
 _HEAD = ("rank", "host", "device", "threads", "parts", "features", "memory", "free on host")
 
@@ -22,18 +21,21 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table of all ranks, given the facts of each by rank (`training.banner.rank_facts`).
+    """Lines of a table of all ranks, from the facts about each (`training.banner.rank_facts`), in order of ranks.
 
-    Many ranks are told by node: devices and threads as ranges, features and memory as sums. Of very many nodes the
-    first ones are told, the one with the least free memory, and the last.
+    Many ranks share a row per node: devices and threads as ranges, features and memory as sums. Of very many nodes
+    the table shows the first ones, the one with the least free memory, and the last.
     """
     if len(facts) <= MOST_ROWS:
         return aligned([_HEAD, *(_row([each], [rank]) for rank, each in enumerate(facts))]).splitlines()
+
+    # One row per node, of some nodes.
     nodes = defaultdict(list)
     for rank, each in enumerate(facts):
         nodes[each["node"]].append(rank)
     numbers = sorted(nodes)
-    shown = _chosen(numbers, lambda node: facts[nodes[node][0]]["free"] or 0)
+    free = {node: facts[members[0]]["free"] or 0 for node, members in nodes.items()}
+    shown = _chosen(numbers, free)
     rows = [_row([facts[rank] for rank in nodes[node]], nodes[node]) for node in shown]
     lines = aligned([_HEAD, *rows]).splitlines()
     if left := len(numbers) - len(shown):
@@ -41,13 +43,16 @@ def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _chosen(numbers: list[int], free: Any) -> list[int]:
+def _chosen(numbers: list[int], free: Mapping[int, int]) -> list[int]:
+    """The nodes that the table shows, given the free memory of each in bytes."""
     if len(numbers) <= MOST_ROWS:
         return numbers
-    return sorted({*numbers[: MOST_ROWS - 2], min(numbers, key=free), numbers[-1]})
+    return sorted({*numbers[: MOST_ROWS - 2], min(numbers, key=free.__getitem__), numbers[-1]})
 
 
 def _row(members: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> tuple[str, ...]:
+    """The row of `ranks`, which share a host, from the facts about each."""
+    # Ranges of what differs within a node.
     parts = sorted(part for each in members for part in range(each["parts"][0], each["parts"][1] + 1))
     devices = list(dict.fromkeys(each["device"] for each in members))
     threads = sorted({each["threads"] for each in members})

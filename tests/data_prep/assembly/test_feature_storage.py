@@ -7,7 +7,7 @@ from data_prep.assembly.feature_rows import FeatureRows
 from data_prep.assembly.feature_storage import SPARSE_BELOW, stored
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.workspace import Workspace
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_codes_from_ids_and_masks():
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".csv.gz", ".txt"])
 def test_folder_of_ids(prep, tmp_path, small, suffix):
-    from leapmpi.dataset.graph import open_graph
+    from leapmpi.dataset.graph_file import open_graph
 
     np.savez(tmp_path / "g.npz", edge_index=small.edges, labels=small.labels)
     folder = tmp_path / "split"

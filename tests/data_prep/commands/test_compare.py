@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
-from leapmpi.dataset.graph import write_graph
+from leapmpi.dataset.graph_file import write_graph
 from tests.support.graphs import communities, random_graph
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from tests.data_prep.conftest import SYMMETRIC, neighbours
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from data_prep import progress
 from data_prep.cli import main
-from leapmpi.dataset.graph import content_uuid, write_graph
+from leapmpi.dataset.graph import content_uuid
+from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from tests.support.graphs import random_graph
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import content_uuid, open_graph
+from leapmpi.dataset.graph import content_uuid
+from leapmpi.dataset.graph_file import open_graph
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from data_prep.partitioning.methods import metis
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import report_on
 from data_prep.workspace import INTERPRETER_BYTES
-from leapmpi.dataset.graph import write_graph
+from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.errors import ConfigError, ResourceError
 from tests.support.graphs import communities, from_edges, random_graph

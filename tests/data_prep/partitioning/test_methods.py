@@ -12,7 +12,7 @@ from data_prep.partitioning.methods import METHODS
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
-from leapmpi.dataset.graph import open_graph, write_graph
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.errors import ConfigError, DataError
 from tests.support.graphs import communities, from_edges, from_lists, random_graph
 

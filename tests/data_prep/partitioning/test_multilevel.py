@@ -17,7 +17,7 @@ from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
 from data_prep.partitioning.undirected import Undirected
-from leapmpi.dataset.graph import open_graph, write_graph
+from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import communities, from_edges, random_graph
 
 NONE = np.empty(0, np.int32)

@@ -9,7 +9,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import replication, report_on, sampled_report
-from leapmpi.dataset.graph import write_graph
+from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from tests.support.graphs import communities, from_edges, random_graph
 from tests.support.launch import mpirun

@@ -8,7 +8,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from data_prep.assembly.vertex_names import read_names
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from tests.data_prep.conftest import neighbours
 
 # The graph of the METIS manual's figures: 7 vertices, 11 edges.

@@ -14,7 +14,7 @@ import torch
 
 from data_prep.formats.mat_file import read_mat
 from data_prep.formats.torch_files import load_torch
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from leapmpi.errors import DataError
 from tests.data_prep.conftest import SYMMETRIC, neighbours
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 
 
 class Known(NamedTuple):

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from data_prep.assembly.vertex_names import read_names
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from tests.data_prep.conftest import neighbours
 
 VERTICES = """id,kind,age,"height",split,remark

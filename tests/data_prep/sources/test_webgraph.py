@@ -8,7 +8,7 @@ import pytest
 from data_prep.edges.raw_graph import ReadOptions
 from data_prep.formats import bvgraph
 from data_prep.sources import locate, webgraph
-from leapmpi.dataset.graph import open_graph
+from leapmpi.dataset.graph_file import open_graph
 from tests.support.bv_streams import Bits, encoded, successors, write_graph
 
 

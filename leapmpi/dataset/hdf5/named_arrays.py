@@ -1,4 +1,4 @@
-"""A bundle: named arrays and plain values about them in one HDF5 file, digested like a dataset. Weights are bundles."""
+"""Files of named arrays with plain values about them: weights and checkpoints. Digests are those of datasets."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.dataset.hdf5.digests import Attributes
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import array_in, map_array, opened
-from leapmpi.dataset.hdf5.stored_digests import check_digest
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.errors import DataError
 
 _ABOUT = "about"
 
 
-def write_bundle(
+def write_named_arrays(
     path: Path,
     kind: str,
     group: str,
@@ -26,7 +26,7 @@ def write_bundle(
     about: Mapping[str, Any],
     attributes: Attributes | None = None,
 ) -> None:
-    """Write `arrays` below `group`, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
+    """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
     text = json.dumps({"about": about, "order": list(arrays)}).encode()
     with new_file(path) as file:
         write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
@@ -35,21 +35,26 @@ def write_bundle(
         write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
 
 
-def read_bundle(
+def read_named_arrays(
     path: Path, kind: str, group: str, dtypes: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays, each of one of `dtypes`, by name, and what was said about them.
+    """The arrays by name, each of one of `dtypes`, and the plain values `about` them.
 
     Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
         text = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
         check_digest(path, kind, {_ABOUT: text})
-        said = json.loads(bytes(text))
-        about, mapped = dict(said["about"]), {}
-        for name in said["order"]:
+        header = json.loads(bytes(text))
+        about = dict(header["about"])
+
+        # Arrays are mapped in the order in which they were written.
+        mapped = {}
+        for name in header["order"]:
             key = f"{group}/{name}"
             mapped[key] = map_array(file, path, key, tuple(dtypes), array_in(file, path, key).shape)
+
+        # Names may share bytes in a crafted file; copies of all of them would not fit into memory.
         if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
             raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
     check_digest(path, kind, mapped)

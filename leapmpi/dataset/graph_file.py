@@ -1,0 +1,146 @@
+"""The graph file: how a Graph is written to HDF5 and opened again. `data_prep/FORMAT.md` describes the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from leapmpi.dataset.content_hash import uuid_of
+from leapmpi.dataset.graph import Graph, counts
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.reader import array_in, map_array, opened, required
+from leapmpi.dataset.hdf5.writer import new_file, write_attributes
+from leapmpi.dataset.row_blocks import row_blocks
+from leapmpi.dataset.scan import SCANNED, is_natural, scan
+from leapmpi.dataset.sparse_features import Features, SparseFeatures
+from leapmpi.dataset.validation import check_bounds, check_outline
+from leapmpi.errors import DataError
+from leapmpi.system.atomic_files import hold, written_aside
+
+_STRUCTURAL = (
+    names.FORMAT,
+    names.VERSION,
+    names.CREATOR,
+    names.CREATED,
+    names.GRAPH_UUID,
+    "vertices",
+    "edges",
+    "feature_dim",
+    "classes",
+    "multilabel",
+    "has_split",
+    names.FEATURE_STORAGE,
+    names.FEATURE_ENTRIES,
+)
+"""Root attributes that follow from the arrays; all others are `Graph.attributes`."""
+
+
+def write_graph(
+    path: Path | str,
+    graph: Graph,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Check `graph` and write it to `path` in one pass over its arrays; the file appears only when complete.
+
+    Arrays may be mapped and larger than memory; dense `graph.features` may be anything that has a shape and a dtype
+    and gives rows when it is sliced. progress: called with the number of vertices done.
+
+    Raises DataError when the graph has a fault or `path` exists and `overwrite` is false; ResourceError when the
+    disk is full.
+    """
+    # What the scan below does not check.
+    where = "the graph"
+    check_outline(graph, where)
+    if Path(path).is_dir():
+        raise DataError(f"{path} is a folder; name the graph file to write")
+    origin = {name: value for name, value in graph.attributes.items() if name not in _STRUCTURAL}
+    original_of = None if is_natural(graph.original_id) else graph.original_id
+
+    with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
+        arrays = {name: array for name, array in graph.arrays().items() if array is not None}
+        writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
+
+        # One scan checks, hashes and writes the large arrays; the small ones follow.
+        sinks = {name: writers[name].append for name in SCANNED if name in writers}
+        lanes = scan(graph, original_of, graph.vertices, 0, where, sinks=sinks, progress=progress)
+        for name, writer in writers.items():
+            for block in row_blocks(arrays[name]) if name not in sinks else ():
+                writer.append(block)
+            writer.finish()
+
+        uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
+        write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
+
+
+def stored_dtype(array: np.ndarray) -> str:
+    """The little-endian dtype in which `array` is stored."""
+    return array.dtype.newbyteorder("<").str
+
+
+def open_graph(path: Path | str) -> Graph:
+    """The graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
+
+    Raises DataError when the file is missing, foreign, truncated, damaged or of an unknown version.
+    """
+    path = Path(path)
+    with opened(path, names.GRAPH_FORMAT) as (file, found):
+        n, m = (required(found, name, int, path) for name in ("vertices", "edges"))
+
+        def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+            return map_array(file, path, name, dtypes, shape)
+
+        # Sizes follow from the root attributes; an array of another size is refused.
+        vertex_data = map_vertex_data(file, path, found, n)
+        if isinstance(vertex_data["features"], SparseFeatures):
+            check_entries(found.get(names.FEATURE_ENTRIES), len(vertex_data["features"].indices), path)
+        return Graph(
+            indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
+            indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
+            original_id=mapped(names.ORIGINAL_ID, ("<i8",), (n,)),
+            **vertex_data,
+            classes=required(found, "classes", int, path),
+            attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
+            uuid=required(found, names.GRAPH_UUID, str, path),
+        )
+
+
+def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, Features | None]:
+    """Features, labels and split of the `rows` vertices in `file`, mapped; its attributes `found` say what there is."""
+    width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
+    multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
+    label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
+    return {
+        "features": _map_features(file, path, found, rows, width) if width else None,
+        "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
+        "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
+    }
+
+
+def check_entries(stored: object, found: int, path: Path) -> None:
+    """Raise DataError unless the attribute `stored` of `path` is the number of entries that were found."""
+    if stored != found:
+        raise DataError(f"{path}: attribute {names.FEATURE_ENTRIES} is {stored}, but there are {found}; make it again")
+
+
+def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
+    """Mapped features, dense or sparse as `found` says. Bounds of sparse rows are checked: entries are read by them."""
+    storage = found.get(names.FEATURE_STORAGE, names.DENSE)
+    dtypes = ("<f4", "<f2")
+    if storage == names.DENSE:
+        return map_array(file, path, names.FEATURES, dtypes, (rows, width))
+    if storage != names.SPARSE:
+        raise DataError(f"{path}: attribute {names.FEATURE_STORAGE} is {storage!r}, neither dense nor sparse")
+
+    # The number of entries is known by the arrays alone.
+    shape = array_in(file, path, names.FEATURE_INDICES).shape
+    indptr = map_array(file, path, names.FEATURE_INDPTR, ("<i8",), (rows + 1,))
+    indices = map_array(file, path, names.FEATURE_INDICES, ("<i4",), shape)
+    features = SparseFeatures(indptr, indices, map_array(file, path, names.FEATURE_DATA, dtypes, shape), width)
+    check_bounds(indptr, len(indices), str(path), names.FEATURE_INDPTR, "entries")
+    return features

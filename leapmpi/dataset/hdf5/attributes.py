@@ -1,0 +1,49 @@
+"""Attributes of HDF5 files as plain values, and the digest of all root attributes."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+
+from leapmpi.dataset.hdf5 import names
+
+Attributes = dict[str, str | int | float | bool]
+
+LONGEST_TEXT = 4000
+"""Bytes at which texts are cut: object headers, which have a checksum, hold 64 KiB; a command line may be longer."""
+
+
+def attributes_digest(attributes: Attributes) -> str:
+    """The digest of root attributes: BLAKE2b of the lines `name type value`, in the order of the names."""
+    state = hashlib.blake2b(digest_size=names.DIGEST_BYTES)
+    for name in sorted(attributes):
+        value = attributes[name]
+        # bool before int: True is an int too.
+        if isinstance(value, bool):
+            text = f"bool {int(value)}"
+        elif isinstance(value, int):
+            text = f"int {value}"
+        elif isinstance(value, float):
+            text = f"float {struct.pack('<d', value).hex()}"
+        else:
+            text = f"str {value}"
+        state.update(f"{name} {text}\n".encode())
+    return state.hexdigest()
+
+
+def plain_value(value: object) -> str | int | float | bool:
+    """An attribute as Python str, bool, int or float; long text is cut. Raises TypeError for any other type."""
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        cut = value.replace("\0", " ").encode("utf-8", "replace")[:LONGEST_TEXT]
+        return cut.decode("utf-8", "ignore")
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value)
+    raise TypeError(f"an attribute must be text, a number or a truth value, not {type(value).__name__}")

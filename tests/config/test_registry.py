@@ -1,0 +1,40 @@
+"""Registries: modules of a folder and plug-ins of other distributions are members."""
+
+import pytest
+
+from leapmpi.config.setting import Setting, setting
+from leapmpi.errors import ConfigError
+from leapmpi.registry import Registry
+
+PACKAGE = "leapmpi.plan.merging"
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """An installed distribution with a merge rule of its own, and one under the name of a rule of leapmpi."""
+    (tmp_path / "their_rules.py").write_text("merge = 'theirs'\n")
+    about = tmp_path / "their_rules-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-rules\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{PACKAGE}]\ntheirs = their_rules\npaper = their_rules\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_modules_of_the_package_are_members():
+    registry = Registry("sampler", "leapmpi.sampling.samplers")
+    assert {"node-wise", "labor-0"} <= set(registry.names())
+    assert registry.load("labor-0").__name__ == "leapmpi.sampling.samplers.labor_0"
+
+
+def test_plug_ins_join_by_entry_points(plugin):
+    registry = Registry("merge rule", PACKAGE)
+    assert registry.names() == ["balanced", "paper", "random", "theirs"]
+    assert registry.load("theirs").merge == "theirs"
+    assert registry.load("paper").__name__ == f"{PACKAGE}.paper", "a plug-in took the place of a member"
+    declared = setting("paper", "merge rule", registry=PACKAGE, also=("auto",)).metadata
+    assert Setting("strategy.merge", str, "paper", declared).choices()[-2:] == ("theirs", "auto")
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(ConfigError, match="unknown merge rule 'papre'; did you mean 'paper'"):
+        Registry("merge rule", PACKAGE).load("papre")
