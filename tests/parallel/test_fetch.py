@@ -10,7 +10,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import ENCODINGS, RowErrors
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.shard import DeviceShard, HostShard
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shard import DeviceShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.scattered_rows import ScatteredRows
@@ -89,7 +90,7 @@ def cached_ids(world, share):
 @pytest.mark.parametrize("kind", ["host", "device"])
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatch):
-    monkeypatch.setattr("leapmpi.features.fetcher._PIECE", 3 * WIDTH * 4)
+    monkeypatch.setattr("leapmpi.features.fetcher.CACHE_BATCH_BYTES", 3 * WIDTH * 4)
     total = int(offsets_of(world.size)[-1])
     rows = np.random.default_rng(1).standard_normal((total, WIDTH)).astype(np.float32)
     fetch = fetcher(world, rows, kind, torch.float64)
@@ -192,7 +193,7 @@ def sparse_fetcher(world, rows, wanted):
 @pytest.mark.parametrize("at_rest", ["float32", "float16"])
 @pytest.mark.parametrize("encoding", [None, "float16", "bfloat16"])
 def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, monkeypatch):
-    monkeypatch.setattr("leapmpi.features.fetcher._PIECE", 30)
+    monkeypatch.setattr("leapmpi.features.fetcher.CACHE_BATCH_BYTES", 30)
     total, rng = int(offsets_of(world.size)[-1]), np.random.default_rng(1)
     rows = (rng.standard_normal((total, WIDTH)) * (rng.random((total, WIDTH)) < 0.4)).astype(at_rest)
     sizes, each = (rows != 0).sum(axis=1), np.dtype(at_rest).itemsize
