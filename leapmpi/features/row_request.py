@@ -13,8 +13,8 @@ class RowRequest:
     `ids` int64[k]; `rank_offsets` int64[ranks + 1]; `slots` int[k]: the slot of each id in the cache, negative where
     there is none.
 
-    Each of the three groups has its positions in `ids`. Local rows have `own_ids`; remote rows have `remote_ids`, sorted
-    by home rank, and `remote_counts` int64[ranks]; cached rows have `cached_slots`.
+    Each of the three groups has its positions in `ids`. Local rows have `own_ids`; remote rows have `remote_ids`,
+    sorted by home rank, and `remote_counts` int64[ranks]; cached rows have `cached_slots`.
     """
 
     def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int, slots: np.ndarray | None = None) -> None:
