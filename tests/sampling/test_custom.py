@@ -1,4 +1,4 @@
-"""Samplers of the user's own: GraphSAGE id for id, all that a class may say, and one sentence for each mistake."""
+"""Custom samplers: GraphSAGE id for id, all that a class may say, and one sentence for each mistake."""
 
 import numpy as np
 import pytest
@@ -27,11 +27,11 @@ def topology():
 
 
 @pytest.fixture
-def plainly(monkeypatch):
+def uncompiled(monkeypatch):
     """Run the user's functions as they are: compiling takes seconds for each class."""
-    monkeypatch.setattr(compile, "fresh", lambda function: function)
-    monkeypatch.setattr(compile, "careful", lambda function: function)
     for module in (compile, samplers):
+        monkeypatch.setattr(module, "compile_uncached", lambda function: function)
+        monkeypatch.setattr(module, "compile_checked", lambda function: function)
         # Called from Python, compiled functions return plain integers.
         monkeypatch.setattr(module, "fold", lambda base, word: np.uint64(fold(base, np.uint64(word))))
 
@@ -89,7 +89,7 @@ def test_graph_sage_is_the_built_in_sampler_id_for_id(topology):
         assert block.indices.tolist() == same.indices.tolist()
 
 
-@pytest.mark.usefixtures("plainly")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("own", [First, Anyhow, Distinct, Together])
 def test_draws_are_neighbours_and_depend_on_nothing_else(own, topology):
     sampler, roots = made(own, topology), np.arange(0, 90, 7)
@@ -108,7 +108,7 @@ def test_draws_are_neighbours_and_depend_on_nothing_else(own, topology):
     assert np.unique(np.concatenate(apart), axis=0).tolist() == np.unique(edges, axis=0).tolist()
 
 
-@pytest.mark.usefixtures("plainly")
+@pytest.mark.usefixtures("uncompiled")
 def test_what_a_class_says_is_done(topology):
     first, skipping, distinct, together = (
         made(own, topology).sample(KEY, np.arange(0, 90, 7)) for own in (First, Anyhow, Distinct, Together)
@@ -169,7 +169,7 @@ class TogetherAnyhow(First):
     collective, unique = True, False
 
 
-@pytest.mark.usefixtures("plainly")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
