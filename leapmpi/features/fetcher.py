@@ -13,7 +13,7 @@ from leapmpi.features.compression import RowErrors
 from leapmpi.features.host_shard import stand_in_addresses
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.row_request import RowRequest
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import RankView, home_of
 from leapmpi.system.phase_timers import PhaseTimers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FeatureFetcher:
     """Fetches dense rows of features or labels that are spread over the ranks.
 
     Args:
-        communicator: connects this rank with the others.
+        communicator: connects this rank with the others. A RankView without one can request, but not fetch.
         shard: this rank's rows.
         rank_offsets: int64[ranks + 1], the range of vertices of each rank.
         device: torch.device of the tensors that a fetch returns.
@@ -51,7 +51,7 @@ class FeatureFetcher:
 
     def __init__(
         self,
-        communicator: Communicator,
+        communicator: Communicator | RankView,
         shard: HostShard | DeviceShard,
         rank_offsets: np.ndarray,
         device: torch.device,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from leapmpi.features.row_request import RowRequest
     from leapmpi.features.shard import DeviceShard
     from leapmpi.nn.sparse_matrix import SparseMatrix
+    from leapmpi.plan.homes import RankView
 
 
 class SparseFeatureFetcher(FeatureFetcher):
@@ -35,7 +36,9 @@ class SparseFeatureFetcher(FeatureFetcher):
     shard: SparseShard
     sparse = True
 
-    def __init__(self, communicator: Communicator, shard: SparseShard, *arguments: Any, **settings: Any) -> None:
+    def __init__(
+        self, communicator: Communicator | RankView, shard: SparseShard, *arguments: Any, **settings: Any
+    ) -> None:
         super().__init__(communicator, shard, *arguments, **settings)
         self._arriving = BufferPool()
 
@@ -133,7 +136,7 @@ class SparseFeatureFetcher(FeatureFetcher):
 
 
 def fetcher_for(
-    communicator: Communicator, shard: HostShard | DeviceShard, *arguments: Any, **settings: Any
+    communicator: Communicator | RankView, shard: HostShard | DeviceShard, *arguments: Any, **settings: Any
 ) -> FeatureFetcher:
     """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher.
 

@@ -5,9 +5,23 @@ Parts with many edges between them have near numbers, so a contiguous group cuts
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from leapmpi.errors import DataError
+
+
+class RankView(Protocol):
+    """What planning and predicting read of a communicator: this rank, and how many there are."""
+
+    @property
+    def rank(self) -> int:
+        """This rank, in [0, size)."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
 
 
 def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
