@@ -121,6 +121,7 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def total(name: str) -> dict[str, float]:
         return {key: sum(row[name][key] for row in rows) for key in rows[0][name]}
 
+    # All other figures are those of the first run.
     return {
         **rows[0],
         "strategy": "separate runs, in sum",

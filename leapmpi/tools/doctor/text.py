@@ -18,6 +18,7 @@ _MOST_NODES = 32
 
 def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     """All facts, then the problems `found`, line by line."""
+    # MPI.
     mpi = facts["mpi"]
     yield f"MPI library   {mpi['library']} (vendor {mpi['vendor']}, standard {mpi['standard']})"
     yield f"  file        {mpi['file']}"
@@ -26,6 +27,7 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield f"  launcher    {mpi['launcher']}"
     yield f"  CUDA-aware  {'yes' if mpi['cuda_aware'] else 'no'}: {mpi['cuda_aware_evidence']}"
 
+    # Ranks, nodes, links, folders, environment.
     nodes = by_node(facts)
     yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
     yield from _ranks(facts, nodes)
@@ -35,6 +37,7 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     variables = facts["ranks"][0]["launcher"]
     yield "launcher says " + (" ".join(f"{name}={value}" for name, value in variables.items()) or "nothing")
     yield "versions      " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+
     for problem in found:
         yield f"{'PROBLEM' if problem.grave else 'note   '}       {problem.what}"
         yield f"  mend        {problem.mend}"

@@ -46,6 +46,7 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
     model = model_of(config, dataset)
     parameters = ParameterLayout(model)
 
+    # What each rank has: its rank and its shards.
     contexts = []
     for rank in range(ranks):
         virtual_rank = VirtualRank(rank, ranks)
