@@ -1,36 +1,34 @@
-"""Copies of rows that are at home elsewhere, chosen once and kept: what is in the cache need not cross ranks again."""
+"""Copies of remote rows, chosen once and kept: rows in the cache are not requested from other ranks again."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.features.shard import DeviceShard, HostShard
+if TYPE_CHECKING:
+    import torch
+
+    from leapmpi.dataset.sparse_features import SparseFeatures
 
 
 class RowCache:
-    """The rows of `ids` (int64[k], distinct, none at home here), of a graph of `vertices` vertices.
+    """The rows of `ids` (int64[k], distinct, none of them local), of a graph of `vertices` vertices.
 
-    `rows` are in the type they have at rest and where the shard is: numpy on the host, a tensor on a GPU.
+    `rows`, which FeatureFetcher.fill sets, are of the stored type and in the memory where the shard is.
     """
+
+    rows: np.ndarray | torch.Tensor | SparseFeatures
 
     def __init__(self, ids: np.ndarray, vertices: int) -> None:
         self.ids = np.sort(ids)
-        self.rows: Any = None
         self._slot = np.full(vertices, -1, np.int32)
         self._slot[self.ids] = np.arange(len(self.ids), dtype=np.int32)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
-        """Where the row of each of `ids` stands, int32; -1 where it is not here."""
+        """The slot of each of `ids` (int64[k]) in `rows`: int32[k], -1 for one that is not cached."""
         return self._slot[ids]
 
-    def make_room(self, shard: HostShard | DeviceShard) -> None:
-        """Make `rows`, unfilled, of the kind of `shard`'s."""
-        shape = (len(self.ids), shard.width)
-        on_device = isinstance(shard, DeviceShard)
-        self.rows = shard.values.new_empty(shape) if on_device else np.empty(shape, shard.dtype)
-
     def held_bytes(self, row_bytes: int) -> int:
-        """Bytes of rows of `row_bytes` each, and of the table of their places."""
+        """Bytes of rows of `row_bytes` each, and of the lookup table."""
         return self._slot.nbytes + len(self.ids) * row_bytes

@@ -1,28 +1,36 @@
-"""Feature rows in fewer bytes for the wire: float16, bfloat16, or int8 with a scale per row.
+"""Lossy compression of feature rows that are sent: float16, bfloat16, or int8 with a scale per row.
 
-Lossy, so off unless asked for; how far the rows that were sent are off is counted as they are encoded. Finite values
-beyond float16 or bfloat16 become the largest one of their sign; a row with a value that is not finite arrives as NaN
-from int8. The compiled forms gather and encode, or decode and place, in one go; the torch forms, for other devices,
-give the same bits.
+The errors of the rows that are sent are measured while they are encoded. Finite values beyond the range of float16 or
+bfloat16 become the largest one of their sign. A row with a value that is not finite arrives as NaN from int8. The
+compiled forms gather and encode, or decode and place, in one pass; the torch forms, for GPUs, give the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from leapmpi.features import compression_kernels as kernels
 
 if TYPE_CHECKING:
-    from leapmpi.features.shard import HostShard
+    import torch
+
+
+class RowSource(Protocol):
+    """Rows in host memory, by global vertex id: a HostShard."""
+
+    width: int
+
+    def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+        """The array, its first id, the ids in it and their positions in `ids`, for each array that `ids` touch."""
 
 
 @dataclass
 class RowErrors:
-    """How far rows that were sent are off: relative errors (norm of the difference over the norm of the row)."""
+    """Relative errors of rows that were sent: the norm of the difference over the norm of the row."""
 
     rows: int = 0
     total: float = 0.0
@@ -30,13 +38,16 @@ class RowErrors:
 
     def add(self, rows: int, total: float, largest: float) -> None:
         """Count `rows` more, with the sum and the largest of their errors."""
-        self.rows, self.total, self.largest = self.rows + rows, self.total + total, max(self.largest, largest)
+        self.rows += rows
+        self.total += total
+        self.largest = max(self.largest, largest)
 
     def take(self) -> RowErrors:
         """What was counted so far; counting starts again at zero."""
-        taken = RowErrors(self.rows, self.total, self.largest)
-        self.rows, self.total, self.largest = 0, 0.0, 0.0
-        return taken
+        counted = RowErrors(self.rows, self.total, self.largest)
+        self.rows = 0
+        self.total = self.largest = 0.0
+        return counted
 
 
 @dataclass(frozen=True)
@@ -58,12 +69,14 @@ class RowEncoding:
         """Bytes of an encoded row of `width` values."""
         return self.head + self.each * width
 
-    def encode(self, shard: HostShard, ids: np.ndarray, out: np.ndarray, errors: RowErrors) -> np.ndarray:
+    def encode(self, shard: RowSource, ids: np.ndarray, out: np.ndarray, errors: RowErrors) -> np.ndarray:
         """The rows of `ids` (int64, all in `shard`), encoded in `out` (uint8[len(ids), row_bytes]); counts errors."""
         values = np.empty(shard.width, np.float32)
         for part, first, chosen, positions in shard.split(ids):
+            # The kernels read float32: copy rows of other types first.
             if part.dtype != np.float32:
-                part, chosen, first = part[chosen - first].astype(np.float32), np.arange(len(chosen)), 0
+                part = part[chosen - first].astype(np.float32)
+                chosen, first = np.arange(len(chosen)), 0
             errors.add(len(chosen), *self._encode(part, chosen, first, out, positions, values))
         return out
 
@@ -71,19 +84,20 @@ class RowEncoding:
         """target[positions[i]] = row i of `encoded`."""
         self._decode(encoded, target, positions, np.empty(target.shape[1], np.float32))
 
-    def encode_tensor(self, rows: Any, errors: RowErrors) -> Any:
+    def encode_tensor(self, rows: torch.Tensor, errors: RowErrors) -> torch.Tensor:
         """The rows of a float tensor on any device, encoded there; counts errors."""
         exact = rows.float()
         encoded = self._encode_tensor(exact)
         errors.add(len(rows), *_errors_of(exact, self._decode_tensor(encoded)))
         return encoded
 
-    def decode_tensor(self, encoded: Any) -> Any:
-        """The float32 rows of what `encode_tensor` or `encode` made, on its device."""
+    def decode_tensor(self, encoded: torch.Tensor) -> torch.Tensor:
+        """The float32 rows of what `encode_tensor` or `encode` returned, on its device."""
         return self._decode_tensor(encoded)
 
 
-def _errors_of(exact: Any, decoded: Any) -> tuple[float, float]:
+def _errors_of(exact: torch.Tensor, decoded: torch.Tensor) -> tuple[float, float]:
+    """The sum and the largest of the relative errors of rows; 0 for a row of zeros."""
     if not len(exact):
         return 0.0, 0.0
     whole = exact.double().norm(dim=1)
@@ -91,39 +105,41 @@ def _errors_of(exact: Any, decoded: Any) -> tuple[float, float]:
     return float(errors.sum()), float(errors.max())
 
 
-def _words(brain: bool) -> tuple[Callable, Callable]:
+def _float16_codec(brain: bool) -> tuple[Callable, Callable]:
     """Encoder and decoder of a 16-bit float type: bfloat16 if `brain`, else float16."""
 
     def encode(source, rows, first, out, positions, values):
         bits, words = source.view(np.uint32), out.view(np.uint16)
-        return kernels.encode_words(source, bits, rows, first, words, positions, values, brain)
+        return kernels.encode_16_bit(source, bits, rows, first, words, positions, values, brain)
 
     def decode(encoded, target, positions, values):
-        kernels.decode_words(encoded.view(np.uint16), target, positions, values, brain)
+        kernels.decode_16_bit(encoded.view(np.uint16), target, positions, values, brain)
 
     return encode, decode
 
 
-def _steps(source, rows, first, out, positions, values):
+def _encode_int8(source, rows, first, out, positions, values):
+    # A row is its scale (float32), then its values in multiples of the scale.
     scales, steps = out[:, :4].view(np.float32), out[:, 4:].view(np.int8)
-    return kernels.encode_steps(source, rows, first, steps, scales, positions, values)
+    return kernels.encode_int8(source, rows, first, steps, scales, positions, values)
 
 
-def _decode_bytes_of_steps(encoded, *rest):
-    kernels.decode_steps(encoded[:, 4:].view(np.int8), encoded[:, :4].view(np.float32), *rest)
+def _decode_int8(encoded, *rest):
+    kernels.decode_int8(encoded[:, 4:].view(np.int8), encoded[:, :4].view(np.float32), *rest)
 
 
-def _narrowed(name: str) -> tuple[Callable, Callable]:
+def _float16_torch_codec(name: str) -> tuple[Callable, Callable]:
     """Torch forms of a 16-bit float type."""
 
-    def encode(rows: Any) -> Any:
+    def encode(rows: torch.Tensor) -> torch.Tensor:
         import torch
 
+        # Finite values stay finite; infinite ones stay infinite.
         dtype = getattr(torch, name)
         largest = torch.finfo(dtype).max
         return rows.where(rows.isinf(), rows.clamp(-largest, largest)).to(dtype).view(torch.uint8)
 
-    def decode(encoded: Any) -> Any:
+    def decode(encoded: torch.Tensor) -> torch.Tensor:
         import torch
 
         return encoded.view(getattr(torch, name)).float()
@@ -131,7 +147,7 @@ def _narrowed(name: str) -> tuple[Callable, Callable]:
     return encode, decode
 
 
-def _encode_steps_tensor(rows: Any) -> Any:
+def _encode_int8_tensor(rows: torch.Tensor) -> torch.Tensor:
     import torch
 
     largest = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros((len(rows), 1))
@@ -141,7 +157,7 @@ def _encode_steps_tensor(rows: Any) -> Any:
     return torch.cat([heads.copy_(scale).view(torch.uint8), steps.view(torch.uint8)], dim=1)
 
 
-def _decode_steps_tensor(encoded: Any) -> Any:
+def _decode_int8_tensor(encoded: torch.Tensor) -> torch.Tensor:
     import torch
 
     # A copy: torch views bytes as floats only in rows of whole floats.
@@ -151,18 +167,18 @@ def _decode_steps_tensor(encoded: Any) -> Any:
 
 
 ENCODINGS = {
-    "float16": RowEncoding("float16", 0, 2, *_words(brain=False), *_narrowed("float16")),
-    "bfloat16": RowEncoding("bfloat16", 0, 2, *_words(brain=True), *_narrowed("bfloat16")),
+    "float16": RowEncoding("float16", 0, 2, *_float16_codec(brain=False), *_float16_torch_codec("float16")),
+    "bfloat16": RowEncoding("bfloat16", 0, 2, *_float16_codec(brain=True), *_float16_torch_codec("bfloat16")),
     "int8": RowEncoding(
-        "int8", 4, 1, _steps, _decode_bytes_of_steps, _encode_steps_tensor, _decode_steps_tensor
+        "int8", 4, 1, _encode_int8, _decode_int8, _encode_int8_tensor, _decode_int8_tensor
     ),
 }  # fmt: skip
 
 
-def encoding_for(name: str, dtype: Any) -> RowEncoding | None:
-    """The encoding called `name` for rows that are `dtype` at rest; None when they travel as they are.
+def encoding_for(name: str, dtype: np.dtype | str) -> RowEncoding | None:
+    """The encoding called `name` for rows stored as `dtype`; None when they are sent in the stored type.
 
-    Rows at rest in 16 bits gain nothing from another 16-bit type.
+    Rows stored in 16 bits gain nothing from another 16-bit type.
     """
     if name == "native" or (np.dtype(dtype).itemsize <= 2 and ENCODINGS[name].each == 2):
         return None

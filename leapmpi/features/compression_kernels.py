@@ -32,11 +32,14 @@ def _relative(row, decoded):
 
 @compiled
 def _to_half(row, bits, out):
+    """float32 to float16, by integer arithmetic on the bits."""
     for j in range(len(row)):
         magnitude = bits[j] & _MAGNITUDE
         if magnitude < _HALF_NORMAL:
+            # Subnormal in float16: a whole number of steps of 2**-24.
             half = _U32(np.rint(np.abs(row[j]) * _SUBNORMAL_STEPS))
         elif magnitude < _HALF_OVERFLOW:
+            # Drop 13 bits of the mantissa, to the nearest, ties to even; change the bias of the exponent.
             half = ((magnitude + _U32(0xFFF) + ((magnitude >> _U32(13)) & _U32(1))) >> _U32(13)) - _U32(112 << 10)
         elif magnitude < _INFINITE:
             half = _HALF_LARGEST
@@ -47,11 +50,13 @@ def _to_half(row, bits, out):
 
 @compiled
 def _from_half(half, words, values):
-    """`words` (uint32) and `values` (float32) share memory, where the row appears."""
+    """float16 to float32. `words` (uint32) and `values` (float32) share memory, and get the row."""
+    # Shift exponent and mantissa into place; then one product corrects the bias, for subnormal values too.
     for j in range(len(half)):
         words[j] = (_U32(half[j]) & _U32(0x7FFF)) << _U32(13)
     for j in range(len(half)):
         values[j] = values[j] * _EXPONENTS
+    # Put back the sign, and the exponent of infinities and NaN.
     for j in range(len(half)):
         special = _INFINITE if (half[j] & _U16(0x7C00)) == _U16(0x7C00) else _U32(0)
         words[j] |= special | ((_U32(half[j]) & _U32(0x8000)) << _U32(16))
@@ -59,6 +64,7 @@ def _from_half(half, words, values):
 
 @compiled
 def _to_brain(bits, out):
+    """float32 to bfloat16: the upper half of the bits, to the nearest, ties to even."""
     for j in range(len(bits)):
         magnitude = bits[j] & _MAGNITUDE
         brain = (magnitude + _U32(0x7FFF) + ((magnitude >> _U32(16)) & _U32(1))) >> _U32(16)
@@ -86,19 +92,19 @@ def _scale_of(row):
 
 
 @compiled
-def _to_steps(row, scale, out):
+def _to_int8(row, scale, out):
     for j in range(len(row)):
         out[j] = np.int8(np.rint(row[j] / scale)) if scale > 0 else np.int8(0)
 
 
 @compiled
-def _from_steps(steps, scale, values):
+def _from_int8(steps, scale, values):
     for j in range(len(steps)):
         values[j] = np.float32(steps[j]) * scale
 
 
 @compiled
-def _to_words(row, bits, out, brain):
+def _to_16_bit(row, bits, out, brain):
     if brain:
         _to_brain(bits, out)
     else:
@@ -106,7 +112,7 @@ def _to_words(row, bits, out, brain):
 
 
 @compiled
-def _from_words(encoded, values, brain):
+def _from_16_bit(encoded, values, brain):
     if brain:
         _from_brain(encoded, values.view(np.uint32))
     else:
@@ -114,43 +120,48 @@ def _from_words(encoded, values, brain):
 
 
 @compiled
-def encode_words(source, bits, rows, first, out, positions, values, brain):
-    """To 16 bits: bfloat16 if `brain`, else float16; `bits` is `source` as uint32."""
+def encode_16_bit(source, bits, rows, first, out, positions, values, brain):
+    """To bfloat16 if `brain`, else float16; row rows[i] - first of `source` goes to positions[i] of `out` (uint16).
+
+    `bits` is `source` as uint32; `values` float32[width] is working memory.
+    """
     total, largest = 0.0, 0.0
     for i in range(len(rows)):
         r, p = rows[i] - first, positions[i]
-        _to_words(source[r], bits[r], out[p], brain)
-        _from_words(out[p], values, brain)
+        _to_16_bit(source[r], bits[r], out[p], brain)
+        _from_16_bit(out[p], values, brain)
         error = _relative(source[r], values)
         total, largest = total + error, max(largest, error)
     return total, largest
 
 
 @compiled
-def encode_steps(source, rows, first, out, scales, positions, values):
+def encode_int8(source, rows, first, out, scales, positions, values):
+    """To int8 `out` and a float32 scale per row; row rows[i] - first of `source` goes to positions[i]."""
     total, largest = 0.0, 0.0
     for i in range(len(rows)):
         r, p = rows[i] - first, positions[i]
         scale = scales[p, 0] = _scale_of(source[r])
-        _to_steps(source[r], scale, out[p])
-        _from_steps(out[p], scale, values)
+        _to_int8(source[r], scale, out[p])
+        _from_int8(out[p], scale, values)
         error = _relative(source[r], values)
         total, largest = total + error, max(largest, error)
     return total, largest
 
 
 @compiled
-def decode_words(encoded, target, positions, values, brain):
-    """From 16 bits: bfloat16 if `brain`, else float16."""
+def decode_16_bit(encoded, target, positions, values, brain):
+    """From bfloat16 if `brain`, else float16: target[positions[i]] = row i of `encoded` (uint16)."""
     for i in range(len(positions)):
-        _from_words(encoded[i], values, brain)
+        _from_16_bit(encoded[i], values, brain)
         for j in range(len(values)):
             target[positions[i], j] = values[j]
 
 
 @compiled
-def decode_steps(encoded, scales, target, positions, values):
+def decode_int8(encoded, scales, target, positions, values):
+    """From int8 with a scale per row: target[positions[i]] = row i."""
     for i in range(len(positions)):
-        _from_steps(encoded[i], scales[i, 0], values)
+        _from_int8(encoded[i], scales[i, 0], values)
         for j in range(len(values)):
             target[positions[i], j] = values[j]

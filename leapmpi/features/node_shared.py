@@ -1,6 +1,6 @@
-"""One copy of the topology per node, shared by its ranks, that cannot outlive them.
+"""One copy of the topology per node, shared by its ranks.
 
-The memory is an anonymous file (memfd): it has no name, so nothing is left in /dev/shm or a temporary folder however
+The memory is an anonymous file (memfd). It has no name, so nothing is left in /dev/shm or a temporary folder however
 the job ends, and the size of /dev/shm does not limit it. Ranks that cannot reach it (separate process or container
 name spaces) hold a private copy each.
 """
@@ -26,20 +26,23 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
-    sizes = _layout(dataset)
-    on_all_ranks(world, lambda: check_memory(sizes[-1], "the graph's topology takes", world.host))
-    memory = map_shared(world.node_comm, sizes[-1], "leapmpi-topology")
+    starts = _layout(dataset)
+    on_all_ranks(world, lambda: check_memory(starts[-1], "the graph's topology takes", world.host))
+    memory = map_shared(world.node_comm, starts[-1], "leapmpi-topology")
+
+    # The ranks of a node share the parts of a common copy; a rank reads all parts of its private one.
     if memory is None:
-        topology, held, mine = empty_topology(dataset), "a copy per rank", range(dataset.parts)
+        topology, held = empty_topology(dataset), "a copy per rank"
+        parts = range(dataset.parts)
     else:
-        topology, held = _arrays(memory, dataset, sizes), "one copy per node"
-        mine = range(world.node_comm.rank, dataset.parts, world.node_comm.size)
+        topology, held = _arrays(memory, dataset, starts), "one copy per node"
+        parts = range(world.node_comm.rank, dataset.parts, world.node_comm.size)
 
     def fill() -> None:
-        for part in mine:
+        for part in parts:
             fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
 
-    # Also a barrier: no rank goes on before its node's copy is whole.
+    # Also a barrier: no rank continues before its node's copy is complete.
     on_all_ranks(world, fill)
     return topology, held
 
@@ -59,6 +62,7 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
         for part in range(rank, dataset.parts, ranks):
             fill_entry_counts(dataset, part, counts)
 
+    # Also a barrier, as above.
     on_all_ranks(world, fill)
     return counts
 
@@ -73,6 +77,7 @@ def _layout(dataset: Dataset) -> list[int]:
 
 
 def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:
+    """The topology of `dataset` in `memory`, unfilled."""
     like = empty_topology(dataset)
     views = [
         np.frombuffer(memory, array.dtype, len(array), start)

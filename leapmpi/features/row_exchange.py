@@ -1,4 +1,4 @@
-"""Rows on their way between ranks: packed, then under way, then arrived."""
+"""One exchange of rows between ranks: packed, then moving, then arrived."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from leapmpi.comm.communicator import Communicator
 
 
 class RowExchange:
-    """Rows that others asked this rank for (`send`), and room for those it asked for (`receive`).
+    """The rows that others requested from this rank, and memory for those that this rank requested.
 
-    `begin`, `wait` and `unpack` are called in this order, in one lane, which moves one exchange at a time.
+    Call `begin`, `wait` and `unpack` in this order, in one lane (leapmpi/system/channels.py), which moves one exchange
+    at a time.
 
-    `unpack` makes of what has arrived what was wanted.
+    Args:
+        communicator: moves the rows.
+        kind: the kind under which bytes are counted.
+        sent: the packed rows, sorted by the rank they go to, and int64[ranks]: how many go to each.
+        arriving: memory for the requested rows, and int64[ranks]: how many come from each rank.
+        unpack: makes the result of the rows that have arrived.
     """
 
     def __init__(
@@ -26,28 +32,26 @@ class RowExchange:
         arriving: tuple[Any, np.ndarray],
         unpack: Callable[[Any], Any],
     ) -> None:
-        self._communicator, self._kind, self._sent, self._arriving, self._unpack = (
-            communicator,
-            kind,
-            sent,
-            arriving,
-            unpack,
-        )
+        self._communicator = communicator
+        self._kind = kind
+        self._sent: tuple[Any, np.ndarray] | None = sent
+        self._arriving = arriving
+        self._unpack = unpack
         self._end: Callable[[], None] | None = None
 
     def begin(self) -> None:
-        """Set the rows off. Collective."""
+        """Start moving the rows. Collective."""
         self._end = self._communicator.start_exchange(*self._sent, *self._arriving, self._kind)
 
     def wait(self) -> None:
-        """Wait until all are here; no more than that where they are. Collective."""
+        """Wait until all rows have arrived; a second call does nothing. Collective."""
         if self._end:
             end, self._end = self._end, None
             end()
             self._sent = None
 
     def unpack(self) -> Any:
-        """What was wanted. Local."""
+        """The result, once the rows have arrived. Local."""
         return self._unpack(self._arriving[0])
 
     def complete(self) -> Any:

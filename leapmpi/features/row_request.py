@@ -1,4 +1,4 @@
-"""Which rows are wanted, and where they are."""
+"""Which rows are requested, and where they are."""
 
 from __future__ import annotations
 
@@ -8,21 +8,29 @@ from leapmpi.plan.homes import home_of
 
 
 class RowRequest:
-    """Distinct vertex ids grouped by where their rows are: at home here, in the cache, or to ask of whom.
+    """Distinct vertex ids grouped by where their rows are: on this rank, in the cache, or on which other rank.
 
-    `slots` (int[k]) holds the place of each id in the cache, negative for none.
+    `ids` int64[k]; `rank_offsets` int64[ranks + 1]; `slots` int[k]: the slot of each id in the cache, negative where
+    there is none.
+
+    Each of the three groups has its positions in `ids`. Local rows have `own_ids`; remote rows have `remote_ids`,
+    sorted by home rank, and `remote_counts` int64[ranks]; cached rows have `cached_slots`.
     """
 
     def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int, slots: np.ndarray | None = None) -> None:
         ranks = len(rank_offsets) - 1
+
+        # Sort stably by home rank; cached rows come last, as if at home on one rank more.
         home = home_of(ids, rank_offsets).astype(np.uint16)
         if slots is not None:
-            home[slots >= 0] = ranks  # sorted behind all others
+            home[slots >= 0] = ranks
         order = np.argsort(home, kind="stable")
         counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
         begin = int(counts[:rank].sum())
         end = begin + int(counts[rank])
         cached = len(ids) - int(counts[ranks])
+
+        # Local rows lie at [begin, end) of that order, cached ones from `cached` on; the others are remote.
         self.ids = ids
         self.own_positions = order[begin:end]
         self.own_ids = ids[self.own_positions]

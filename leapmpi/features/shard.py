@@ -1,117 +1,35 @@
-"""The rows this rank is home to: mapped from the part files, or held on a GPU.
-
-A shard covers one contiguous range of vertices, made of one or more parts, and hands out rows by global vertex id.
-"""
+"""The GPU path of this room: feature rows in device memory, and how a fetcher reads, packs and places them there."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.system.jit import compiled
+from leapmpi.features.host_shard import HostShard
+
+if TYPE_CHECKING:
+    import torch
+
+    from leapmpi.features.cache import RowCache
+    from leapmpi.features.compression import RowEncoding, RowErrors
+    from leapmpi.features.row_request import RowRequest
+    from leapmpi.system.phase_timers import PhaseTimers
 
 _STAGING_BYTES = 64 << 20
+"""Pinned host memory through which rows go to the device."""
+
 _DEVICE_SHARE = 0.6
-
-
-@compiled
-def _copy_rows(source, rows, first, target, positions):
-    width = source.shape[1]
-    for i in range(rows.size):
-        row, position = rows[i] - first, positions[i]
-        for j in range(width):
-            target[position, j] = source[row, j]
-
-
-def place_rows(source: np.ndarray, rows: np.ndarray, first: int, target: np.ndarray, positions: np.ndarray) -> None:
-    """target[positions[i]] = source[rows[i] - first], converted to the target's type. All rows must lie in `source`."""
-    if source.dtype == np.float16:
-        # numba has no half precision on processors.
-        target[positions] = source[rows - first]
-    else:
-        _copy_rows(source, rows, first, target, positions)
-
-
-class HostShard:
-    """Rows in host memory: one (rows, width) array per part, in vertex order; mapped files cost no copy.
-
-    `first` is the global id of the first row. One-dimensional arrays count as width 1.
-    """
-
-    def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
-        self.parts = [np.asarray(part).reshape(len(part), -1) for part in parts]
-        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
-
-    @property
-    def width(self) -> int:
-        """Values per row."""
-        return self.parts[0].shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the values at rest."""
-        return self.parts[0].dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.width * self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(part.nbytes for part in self.parts)
-
-    def whole(self) -> Any:
-        """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
-        if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
-            return None
-        import torch
-
-        with warnings.catch_warnings():
-            # Mapped files are read-only, which torch cannot express.
-            warnings.simplefilter("ignore", UserWarning)
-            return torch.from_numpy(self.parts[0])
-
-    def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
-        """target[positions[i]] = row of vertex ids[i]; ids int64, all at home here."""
-        for part, first, chosen, where in self.split(ids):
-            place_rows(part, chosen, first, target, positions[where])
-
-    @property
-    def addressable(self) -> bool:
-        """Whether every row lies in memory as float32 of this machine, element after element."""
-        return all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
-
-    def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
-        """addresses[positions[i]] = that of the row of vertex ids[i]; ids int64, all at home here."""
-        for part, first, chosen, where in self.split(ids):
-            addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
-
-    def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
-        """For each part that `ids` (int64, all at home here) touch: part, its first id, its ids, their places."""
-        if len(self.parts) == 1:
-            yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
-            return
-        part_of = np.searchsorted(self.bounds, ids, side="right") - 1
-        for number, part in enumerate(self.parts):
-            where = np.flatnonzero(part_of == number)
-            if where.size:
-                yield part, int(self.bounds[number]), ids[where], where
-
-    def rows(self, ids: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """The rows of `ids`, in order, written to `out` (len(ids), width)."""
-        self.place(ids, out, np.arange(len(ids)))
-        return out
+"""The share of the free device memory that rows may take."""
 
 
 class DeviceShard:
-    """Rows in GPU memory, loaded through pinned pieces."""
+    """Rows in device memory, copied there from `host` in blocks of bounded size through pinned memory."""
 
-    def __init__(self, host: HostShard, device: Any) -> None:
+    addressable = False
+    """Rows in device memory have no address that the host can read."""
+
+    def __init__(self, host: HostShard, device: torch.device) -> None:
         import torch
 
         self.first = int(host.bounds[0])
@@ -121,7 +39,7 @@ class DeviceShard:
         self.values = torch.empty((int(host.bounds[-1]) - self.first, host.width), dtype=dtype, device=device)
         self._load(host, dtype)
 
-    def _load(self, host: HostShard, dtype: Any) -> None:
+    def _load(self, host: HostShard, dtype: torch.dtype) -> None:
         import torch
 
         rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
@@ -129,10 +47,10 @@ class DeviceShard:
         begin = 0
         for part in host.parts:
             for start in range(0, len(part), rows):
-                piece = part[start : start + rows]
-                staging.numpy()[: len(piece)] = piece
-                self.values[begin : begin + len(piece)].copy_(staging[: len(piece)])
-                begin += len(piece)
+                block = part[start : start + rows]
+                staging.numpy()[: len(block)] = block
+                self.values[begin : begin + len(block)].copy_(staging[: len(block)])
+                begin += len(block)
 
     @property
     def row_bytes(self) -> int:
@@ -144,22 +62,83 @@ class DeviceShard:
         """Bytes of all rows."""
         return self.values.numel() * self.values.element_size()
 
-    def whole(self) -> Any:
+    def whole(self) -> torch.Tensor:
         """All rows as one device tensor (rows, width)."""
         return self.values
 
-    def rows(self, ids: np.ndarray) -> Any:
-        """The rows of `ids` (int64, all at home here) as a device tensor (len(ids), width)."""
+    def rows(self, ids: np.ndarray) -> torch.Tensor:
+        """The rows of `ids` (int64[k], all in this shard) as a device tensor (k, width) of the stored type."""
         import torch
 
         return self.values[torch.from_numpy(ids - self.first).to(self.device)]
 
+    def new_rows(self, count: int) -> torch.Tensor:
+        """`count` unfilled rows of the stored width and type, on the device."""
+        return self.values.new_empty((count, self.width))
 
-def load_shard(host: HostShard, device: Any) -> HostShard | DeviceShard:
-    """The shard where `device` (torch.device) reads it best.
+    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> DeviceRows:
+        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
+        return DeviceRows(self, device, dtype, phases)
 
-    On a GPU with room the rows go there; rows larger than the GPU stay in pinned host memory. Sparse ones stay as they
-    are.
+
+class DeviceRows:
+    """The local half of a fetch from a DeviceShard, with the methods of HostRows. All rows stay on the device."""
+
+    def __init__(self, shard: DeviceShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
+        self.shard = shard
+        self.device = device
+        self.dtype = dtype
+        self.phases = phases
+
+    def local(self, ids: np.ndarray) -> torch.Tensor:
+        """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
+        with self.phases("gather"):
+            return self.shard.rows(ids).to(self.dtype)
+
+    def pack(
+        self, ids: np.ndarray, count: int, encoding: RowEncoding | None, errors: RowErrors
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows of `ids` as they are sent, and memory for `count` rows of that form.
+
+        Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
+        """
+        packed = self.shard.rows(ids)
+        if encoding:
+            packed = encoding.encode_tensor(packed, errors)
+        return packed, packed.new_empty((count, packed.shape[1]))
+
+    def collect(
+        self, request: RowRequest, arrived: torch.Tensor, encoding: RowEncoding | None, cache: RowCache | None
+    ) -> torch.Tensor:
+        """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
+        import torch
+
+        if encoding:
+            arrived = encoding.decode_tensor(arrived)
+        rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
+
+        # Local, remote and cached rows, each at their positions in the request.
+        rows[self._index(request.own_positions)] = self.shard.rows(request.own_ids).to(self.dtype)
+        rows[self._index(request.remote_positions)] = arrived.to(self.dtype)
+        if cache:
+            slots = torch.from_numpy(request.cached_slots).long().to(self.device)
+            rows[self._index(request.cached_positions)] = cache.rows[slots].to(self.dtype)
+        return rows
+
+    def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
+        """Nothing: the device needs no kernel of ours."""
+
+    def _index(self, positions: np.ndarray) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(positions).to(self.device)
+
+
+def load_shard(host: HostShard, device: torch.device) -> HostShard | DeviceShard:
+    """The shard in the memory from which `device` reads it fastest.
+
+    On a GPU with enough free memory the rows go there; otherwise they stay in pinned host memory. Sparse rows stay
+    where they are.
     """
     if device.type != "cuda" or not isinstance(host.parts[0], np.ndarray):
         return host

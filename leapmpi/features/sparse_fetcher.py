@@ -1,53 +1,55 @@
-"""Sparse feature rows of any vertices: like RowFetcher, but entries cross ranks, and sparse matrices come of it.
+"""Sparse feature rows of any vertices: like FeatureFetcher, but entries are sent, and sparse matrices are returned.
 
-How many entries a row has is known to all ranks, so one exchange brings rows of any length. Rows stay on the host
-until they have been put together.
+All ranks know how many entries each row has, so one exchange moves rows of any length. Rows stay in host memory until
+a matrix is made of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.errors import ConfigError
-from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
-from leapmpi.features.row_request import RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.system.buffer_pool import BufferPool
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+    from leapmpi.features.cache import RowCache
+    from leapmpi.features.host_shard import HostShard
+    from leapmpi.features.row_request import RowRequest
+    from leapmpi.features.shard import DeviceShard
+    from leapmpi.nn.sparse_matrix import SparseMatrix
+    from leapmpi.plan.homes import RankView
 
 
 class SparseFeatureFetcher(FeatureFetcher):
-    """Fetches rows of a SparseShard; what it gives are SparseMatrix."""
+    """Fetches rows of a SparseShard as SparseMatrix. The arguments are those of FeatureFetcher."""
 
     shard: SparseShard
     sparse = True
 
-    def _together(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Any:
-        """The rows of `request` as a SparseMatrix on the device. Local."""
-        with self.phases("gather"):
-            arrived = self._unpacked(request, encoding, arrived)
-            rows = empty_rows(self.shard.counts[request.ids], arrived)
-            self.shard.place_entries(request.own_ids, rows, request.own_positions)
-            place_entries(arrived, np.arange(len(arrived)), rows, request.remote_positions)
-            if self.cache:
-                place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
-            return self._matrix(rows)
+    def __init__(
+        self, communicator: Communicator | RankView, shard: SparseShard, *arguments: Any, **settings: Any
+    ) -> None:
+        super().__init__(communicator, shard, *arguments, **settings)
+        self._arriving = BufferPool()
 
-    def own(self, ids: np.ndarray, scattered: bool = False) -> Any:
-        """The rows of `ids` (int64[k], all at home here, repeats allowed) as a SparseMatrix, always a copy. Local."""
-        del scattered
+    def own(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
+        """The rows of `ids` (int64[k], all local, repeats allowed), always a copy. Local."""
         with self.phases("gather"):
-            return self._matrix(self.shard.taken(ids))
+            return self._matrix(self.shard.take(ids))
 
     @property
     def sent_row_bytes(self) -> int:
-        """Bytes of a row that crosses ranks in training, on average."""
+        """Bytes of a row that is sent in training, on average."""
         return max(1, round(self.shard.mean_entries * self._sent_entry_bytes(self.encoding)))
 
     @property
@@ -56,51 +58,63 @@ class SparseFeatureFetcher(FeatureFetcher):
         return 8 + round(self.shard.mean_entries * (INDEX_BYTES + self.dtype.itemsize))
 
     def cached_bytes(self, cache: RowCache) -> int:
-        """Bytes of the entries of the rows of `cache`, and of the tables of their places."""
+        """Bytes of the entries of the rows of `cache`, and of its lookup tables."""
         entries = int(self.shard.counts[cache.ids].sum(dtype=np.int64))
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
     def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
-        """int64[ranks]: bytes of the rows that come from each rank. Local."""
+        """int64[ranks]: bytes of the rows of `request` that each rank sends. Local."""
         return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
 
-    def stand_in(self, count: int, width: int, scattered: bool = False) -> Any:
-        """The first `width` columns of own rows, again and again: how many entries they have does matter. Local."""
-        del scattered
+    def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
+        """The first `width` columns of local rows, repeated: how many entries rows have does matter. Local."""
         first, end = int(self.shard.bounds[0]), int(self.shard.bounds[-1])
-        rows = self.shard.taken(first + np.arange(count, dtype=np.int64) % max(1, end - first))
+        rows = self.shard.take(first + np.arange(count, dtype=np.int64) % max(1, end - first))
         return self._matrix(rows if width == rows.width else rows.columns(0, width))
 
     def fill(self, cache: RowCache) -> None:
-        """Bring the rows of `cache` here as they are at rest, a bounded number of bytes at a time. Collective."""
+        """Fetch the rows of `cache` in the stored type, CACHE_BATCH_BYTES at a time. Collective."""
         self.cache = None
         blocks = [empty_rows(np.empty(0, np.int64), self.shard.parts[0])]
-        for _, request in self._pieces(cache):
-            blocks.append(self._packed(request, None, partial(self._unpacked, request, None)).complete())
+        for _, request in self._cache_requests(cache):
+            blocks.append(self._exchange(request, None, partial(self._remote_rows, request, None)).complete())
         cache.rows = joined(blocks)
         self.cache = cache
 
     def warm_up(self) -> None:
-        """Compile what `fetch` will run, by moving one own row about. Local."""
-        row = self.shard.taken(np.array([self.shard.bounds[0]]))
-        self._matrix(_unpacked(_packed(row, self.encoding, RowErrors()), row, np.diff(row.indptr), self.encoding))
+        """Compile the kernels that `fetch` runs, by moving one local row. Local."""
+        row = self.shard.take(np.array([self.shard.bounds[0]]))
+        packed = _pack(row, self.encoding, RowErrors())
+        self._matrix(_unpack(packed, row, np.diff(row.indptr), self.encoding))
 
-    def _packed(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
-        """The entries that others want, and room for those of the remote rows of `request`. Collective."""
-        wanted, wanted_counts = self._wanted(request)
+    def _exchange(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
+        """Exchange ids and pack the entries that others requested. Collective."""
+        requested, row_counts = self._requested_of_this_rank(request)
         with self.phases("gather"):
-            rows = self.shard.taken(wanted)
-            counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(wanted_counts)))])
-            sent = _packed(rows, encoding, self.errors)
-        arriving = self._entries_by_rank(request)
-        room = self._arriving.array((int(arriving.sum()), self._sent_entry_bytes(encoding)), "uint8")
-        return RowExchange(self.communicator, self.kind, (sent, counts), (room, arriving), unpack)
+            rows = self.shard.take(requested)
+            entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
+            sent = _pack(rows, encoding, self.errors)
+        arriving_counts = self._entries_by_rank(request)
+        arriving = self._arriving.array((int(arriving_counts.sum()), self._sent_entry_bytes(encoding)), "uint8")
+        return RowExchange(self.communicator, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
-    def _unpacked(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
+    def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseMatrix:
+        """The rows of `request`: local, cached and those that have `arrived`. Local."""
+        with self.phases("gather"):
+            remote = self._remote_rows(request, encoding, arrived)
+            rows = empty_rows(self.shard.counts[request.ids], remote)
+            self.shard.place_entries(request.own_ids, rows, request.own_positions)
+            place_entries(remote, np.arange(len(remote)), rows, request.remote_positions)
+            if self.cache:
+                place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
+            return self._matrix(rows)
+
+    def _remote_rows(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
         """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
-        return _unpacked(arrived, self.shard.parts[0], self.shard.counts[request.remote_ids], encoding)
+        return _unpack(arrived, self.shard.parts[0], self.shard.counts[request.remote_ids], encoding)
 
     def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
+        """int64[ranks]: the entries of the rows of `request` that each rank sends."""
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)
         np.cumsum(self.shard.counts[request.remote_ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
@@ -108,7 +122,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def _sent_entry_bytes(self, encoding: RowEncoding | None) -> int:
         return INDEX_BYTES + encoding.each if encoding else self.shard.entry_bytes
 
-    def _matrix(self, rows: SparseFeatures) -> Any:
+    def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         import torch
 
         from leapmpi.nn.sparse_matrix import SparseMatrix
@@ -121,10 +135,12 @@ class SparseFeatureFetcher(FeatureFetcher):
         return SparseMatrix(entries, values.to(self.device).to(self.dtype))
 
 
-def fetcher_for(communicator: Any, shard: Any, *arguments: Any, **settings: Any) -> FeatureFetcher:
-    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of RowFetcher.
+def fetcher_for(
+    communicator: Communicator | RankView, shard: HostShard | DeviceShard, *arguments: Any, **settings: Any
+) -> FeatureFetcher:
+    """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher.
 
-    Raises ConfigError, on all ranks, for an encoding that entries have no room for.
+    Raises ConfigError, on all ranks, for an encoding with a scale per row where rows are sparse.
     """
     if not isinstance(shard, SparseShard):
         return FeatureFetcher(communicator, shard, *arguments, **settings)
@@ -139,18 +155,18 @@ def fetcher_for(communicator: Any, shard: Any, *arguments: Any, **settings: Any)
     return fetcher
 
 
-def _packed(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:
-    """uint8[entries, bytes of one]: column, then value, encoded if wanted; counts errors."""
+def _pack(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:
+    """uint8[entries, bytes of one]: column, then value, encoded if there is an encoding; counts errors."""
     values = rows.data if encoding is None else _encoded(rows, encoding, errors)
     each = encoding.each if encoding else rows.dtype.itemsize
     columns, values = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (rows.indices, values))
     return np.concatenate([columns.reshape(-1, INDEX_BYTES), values.reshape(-1, each)], axis=1)
 
 
-def _unpacked(
+def _unpack(
     packed: np.ndarray, like: SparseFeatures, counts: np.ndarray, encoding: RowEncoding | None
 ) -> SparseFeatures:
-    """The rows of `counts` (integers[k]) entries each in what `_packed` made, of the width and type of `like`."""
+    """The rows of `counts` (integers[k]) entries each in what `_pack` made, of the width and type of `like`."""
     rows = empty_rows(counts, like)
     rows.indices[:] = np.ascontiguousarray(packed[:, :INDEX_BYTES]).view(np.int32).reshape(-1)
     values = np.ascontiguousarray(packed[:, INDEX_BYTES:])
@@ -162,6 +178,7 @@ def _unpacked(
 
 
 def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> np.ndarray:
+    """The values of `rows`, encoded: uint8[entries, bytes of one]. Counts the errors by row."""
     import torch
 
     if not len(rows.data):  # torch takes no other view of an empty tensor
@@ -176,6 +193,7 @@ def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> 
 
 
 def _decoded(values: np.ndarray, encoding: RowEncoding) -> np.ndarray:
+    """float32[entries] of encoded values."""
     import torch
 
     if not len(values):

@@ -1,4 +1,4 @@
-"""Sparse feature rows that this rank is home to, and how many entries the rows of all vertices have."""
+"""Sparse feature rows of this rank, and how many entries the rows of all vertices have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
-from leapmpi.features.shard import HostShard
+from leapmpi.features.host_shard import HostShard
 from leapmpi.system.jit import compiled
 
 
 @compiled
 def _copy(indptr, indices, bits, rows, width, target_indptr, target_indices, target_bits, positions):
-    """Copy rows to places of the same size; returns the row of the first column out of range, -1 for none."""
+    """Copy row rows[i] to row positions[i] of the target, which has as many entries.
+
+    Returns the i of the first row with a column outside 0..width - 1, -1 for none.
+    """
     for i in range(len(rows)):
         place = target_indptr[positions[i]]
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
@@ -53,21 +56,24 @@ def empty_rows(counts: np.ndarray, like: SparseFeatures) -> SparseFeatures:
 
 
 def fill_entry_counts(dataset: Dataset, part: int, counts: np.ndarray) -> None:
-    """Write how many entries the rows of part `part` have to their places in `counts` int32[n]. Raises DataError."""
-    piece = dataset.part(part)
-    with reading(piece.path):
-        counts[dataset.offsets[part] : dataset.offsets[part + 1]] = np.diff(piece.features.indptr)
+    """Write how many entries each row of part `part` has to its vertex in `counts` int32[n]. Raises DataError."""
+    opened = dataset.part(part)
+    with reading(opened.path):
+        counts[dataset.offsets[part] : dataset.offsets[part + 1]] = np.diff(opened.features.indptr)
 
 
 class SparseShard(HostShard):
     """Sparse rows in host memory or mapped: one SparseFeatures per part, in vertex order.
 
-    `first` is the global id of the first row; counts: int32[n], entries of the rows of all vertices, where rows cross
-    ranks.
+    `first` is the global id of the first row; counts: int32[n], entries of the rows of all vertices, needed where rows
+    are sent.
     """
 
+    addressable = False
+
     def __init__(self, parts: Sequence[SparseFeatures], first: int, counts: np.ndarray | None = None) -> None:
-        self.parts, self.counts = list(parts), counts
+        self.parts = list(parts)
+        self.counts = counts
         self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
 
     @property
@@ -77,7 +83,7 @@ class SparseShard(HostShard):
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry at rest."""
+        """Bytes of a stored entry."""
         return self.parts[0].entry_bytes
 
     @property
@@ -91,11 +97,11 @@ class SparseShard(HostShard):
         return max(1, round(self.mean_entries * self.entry_bytes))
 
     def whole(self) -> None:
-        """None: only the rows that are read are put together."""
+        """None: sparse rows are not read in place."""
         return
 
-    def taken(self, ids: np.ndarray) -> SparseFeatures:
-        """The rows of `ids` (int64[k], all at home here), in order."""
+    def take(self, ids: np.ndarray) -> SparseFeatures:
+        """The rows of `ids` (int64[k], all in this shard), in order."""
         if len(self.parts) == 1:
             counts = self.parts[0].counts(ids - self.bounds[0])
         else:

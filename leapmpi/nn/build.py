@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.initial import initialise
 from leapmpi.nn.model import Model
 from leapmpi.registry import Registry
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import Dataset
 
 MODELS = Registry("model", "leapmpi.nn.models")
 
@@ -25,3 +31,12 @@ def build_model(config, layers: int, in_dim: int, out_dim: int, seed: int, dtype
     model = MODELS.load(config.name).build(config, layers, in_dim, out_dim).to(dtype)
     initialise(model, seed)
     return model
+
+
+def model_of(config: Config, dataset: Dataset) -> Model:
+    """The model that `config` describes for `dataset`, with its initial weights, on the CPU.
+
+    Raises ConfigError for an unknown model or unsuitable sizes.
+    """
+    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
+    return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)

@@ -1,17 +1,31 @@
-"""Which rank is home to which vertex: contiguous groups of parts, hence contiguous ranges of ids.
+"""The home rank of a vertex: ranks hold contiguous groups of parts, hence contiguous ranges of ids.
 
-Parts are numbered so that near parts have near numbers; contiguous groups therefore keep neighbours together.
+Parts with many edges between them have near numbers, so a contiguous group cuts few edges.
 """
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 
 from leapmpi.errors import DataError
 
 
+class RankView(Protocol):
+    """What planning and predicting read of a communicator: this rank, and how many there are."""
+
+    @property
+    def rank(self) -> int:
+        """This rank, in [0, size)."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+
 def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
-    """The parts that live on `rank`: those p with p * ranks // parts == rank. At least one.
+    """The parts that `rank` holds: those p with p * ranks // parts == rank. At least one.
 
     Raises DataError when there are more ranks than parts.
     """
@@ -24,7 +38,7 @@ def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
 
 
 def rank_offsets(offsets: np.ndarray, ranks: int) -> np.ndarray:
-    """Where each rank's range of vertices starts: int64[ranks + 1], from `offsets` int64[P + 1] of the parts.
+    """The first vertex of each rank: int64[ranks + 1], from `offsets` int64[P + 1], the first vertex of each part.
 
     Raises DataError when there are more ranks than parts.
     """

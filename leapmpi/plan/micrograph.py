@@ -1,4 +1,4 @@
-"""Micrographs of single roots: what one is expected to cost before it is sampled, and how local it is."""
+"""Micrographs (sampled subgraphs of single roots): their expected cost before sampling, and how local they are."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @compiled
 def _grow(indptr, indices, fanout, vertices, inner):
-    """The work of each of `vertices` with one hop more, from that of all vertices without it: float64.
+    """The work of each of `vertices` with one hop more: float64[k].
 
-    A destination is a destination of the next hop too, with the neighbours it draws: k edges to k of them.
+    inner: float64[n], the work of all vertices without this hop. A destination is a destination of the next hop too,
+    like the neighbours that it draws; k drawn neighbours are k edges.
     """
     work = np.empty(len(vertices))
     for i in range(len(vertices)):
@@ -27,6 +28,7 @@ def _grow(indptr, indices, fanout, vertices, inner):
         total = 0.0
         for e in range(first, end):
             total += inner[indices[e]]
+        # Each neighbour is drawn with the same chance.
         if fanout >= 0 and drawn > fanout:
             total *= fanout / drawn
             drawn = fanout
@@ -35,10 +37,10 @@ def _grow(indptr, indices, fanout, vertices, inner):
 
 
 class ExpectedWork:
-    """Expected rows + edges of micrographs, before rows that roots share are merged; exact in the mean over draws.
+    """Expected rows + edges of micrographs; rows that roots share count for each root. Exact in the mean over draws.
 
-    indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. Making one passes over
-    the graph once per hop but the first.
+    indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. The constructor passes
+    over the graph once per hop but the first.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...]) -> None:
@@ -54,9 +56,9 @@ class ExpectedWork:
 
 
 def locality(sampler: Sampler, key: DrawKey, roots: np.ndarray, homes_of: Callable[[np.ndarray], np.ndarray]) -> float:
-    """R_micro: the mean share of a micrograph's vertices that live where its root does (LeapGNN, section 3).
+    """R_micro: the mean share of a micrograph's vertices that have the home of its root (LeapGNN, section 3).
 
-    roots: int64[k], each sampled by itself; homes_of: from vertices int64[n] to where they live, integers[n].
+    roots: int64[k], each sampled alone; homes_of: from vertices int64[n] to their home ranks or parts, integers[n].
     """
     shares = []
     for root in roots:

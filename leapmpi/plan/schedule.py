@@ -19,7 +19,10 @@ _HEADER = 7
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Roots sorted by cell. Cell rank * time_steps + step holds what `rank` trains at `step`; it may be empty."""
+    """Roots sorted by cell. A cell holds the roots of one micro-batch: what one rank trains in one time step.
+
+    Cell number rank * time_steps + step is that of `rank` at `step`; it may be empty.
+    """
 
     epoch: int
     iteration: int
@@ -44,12 +47,12 @@ class Schedule:
 
     def rank_roots(self, rank: int) -> np.ndarray:
         """All roots that `rank` trains, step after step: int64, a view."""
-        return self.roots[
-            self.cell_indptr[self._cell(rank, 0)] : self.cell_indptr[self._cell(rank, self.time_steps - 1) + 1]
-        ]
+        first = self._cell(rank, 0)
+        last = self._cell(rank, self.time_steps - 1)
+        return self.roots[self.cell_indptr[first] : self.cell_indptr[last + 1]]
 
     def is_at_home(self, rank_offsets: np.ndarray) -> bool:
-        """Whether every root is trained where it is at home; `rank_offsets` is int64[ranks + 1]."""
+        """Whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
         trained = [self.rank_roots(rank) for rank in range(self.ranks)]
         return all(
             len(roots) == 0 or (first <= roots.min() and roots.max() < end)
@@ -76,10 +79,13 @@ class Schedule:
 
         Raises ValueError when the buffer is not a whole, undamaged schedule.
         """
+        # The magic number and the checksum.
         if buffer.dtype != np.int64 or buffer.ndim != 1 or len(buffer) < _HEADER or buffer[0] != _MAGIC:
             raise ValueError("this buffer does not hold a schedule")
         if zlib.crc32(np.ascontiguousarray(buffer[2:])) != buffer[1]:
             raise ValueError("the schedule in this buffer is damaged: its checksum does not fit")
+
+        # The header gives the lengths of the three arrays.
         epoch, iteration, ranks, time_steps, size = buffer[2:_HEADER].tolist()
         cells = ranks * time_steps
         if ranks < 1 or time_steps < 1 or len(buffer) != _HEADER + cells + 1 + cells + size:
@@ -90,7 +96,7 @@ class Schedule:
         return schedule
 
     def _check(self) -> None:
-        """Raise ValueError when cells do not cover the roots or a model does not exist."""
+        """Raise ValueError when the cells do not cover the roots, or name a model that does not exist."""
         bounds = self.cell_indptr
         if bounds[0] != 0 or bounds[-1] != self.batch_size or (np.diff(bounds) < 0).any():
             raise ValueError("the cells of a schedule must cover its roots in order")

@@ -1,4 +1,4 @@
-"""What an iteration moves between ranks and reads, before it runs: bytes by kind and pair of ranks, rows by place."""
+"""Predicted traffic of an iteration: bytes by kind and pair of ranks, and rows read by place."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 
 _HEADER = 8
-"""Bytes of a number: how many rows are asked of another rank, or a vote."""
+"""Bytes of one number: how many rows are requested from another rank, or a vote."""
 
 
 class Traffic:
-    """Payload bytes `sent[kind]` int64[ranks, ranks] from rank to rank, and `rows[place]` int64[ranks] read by each."""
+    """Traffic of one iteration, added up message by message.
+
+    `sent[kind]` int64[ranks, ranks]: payload bytes from rank (row) to rank (column). `rows[place]` int64[ranks]: rows
+    that each rank reads. Kinds and places are those of leapmpi/comm/byte_counters.py.
+    """
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -21,9 +25,9 @@ class Traffic:
     def add_request(
         self, rank: int, counts: np.ndarray, id_bytes: int, kind: str, answer_bytes: int, returned_bytes: int = 0
     ) -> None:
-        """`rank` asks every rank for `counts` rows (int64[ranks]) by their ids.
+        """`rank` requests `counts` rows (int64[ranks]) from the ranks by their ids.
 
-        An answer of `answer_bytes` a row comes as `kind`; `returned_bytes` a row go back the same way.
+        Rows of `answer_bytes` each are sent to `rank` as `kind`; it returns `returned_bytes` per row, as `kind` too.
         """
         self.sent["ids"][rank] += counts * id_bytes
         self.sent["control"][rank, np.arange(self.ranks) != rank] += _HEADER
@@ -31,7 +35,7 @@ class Traffic:
         self.sent[kind][rank] += counts * returned_bytes
 
     def add_answers(self, rank: int, kind: str, sizes: np.ndarray) -> None:
-        """Every rank sends `rank` so many bytes, int64[ranks], as answers of different sizes to a request."""
+        """The ranks send `sizes` bytes (int64[ranks]) to `rank` as `kind`: rows of different sizes."""
         self.sent[kind][:, rank] += sizes
 
     def add_exchange(self, rank: int, counts: np.ndarray, kind: str, row_bytes: int) -> None:
@@ -44,19 +48,22 @@ class Traffic:
         self.sent[kind][0, 1:] += size
 
     def add_hop(self, rank: int, distance: int, sizes: dict[str, int]) -> None:
-        """`rank` passes on bytes by kind to the rank `distance` before it."""
+        """`rank` sends `sizes` (bytes by kind) to the rank `distance` before it in the ring."""
         if distance % self.ranks:
             for kind, size in sizes.items():
                 self.sent[kind][rank, (rank - distance) % self.ranks] += size
 
     def add_reduction(self, rank: int, numbers: int, width: int, kind: str = "gradients") -> None:
-        """What `rank` sends when `numbers` of `width` bytes are summed: slices to their adders, its own sum to all."""
+        """`rank` takes part in an all-reduce of `numbers` of `width` bytes.
+
+        It sends every other rank that rank's slice, and later the sum of its own slice.
+        """
         slices = np.diff(np.arange(self.ranks + 1, dtype=np.int64) * numbers // self.ranks)
         others = np.arange(self.ranks) != rank
         self.sent[kind][rank, others] += (slices[others] + slices[rank]) * width
 
     def add_vote(self) -> None:
-        """All ranks agree on a number: whether to stop, once an iteration of a run."""
+        """All ranks agree on one number: whether to stop, once per iteration."""
         self.sent["control"] += _HEADER * (1 - np.eye(self.ranks, dtype=np.int64))
 
     def add_rows(self, rank: int, place: str, count: int) -> None:
@@ -74,8 +81,3 @@ class Traffic:
     def pairs(self) -> np.ndarray:
         """Bytes of all kinds from rank to rank: int64[ranks, ranks]."""
         return sum(self.sent.values())
-
-    def busiest_link(self) -> int:
-        """The most bytes that any rank sends, or receives."""
-        pairs = self.pairs()
-        return int(max(pairs.sum(axis=1).max(), pairs.sum(axis=0).max()))

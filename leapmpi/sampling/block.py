@@ -1,4 +1,4 @@
-"""One hop of a sampled computation graph: which sources each destination aggregates."""
+"""One hop of a sampled computation graph (block, message flow graph): which sources each destination aggregates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Block:
     """A bipartite graph from `src` to its own first `n_dst` entries, the destinations, in CSR form.
 
     Blocks of a sample are listed from the root outward: destinations of hop 0 are the roots, and the destinations
-    of hop h + 1 are the sources of hop h. A model computes them in the reverse order.
-    Arrays may be views shared between the blocks of one sample: read only.
+    of hop h + 1 are the sources of hop h. A model computes them in reverse order. Arrays are to be read only: blocks of
+    one sample may share them.
     """
 
     hop: int
@@ -25,7 +25,7 @@ class Block:
     indices: np.ndarray
     """int32[edges]: positions in `src`; within a destination by ascending original id."""
     src_original: np.ndarray
-    """int64[n_src]: original ids of `src`, the vertices' names in all random draws."""
+    """int64[n_src]: original ids of `src`, by which vertices are named in all random draws."""
     src_degree: np.ndarray
     """int64[n_src]: in-degrees of `src` in the whole graph."""
     weight: np.ndarray | None = None
@@ -45,3 +45,10 @@ class Block:
     def dst(self) -> np.ndarray:
         """int64[n_dst]: renumbered global ids of the destinations."""
         return self.src[: self.n_dst]
+
+
+def indptr_of(counts: np.ndarray) -> np.ndarray:
+    """Where the edges of each destination start: int64[n + 1], from how many each has, integers[n]."""
+    indptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return indptr

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
     """The sampler that `config` names, for batches of the training vertices `train` (int64[t], renumbered ids).
 
-    Raises ConfigError for fan-outs and options that it cannot take, and for a model that has no use for its weights.
+    Raises ConfigError for fan-outs and options that it does not take, and for a model that cannot use its edge weights.
     """
-    sampler = _built(config, topology, train, threads)
+    sampler = _build(config, topology, train, threads)
     if sampler.weighted and config.model.aggregate == "max":
         raise ConfigError(
             f"model.aggregate = max has no use for the edge weights of --sampler {config.sampling.sampler}; "
@@ -30,7 +30,7 @@ def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads
     return sampler
 
 
-def _built(config: Config, topology: Topology, train: np.ndarray, threads: int) -> Sampler:
+def _build(config: Config, topology: Topology, train: np.ndarray, threads: int) -> Sampler:
     from leapmpi.sampling.sampler import Setup
 
     setup = Setup(topology, config.sampling.fanout, train, config.train.seed, threads)

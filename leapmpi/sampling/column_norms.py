@@ -1,8 +1,8 @@
-"""Squared column norms of P, the adjacency with rows divided by in-degrees: how much destinations hang on a source.
+"""Squared column norms of P, the adjacency matrix with rows divided by in-degrees: the importance of each source.
 
 ||P[:, u]||^2 is the sum of 1 / degree(v)^2 over the v that have u as an in-neighbour. Over the whole graph, each vertex
-counts among its own in-neighbours, as in the authors' codes: without, one that is nobody's in-neighbour would never be
-drawn. As integers (multiples of 2**-shift), so that the sum does not depend on the order of vertices.
+counts as an in-neighbour of itself, as in the authors' code: otherwise a vertex that is in-neighbour of none would
+never be drawn. Norms are integers (multiples of 2**-shift), so the sum does not depend on the order of vertices.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from leapmpi.system.jit import compiled
 
 @compiled
 def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms):
-    """Add unit / degree^2, rounded down, but at least 1, of each of `vertices` to its in-neighbours.
+    """Add unit / degree^2 (rounded down, at least 1) of each of `vertices` to the norms of its in-neighbours.
 
-    With `loops`, each is one of its own in-neighbours, and its degree is larger by one.
+    With `loops`, each vertex is an in-neighbour of itself, and its degree is larger by one.
     """
     for i in range(len(vertices)):
         start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
@@ -32,9 +32,9 @@ def _add_squares(vertices, unit, loops, topology_indptr, topology_indices, norms
 
 
 def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False) -> np.ndarray:
-    """int64[n]: squared norms over the rows `vertices` (int64[k], distinct) only, in units that are the same for all.
+    """Squared norms over the rows `vertices` (int64[k], distinct) only: int64[n], all in the same unit.
 
-    With `loops` each vertex is one of its own in-neighbours. Their sum stays below 2**62.
+    With `loops` each vertex is an in-neighbour of itself. The sum stays below 2**62.
     """
     norms = np.zeros(topology.vertices, np.int64)
     unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())
@@ -43,7 +43,8 @@ def column_norms(topology: Topology, vertices: np.ndarray, loops: bool = False) 
 
 
 @compiled
-def _places(hashed, size, up_to):
+def _drawn_positions(hashed, size, up_to):
+    """`size` draws: the position of the first entry of `up_to` (int64[n], cumulated norms) above a random number."""
     out = np.empty(size, np.int64)
     for j in range(size):
         point = np.int64(bounded_wide(fold(hashed, j), up_to[-1]))
@@ -67,4 +68,4 @@ class ByNorm:
 
     def draw(self, hashed: np.uint64, size: int) -> np.ndarray:
         """`size` vertices, int64, repeats possible; none where there is no vertex."""
-        return self._order[_places(hashed, size if self.total else 0, self._up_to)]
+        return self._order[_drawn_positions(hashed, size if self.total else 0, self._up_to)]

@@ -1,7 +1,7 @@
-"""The order in which an epoch visits the training vertices, and its cut into batches.
+"""The order in which an epoch visits the training vertices, and its batches.
 
-The shuffle is global and uniform: vertices are sorted by a hash of (seed, epoch, original id), so that every
-partition and rank count trains the same batches. No root is dropped or repeated.
+The shuffle is global and uniform: vertices are sorted by a hash of (seed, epoch, original id), so every partition and
+number of ranks trains the same batches. No root is dropped or repeated.
 """
 
 from __future__ import annotations

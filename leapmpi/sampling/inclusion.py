@@ -1,8 +1,8 @@
-"""Chances that a drawn subgraph holds a vertex, or both ends of an edge (inclusion probabilities).
+"""Inclusion probabilities: the chance that a drawn subgraph holds a vertex, or both ends of an edge.
 
-GraphSAINT's two normalisations follow from them (Zeng et al., ICLR 2020, section 3.2): an edge u -> v of a subgraph
-weighs P(v) / P(u and v), so that sums over in-neighbours are unbiased given that v is there, and the loss of a root
-weighs 1 / P(v).
+GraphSAINT's two normalisations follow from them (Zeng et al., ICLR 2020, section 3.2). An edge u -> v of a subgraph has
+the weight P(v) / P(u and v), so sums over in-neighbours are unbiased given that v is in the subgraph. The loss of a
+root has the weight 1 / P(v).
 
 For independent draws of vertices or edges both are known: with q(v) the chance that one of m draws holds v, and q(uv)
 that it holds both, P(v) = 1 - (1 - q(v))^m and P(u and v) = P(u) + P(v) - 1 + (1 - q(u) - q(v) + q(uv))^m.
@@ -21,7 +21,7 @@ from leapmpi.system.jit import compiled
 
 
 class Inclusion(Protocol):
-    """What a subgraph sampler weighs edges and roots by."""
+    """Gives a subgraph sampler the weights of edges and roots."""
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
         """Write P(v) / P(u and v) to `weight` (float32[edges]), for all edges from the subgraph to each of `vertices`.
@@ -68,11 +68,11 @@ class CountedInclusion:
         self._subgraphs += 1
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
-        """As of every Inclusion."""
+        """See Inclusion.weigh."""
         _weigh_by_counts(vertices, table, *self._graph, self._vertex_count, self._edge_count, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """As of every Inclusion."""
+        """See Inclusion.chances."""
         return np.maximum(1, self._vertex_count[vertices]) / max(1, self._subgraphs)
 
 
@@ -84,7 +84,7 @@ def _some(each, draws):
 
 @compiled
 def _holds(row, names, name):
-    """Whether `row`, ids of vertices by ascending name, has the vertex called `name`."""
+    """Whether `row`, vertices in order of their names (original ids), has the vertex of that name: binary search."""
     first, end = 0, len(row)
     while first < end:
         middle = (first + end) // 2
@@ -97,21 +97,25 @@ def _holds(row, names, name):
 
 @compiled
 def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, each, edge, draws, indptr, weight):
-    """`edge`: the chance of one draw to start at a given vertex and take an edge from there, or 0 if it takes none."""
+    """Write P(v) / P(u and v) to `weight`, for `draws` independent draws that hold v with the chance each[v].
+
+    edge: the chance that one draw starts at a given vertex and takes an edge from there; 0 where draws are vertices.
+    """
     for i in range(len(vertices)):
         v, place = vertices[i], indptr[i]
-        own = _some(each[v], draws)
+        chance = _some(each[v], draws)
         for e in range(topology_indptr[v], topology_indptr[v + 1]):
             u = topology_indices[e]
             if table[u] > 0:
+                # The chance that one draw holds u and v: it is an edge from v to u, or back where there is one.
                 both = 0.0
                 if edge > 0:
                     both = edge / (topology_indptr[v + 1] - topology_indptr[v])
                     row = topology_indices[topology_indptr[u] : topology_indptr[u + 1]]
                     if _holds(row, names, names[v]):
                         both += edge / len(row)
-                joint = own + _some(each[u], draws) - _some(each[u] + each[v] - both, draws)
-                weight[place] = own / joint
+                joint = chance + _some(each[u], draws) - _some(each[u] + each[v] - both, draws)
+                weight[place] = chance / joint
                 place += 1
 
 
@@ -119,7 +123,7 @@ class DrawInclusion:
     """Chances under `draws` independent draws of vertices or edges.
 
     each: float64[n], the chance that one draw holds a vertex. Where draws are edges, `edge` is the chance that one of
-    them starts at a given vertex, from which it takes one of the in-neighbours, each alike; where they are vertices, 0.
+    them starts at a given vertex; it then takes a uniform one of its in-neighbours. Where draws are vertices, it is 0.
     """
 
     def __init__(self, topology: Topology, each: np.ndarray, draws: int, edge: float = 0.0) -> None:
@@ -127,11 +131,11 @@ class DrawInclusion:
         self._each, self._draws, self._edge = each, draws, edge
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
-        """As of every Inclusion."""
+        """See Inclusion.weigh."""
         _weigh_by_draws(vertices, table, *self._graph, self._each, self._edge, self._draws, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """As of every Inclusion."""
+        """See Inclusion.chances."""
         with np.errstate(divide="ignore"):
             return -np.expm1(self._draws * np.log1p(-np.minimum(1.0, self._each[vertices])))
 
@@ -145,10 +149,11 @@ def _add_ends(topology_indptr, topology_indices, unit, held):
 
 
 def edge_chances(topology: Topology) -> np.ndarray:
-    """float64[n]: the chance that an edge holds each vertex, drawn as a uniform vertex and one of its in-neighbours.
+    """The chance that a drawn edge (a uniform vertex and one of its in-neighbours) holds each vertex: float64[n].
 
-    A vertex without in-neighbours is drawn alone. Summed as integers: the numbering of vertices does not matter.
+    A vertex without in-neighbours is drawn alone. Sums are of integers, so the numbering of vertices does not matter.
     """
-    held, unit = np.zeros(topology.vertices, np.int64), 1 << min(40, 61 - max(1, topology.vertices).bit_length())
+    held = np.zeros(topology.vertices, np.int64)
+    unit = 1 << min(40, 61 - max(1, topology.vertices).bit_length())
     _add_ends(topology.indptr, topology.indices, unit, held)
     return held / (unit * max(1, topology.vertices))

@@ -1,7 +1,6 @@
-"""Samplers whose hops have a table over all vertices: what was drawn, and with which weight (layer-wise sampling).
+"""Samplers with one table per hop over all vertices: which were drawn, and with which weight (layer-wise sampling).
 
-A destination keeps those of its in-neighbours that the hop's table holds. Drawn vertices in no destination's
-neighbourhood do not matter.
+A destination draws those of its in-neighbours that are in the hop's table. Other vertices of the table have no effect.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ from abc import abstractmethod
 import numpy as np
 
 from leapmpi.errors import ConfigError
+from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.frontier import Frontier
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.row_weights import normalise_rows
+from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _count(first, end, vertices, table, topology_indptr, topology_indices, counts):
-    """How many in-neighbours of destinations first..end-1 are in the table (float64[n], 0: not drawn)."""
+def _count_in_table(first, end, vertices, table, topology_indptr, topology_indices, counts):
+    """Count the in-neighbours in the table (float64[n], 0: not drawn) of each of the destinations first..end-1."""
     for i in range(first, end):
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             counts[i] += table[topology_indices[e]] > 0
 
 
 @compiled
-def _restrict(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
-    """Write the in-neighbours in the table and their weights."""
+def _write_in_table(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
+    """Write the in-neighbours in the table, and their weights, of the destinations first..end-1."""
     for i in range(first, end):
         place = indptr[i]
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
@@ -51,14 +50,16 @@ class TableSampler(HopSampler):
         self._ready: tuple[DrawKey, np.ndarray | None] | None = None
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
-        graph, counts = (self.topology.indptr, self.topology.indices), np.zeros(len(vertices), np.int64)
-        table = self._tables[hop]
-        self.shared_out(degree, lambda first, end: _count(first, end, vertices, table, *graph, counts))
+        """See HopSampler.draw."""
+        arrays = vertices, self._tables[hop], self.topology.indptr, self.topology.indices
+
+        # Count, so that each destination has its place; then write.
+        counts = np.zeros(len(vertices), np.int64)
+        self.share_work(degree, lambda first, end: _count_in_table(first, end, *arrays, counts))
         indptr = indptr_of(counts)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
-        rest = *graph, indptr, out, weight
-        self.shared_out(degree, lambda first, end: _restrict(first, end, vertices, table, *rest))
+        self.share_work(degree, lambda first, end: _write_in_table(first, end, *arrays, indptr, out, weight))
+
         if not self.weighted:
             return Drawn(indptr, out)
         if self.row_normalise:
@@ -80,10 +81,12 @@ class FrontierSampler(TableSampler):
         """The table of `hop` for all its destinations over all ranks, `vertices` int64[n] in any order. Pure."""
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they are at hand."""
+        """Draw the tables of the iteration, unless they were drawn already."""
         if self._ready and self._ready[0] == key and np.array_equal(self._ready[1], batch):
             return
         self._ready = None
+
+        # Draw the whole batch's sample: each hop's table needs the frontier that the hops before it reach.
         try:
             self._whole.add(batch)
             for hop in range(len(self.fanouts)):
@@ -97,7 +100,10 @@ class FrontierSampler(TableSampler):
 
 
 def layer_sizes(given: tuple[int, ...], layers: int, option: str = "layer-size") -> tuple[int, ...]:
-    """One size for each layer, from the root outward; a single one serves all. Raises ConfigError for others."""
+    """One size for each layer, from the root outward; a single size is that of all layers.
+
+    Raises ConfigError for another number of sizes.
+    """
     if len(given) not in (1, layers) or min(given) < 1:
         raise ConfigError(
             f"sampling.options: {option} {','.join(map(str, given))} does not fit {layers} layers; "

@@ -28,26 +28,28 @@ ALL = -1
 """The fan-out that takes every neighbour."""
 
 _SWEEP = 4
-"""Up to this many mark words per drawn position they are swept for the ascending order; above, sorting is faster."""
+"""Mark words per drawn position up to which reading all marks is faster than sorting the positions."""
 
 _GROUP = 32
-"""Destinations whose neighbours are on their way from memory at once."""
+"""Destinations whose neighbours are prefetched from memory at a time."""
 
 _ZERO, _ONE, _S6, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 
 
 @compiled
-def _count(degree, fanout, indptr):
-    """Fill `indptr` (int64[n_dst + 1]) for min(degree, fan-out) edges per destination; -1 takes all."""
+def capped_indptr(degree, fanout):
+    """Where the edges of each destination start, with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
+    indptr = np.empty(len(degree) + 1, np.int64)
     indptr[0] = 0
     for i in range(len(degree)):
         taken = degree[i] if fanout < 0 or degree[i] < fanout else fanout
         indptr[i + 1] = indptr[i] + taken
+    return indptr
 
 
 @compiled
-def _spread(bits, first, out, count):
-    """Append `first` + the number of each set bit, ascending, to the `count` entries of `out`; the new count."""
+def _append_set_bits(bits, first, out, count):
+    """Append `first` + the number of each set bit, ascending, to out[:count]; returns the new count."""
     while bits:
         out[count] = first + np.int64(trailing_zeros(bits))
         bits &= bits - _ONE
@@ -57,7 +59,7 @@ def _spread(bits, first, out, count):
 
 @compiled
 def _subset_of_word(hashed, degree, out):
-    """Draw len(out) distinct positions below `degree` <= 64, ascending, with one word of marks."""
+    """Draw len(out) distinct positions below `degree` <= 64, ascending (Floyd), with one word of marks."""
     bits = _ZERO
     first = degree - len(out)
     for j in range(len(out)):
@@ -65,12 +67,13 @@ def _subset_of_word(hashed, degree, out):
         position = bounded(fold(hashed, j), last + _ONE)
         position = last if (bits >> position) & _ONE else position
         bits |= _ONE << position
-    _spread(bits, 0, out, 0)
+    _append_set_bits(bits, 0, out, 0)
 
 
 @compiled
 def _subset(hashed, degree, out, marks):
     """Draw the same for any degree. `marks`: uint64 words for `degree` bits, zero before and after."""
+    # Floyd: draw number j is below first + j + 1; a position drawn before is replaced by the last one.
     first = degree - len(out)
     for j in range(len(out)):
         last = np.uint64(first + j)
@@ -78,6 +81,8 @@ def _subset(hashed, degree, out, marks):
         position = last if (marks[position >> _S6] >> (position & _LOW6)) & _ONE else position
         marks[position >> _S6] |= _ONE << (position & _LOW6)
         out[j] = np.int64(position)
+
+    # Order the positions and clear the marks, by whichever reads less.
     words = (degree + 63) >> 6
     if words <= _SWEEP * len(out):
         _sweep(marks[:words], out)
@@ -92,7 +97,7 @@ def _sweep(marks, out):
     """Write the numbers of all set bits of `marks` to `out`, ascending, and clear them."""
     count = 0
     for word in range(len(marks)):
-        count = _spread(marks[word], word << 6, out, count)
+        count = _append_set_bits(marks[word], word << 6, out, count)
         marks[word] = _ZERO
 
 
@@ -114,20 +119,26 @@ def _positions(first, end, original, degree, hashed, indptr, out, marks):
 def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, topology_indices, neighbours, marks):
     """Write the drawn neighbours (global ids) of destinations first..end-1 to their place in `neighbours`.
 
-    Group by group: positions first, asking for what stands there, and then the look-ups. So the processor draws while
-    memory answers. Where the lists of the next group start is asked for as well.
+    Group by group: first the positions are drawn and their entries prefetched, then the entries are read. So the
+    processor draws while memory answers.
     """
     starts = np.empty(_GROUP, np.int64)
     for group in range(first, end, _GROUP):
         group_end = min(group + _GROUP, end)
+
+        # Prefetch where the lists of the next group start.
         for i in range(group_end, min(group_end + _GROUP, end)):
             prefetch(topology_indptr, dst[i])
+
+        # Draw positions, and prefetch the neighbours that stand there.
         _positions(group, group_end, original, degree, hashed, indptr, neighbours, marks)
         for i in range(group, group_end):
             start = topology_indptr[dst[i]]
             starts[i - group] = start
             for j in range(indptr[i], indptr[i + 1]):
                 prefetch(topology_indices, start + np.int64(neighbours[j]))
+
+        # Replace positions by neighbours.
         for i in range(group, group_end):
             for j in range(indptr[i], indptr[i + 1]):
                 neighbours[j] = topology_indices[starts[i - group] + np.int64(neighbours[j])]
@@ -146,18 +157,19 @@ class NodeWiseSampler(Sampler):
         self.topology = topology
         self.fanouts = checked_fanouts(fanouts)
         self.threads = threads
-        self._team = SamplerThreads(threads)
-        self._frontier = Frontier(topology, self._team)
-        self._marks = [np.zeros(0, np.uint64) for _ in range(self._team.size)]
+        self._workers = SamplerThreads(threads)
+        self._frontier = Frontier(topology, self._workers)
+        self._marks = [np.zeros(0, np.uint64) for _ in range(self._workers.size)]
         self._neighbours = np.empty(0, topology.indices.dtype)
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """The blocks of `roots`; the rest of the batch does not matter."""
-        del batch
-        roots = np.ascontiguousarray(roots, np.int64)
-        if len(roots) and not 0 <= roots.min() <= roots.max() < self.topology.vertices:
-            raise ValueError(f"roots must lie in [0, {self.topology.vertices})")
-        hashed, frontier, drafts = key_hash(key), self._frontier, []
+        """See Sampler.sample; the rest of the batch does not matter."""
+        roots = self.checked_roots(roots)
+        hashed = key_hash(key)
+        frontier = self._frontier
+
+        # Hop by hop: what the frontier draws joins the frontier.
+        hops = []
         try:
             frontier.add(roots)
             if frontier.count < len(roots):
@@ -165,18 +177,19 @@ class NodeWiseSampler(Sampler):
             for hop, fanout in enumerate(self.fanouts):
                 n_dst = frontier.count
                 indptr, neighbours = self._draw_hop(np.uint64(fold(hashed, hop)), fanout, n_dst)
-                drafts.append((hop, n_dst, indptr, frontier.add(neighbours), frontier.count))
+                hops.append((hop, n_dst, indptr, frontier.add(neighbours), frontier.count))
             src, original, degree = (each.copy() for each in frontier.first(frontier.count))
         finally:
             frontier.clear()
+
+        # The sources of a hop are the first ones of the frontier: views of the same arrays.
         return [
             Block(hop, n_dst, src[:n_src], indptr, indices, original[:n_src], degree[:n_src])
-            for hop, n_dst, indptr, indices, n_src in drafts
+            for hop, n_dst, indptr, indices, n_src in hops
         ]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever."""
-        del batch
+        """See Sampler.neighbours; the batch does not matter."""
         self._frontier.put(vertices)
         hashed = np.uint64(fold(key_hash(key), hop))
         indptr, drawn = self._draw_hop(hashed, self.fanouts[hop], len(vertices))
@@ -188,18 +201,19 @@ class NodeWiseSampler(Sampler):
         The neighbours are a view of working memory.
         """
         dst, original, degree = self._frontier.first(n_dst)
-        indptr = np.empty(n_dst + 1, np.int64)
-        _count(degree, fanout, indptr)
+        indptr = capped_indptr(degree, fanout)
+
+        # Working memory: for all neighbours, and for the marks of the largest degree by thread.
         self._neighbours = grown(self._neighbours, int(indptr[-1]), 0)
         if n_dst:
             self._marks = [_zeros_grown(marks, int(degree.max()) // 64 + 1) for marks in self._marks]
         topology = (self.topology.indptr, self.topology.indices)
 
-        def draw(member: int, first: int, end: int) -> None:
-            marks = self._marks[member]
+        def draw(thread: int, first: int, end: int) -> None:
+            marks = self._marks[thread]
             _draw(first, end, dst, original, degree, hashed, indptr, *topology, self._neighbours, marks)
 
-        self._team.share_by_cost(indptr, draw)
+        self._workers.share_by_cost(indptr, draw)
         return indptr, self._neighbours[: indptr[-1]]
 
 

@@ -1,4 +1,4 @@
-"""What every sampler does to what it drew: number the vertices in order of first appearance, and describe them."""
+"""Relabelling: drawn vertices get local ids in order of first appearance; their ids and degrees are looked up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _AHEAD = 32
 
 @compiled
 def number(vertices, place, base, src, known, indices):
-    """Number vertices in order of first appearance.
+    """Number vertices in order of first appearance; returns how many there are now.
 
-    `place` (int32[n]) holds `base` + each vertex's position in `src`, less than `base` for none; `src` holds `known`
-    vertices so far. Writes the position of each of `vertices` to `indices` and new vertices to `src`, which must have
-    room for one entry more than there are vertices to come. Returns the new count. Free of branches that depend on what
-    was drawn, for no processor could predict them.
+    `place` (int32[n]) holds `base` + the position of each vertex in `src`, and less than `base` for vertices that are
+    not in it. `src` holds `known` vertices so far. Writes the position of each of `vertices` to `indices`, and new
+    vertices to `src`, which must have room for one entry more than that.
     """
+    # No branch depends on what was drawn: processors could not predict it. So `src[known]` is always written, and the
+    # entry counts only where the vertex is new.
     for e in range(len(vertices)):
         if e + _AHEAD < len(vertices):
             prefetch(place, np.intp(vertices[e + _AHEAD]))
@@ -35,7 +36,7 @@ def number(vertices, place, base, src, known, indices):
 
 
 @compiled
-def describe(topology_indptr, topology_original, src, first, end, original, degree):
+def look_up(topology_indptr, topology_original, src, first, end, original, degree):
     """Look up original ids and in-degrees of src[first:end]."""
     for i in range(first, end):
         if i + _AHEAD < end:
@@ -47,9 +48,9 @@ def describe(topology_indptr, topology_original, src, first, end, original, degr
 
 
 def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
-    """`array`, or a larger one with the same first `kept` entries when it holds no more than `capacity`.
+    """An array with room for `capacity` + 1 entries: `array`, or a larger copy of its first `kept` entries.
 
-    There is room for one entry more than asked for, which `number` may write to.
+    `number` may write to the one entry more.
     """
     if len(array) > capacity:
         return array

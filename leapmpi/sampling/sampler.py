@@ -1,11 +1,11 @@
-"""What a sampler is: a pure function from a key and roots to Blocks, in one of three families.
+"""The interface of samplers: pure functions from a key and roots to Blocks, in one of three families.
 
-local             what a vertex draws needs its key alone
+local             what a vertex draws depends on its key only
 iteration-global  a table or a subgraph is drawn for the iteration, the same on every rank; vertices draw from it
 frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
 
-In all three, every rank comes to the same draws by itself: the topology is on every node, and the whole batch is known
-from the schedule. `sample` gives the part that some of the batch's roots reach.
+In all three, every rank computes the same draws without communication: the topology is on every node, and the schedule
+has the whole batch. `sample` returns the part of the sample that some of the batch's roots reach.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontie
 
 @dataclass(frozen=True)
 class Setup:
-    """What a sampler is made of: fan-outs are listed from the root outward, `train` int64[t] are renumbered ids."""
+    """What a sampler is made from."""
 
     topology: Topology
     fanouts: tuple[int, ...]
+    """From the root outward."""
     train: np.ndarray
+    """int64[t]: the training vertices, renumbered ids."""
     seed: int
     threads: int = 1
+    """Threads that draw."""
 
 
 class Drawn(NamedTuple):
-    """What destinations drew at one hop, destination by destination."""
+    """The edges that destinations drew at one hop, destination by destination."""
 
     indptr: np.ndarray
     """int64[n + 1]: where the edges of each destination start."""
@@ -56,7 +59,7 @@ class Sampler(ABC):
     weighted = False
     """Whether blocks carry weights."""
     supplies_roots = False
-    """Whether the batches are the sampler's own, and not the shuffled training vertices."""
+    """Whether the sampler makes the batches, instead of slices of the shuffled training vertices."""
 
     topology: Topology
     fanouts: tuple[int, ...]
@@ -75,7 +78,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, whoever asks and wherever."""
+        """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, on any rank and in any order."""
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
         """The number of batches of every epoch."""
@@ -84,7 +87,7 @@ class Sampler(ABC):
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """The roots of each iteration of an epoch: here all of `train` (int64[t]), in shuffled order, once."""
+        """The roots of each iteration of an epoch: all of `train` (int64[t]) once, in shuffled order."""
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return batches(order, batch_size)
 
@@ -93,5 +96,11 @@ class Sampler(ABC):
 
         `batch_size` is the number of roots of the iteration over all ranks.
         """
-        del key, roots
         return 1.0 / max(1, batch_size)
+
+    def checked_roots(self, roots: np.ndarray) -> np.ndarray:
+        """`roots` as int64[n]. Raises ValueError where they lie outside the graph."""
+        roots = np.ascontiguousarray(roots, np.int64)
+        if len(roots) and not 0 <= roots.min() <= roots.max() < self.topology.vertices:
+            raise ValueError(f"roots must lie in [0, {self.topology.vertices})")
+        return roots

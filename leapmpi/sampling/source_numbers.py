@@ -2,9 +2,9 @@
 
 Numbers are 64-bit words, read as numbers in [0, 2**64). They may be the same at all hops, and may last for several
 batches (dependent batches; Balin, LaSalle, Catalyurek, "Cooperative minibatching in graph neural networks", 2023).
-That paper changes all numbers a little from batch to batch, by sums of Gaussians; here each source draws a new number
-once in `kept_batches` batches, when its turn comes, and sources' turns are spread evenly. Numbers of any one batch
-are independent and uniform in both, and consecutive batches share most of them; integers suffice.
+That paper changes all numbers a little from batch to batch, by sums of Gaussians. Here each source draws a new number
+once in `kept_batches` batches, and the batches in which sources do are spread evenly. In both, the numbers of one batch
+are independent and uniform, and consecutive batches share most of them; here integers suffice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
 
 _ALL_HOPS = 1 << 32
-"""Stands for the hop where all hops share their numbers; no hop has it."""
+"""The number of the hop where all hops share their numbers; no hop has it."""
 
 
 class Law(NamedTuple):
@@ -41,9 +41,9 @@ def source_number(law, original):
 
 @dataclass(frozen=True)
 class SourceNumbers:
-    """Makes laws: `same_in_layers` for one number at all hops, `kept_batches` for how long a number lasts.
+    """Makes laws. `same_in_layers`: one number per source at all hops; `kept_batches`: batches that a number lasts.
 
-    With each epoch all numbers are drawn anew.
+    All numbers change with each epoch.
     """
 
     same_in_layers: bool = False

@@ -1,7 +1,7 @@
-"""Samplers that draw a subgraph for the iteration: its training vertices are the batch, its edges all there is.
+"""Samplers that draw a subgraph for the iteration: its training vertices are the batch.
 
-A micrograph is the root's cone in the subgraph: each hop takes every in-neighbour that belongs to it. Fan-outs only
-say how many layers there are.
+A micrograph is what a root reaches in the subgraph: each hop takes every in-neighbour that is in it. Only the number of
+fan-outs matters: it is the number of layers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from leapmpi.system.counter_rng import ORDER, TRAIN, DrawKey
 
 
 class SubgraphBatches(Sequence):
-    """The batches of an epoch, each made when asked for: the training vertices of its subgraph, in shuffled order."""
+    """The batches of an epoch, each made when it is read: the training vertices of its subgraph, in shuffled order."""
 
     def __init__(self, sampler: SubgraphSampler, train: np.ndarray, key: DrawKey, count: int) -> None:
-        self._sampler, self._train, self._key, self._count = sampler, train, key, count
+        self._sampler = sampler
+        self._train = train
+        self._key = key
+        self._count = count
 
     def __len__(self) -> int:
         return self._count
@@ -38,7 +41,7 @@ class SubgraphBatches(Sequence):
 
 
 class SubgraphSampler(TableSampler):
-    """Base of samplers of subgraphs. Where a batch has no training vertex, nothing is learned from it."""
+    """Base of samplers of subgraphs. A subgraph without a training vertex is an empty batch."""
 
     family = ITERATION_GLOBAL
     weighted = False
@@ -54,7 +57,7 @@ class SubgraphSampler(TableSampler):
         """The number of subgraphs in an epoch."""
 
     def members(self, key: DrawKey) -> np.ndarray:
-        """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; to be left as it is."""
+        """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; read only."""
         if not self._ready or self._ready[0] != key:
             table = np.zeros(self.topology.vertices)
             table[self.subgraph(key)] = 1
@@ -63,19 +66,16 @@ class SubgraphSampler(TableSampler):
         return self._tables[0]
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the subgraph of the iteration, unless it is at hand."""
-        del batch
+        """Draw the subgraph of the iteration, unless it was drawn already."""
         self.members(key)
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
-        """The number of subgraphs in an epoch; the batch size has no say."""
-        del train, batch_size
+        """The number of subgraphs in an epoch, whatever the batch size."""
         return self.per_epoch
 
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> SubgraphBatches:
         """The training vertices of each iteration's subgraph."""
-        del batch_size
         key = DrawKey(TRAIN if stream == ORDER else stream, seed, epoch, 0)
         return SubgraphBatches(self, train, key, self.per_epoch)

@@ -8,35 +8,37 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 _LEAST = 2048
-"""Fewer entries than this are not worth waking another thread."""
+"""Fewer entries than this are not worth the start of another thread."""
 
 
 class SamplerThreads:
-    """`size` threads, made when first needed. Work is a function of (member, first, end) that frees the lock."""
+    """`size` threads, started when first needed. Work is a function of (thread, first, end) that releases the GIL."""
 
     def __init__(self, size: int) -> None:
         self.size = max(1, size)
         self._pool = ThreadPoolExecutor(self.size - 1, "sampler") if self.size > 1 else None
 
     def share(self, first: int, end: int, work: Callable[[int, int, int], object]) -> None:
-        """Call `work` for equal ranges that together are [first, end)."""
-        members = self.size if end - first >= _LEAST else 1
-        self._run([first + (end - first) * m // members for m in range(members + 1)], work)
+        """Call `work` for equal ranges that make up [first, end)."""
+        threads = self.size if end - first >= _LEAST else 1
+        self._run([first + (end - first) * t // threads for t in range(threads + 1)], work)
 
     def share_by_cost(self, until: np.ndarray, work: Callable[[int, int, int], object]) -> None:
-        """Call `work` for ranges of about equal cost that together are [0, n).
+        """Call `work` for ranges of about equal cost that make up [0, n).
 
         until: int64[n + 1], ascending from 0: the cost of all entries before each.
         """
-        n, total = len(until) - 1, int(until[-1])
+        n = len(until) - 1
+        total = int(until[-1])
         if self.size == 1 or total < _LEAST:
             work(0, 0, n)
             return
-        inner = np.searchsorted(until, [total * m // self.size for m in range(1, self.size)])
+        inner = np.searchsorted(until, [total * t // self.size for t in range(1, self.size)])
         self._run([0, *inner.tolist(), n], work)
 
     def _run(self, bounds: list[int], work: Callable[[int, int, int], object]) -> None:
-        others = [self._pool.submit(work, m, bounds[m], bounds[m + 1]) for m in range(1, len(bounds) - 1)]
+        # The caller takes the first range, and waits for the others even where it fails.
+        others = [self._pool.submit(work, t, bounds[t], bounds[t + 1]) for t in range(1, len(bounds) - 1)]
         try:
             work(0, bounds[0], bounds[1])
         finally:

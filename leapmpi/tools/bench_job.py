@@ -1,6 +1,6 @@
-"""`leapmpi bench`: several strategies in one job, on the same data, batches and ranks, epoch by epoch in turn.
+"""`leapmpi bench`: several strategies in one job, on the same data, batches and ranks.
 
-Taking turns within the epochs lets a disturbance of the machine fall on all strategies alike.
+The strategies take turns, epoch by epoch, so that other work on the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ log = logging.getLogger("leapmpi")
 def parse_strategies(text: str, config: Config) -> dict[str, Config]:
     """One config per strategy in 'pull,leap,leap:time-steps=N:migrate=none', by label. Raises ConfigError.
 
-    One that is given again, to see how much its times differ, is labelled 'pull (2)'.
+    A strategy may be given twice, to see how much its times differ; the second is labelled 'pull (2)'.
     """
-    configs, given = {}, Counter()
+    configs: dict[str, Config] = {}
+    given: Counter[str] = Counter()
     for label in filter(None, (each.strip() for each in text.split(","))):
         given[label] += 1
         name = label if given[label] == 1 else f"{label} ({given[label]})"
@@ -38,7 +39,7 @@ def parse_strategies(text: str, config: Config) -> dict[str, Config]:
 
 
 def _values_of(label: str) -> dict[str, str]:
-    """The settings that 'leap:time-steps=N:migrate=none' stands for. Raises ConfigError."""
+    """The settings in 'leap:time-steps=N:migrate=none'. Raises ConfigError."""
     name, *settings = label.split(":")
     values = {"strategy.name": name}
     for setting in settings:
@@ -62,29 +63,33 @@ def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, A
     """
     configs = parse_strategies(strategies, config)
     if config.strategy.replicas == "independent":
-        configs = _together_and_apart(configs)
+        configs = _ensemble_and_each(configs)
     return in_session(config, comm, lambda session: _bench(configs, session))
 
 
-def _together_and_apart(configs: dict[str, Config]) -> dict[str, Config]:
-    """The models of one strategy, all together, then each by itself. Raises ConfigError for several strategies."""
+def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
+    """The models of one strategy in one run, then each in a separate run. Raises ConfigError for several strategies."""
     if len(configs) > 1:
         raise ConfigError("--strategies: with --replicas independent give one strategy, such as leap")
     label, config = next(iter(configs.items()))
-    apart = variations(config)
-    return {f"{label}, {len(apart)} models": config, **apart}
+    each = variations(config)
+    return {f"{label}, {len(each)} models": config, **each}
 
 
 def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
+    # Check all settings before anything is loaded.
     world = session.world
-    # All strategies train on one loaded dataset, each with a model of its own.
     datasets = [session.open(config) for config in configs.values()]
+
+    # One trainer per strategy, each with a model of its own, on the same loaded data.
     first = next(iter(configs.values()))
     loaded = session.load(first, datasets[0])
     trainers = {
         label: build_trainer(config, world, with_new_model(models_of(config)[0], loaded))
         for label, config in configs.items()
     }
+
+    # Train, epoch by epoch in turn.
     for epoch in range(first.train.epochs):
         for label, trainer in trainers.items():
             record = trainer.epoch(epoch)
@@ -93,20 +98,24 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
                     f"epoch {epoch + 1}/{first.train.epochs}  {label}  {record['seconds']:.3f} s  "
                     f"loss {record['loss']:.4f}"
                 )
+
+    # The figures.
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
     if first.strategy.replicas == "independent":
-        rows.append(_summed(rows[1:]))
+        rows.append(_sum_of(rows[1:]))
     for row in rows:
         row["ratio"] = row["epoch_seconds"] / rows[0]["epoch_seconds"]
     return rows
 
 
-def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What separate runs take one after the other: a row of sums, with the mean loss."""
 
+    # Figures by place, kind or phase.
     def total(name: str) -> dict[str, float]:
         return {key: sum(row[name][key] for row in rows) for key in rows[0][name]}
 
+    # All other figures are those of the first run.
     return {
         **rows[0],
         "strategy": "separate runs, in sum",
@@ -122,7 +131,9 @@ def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _row(label: str, trainer: Trainer) -> dict[str, Any]:
+    """The figures of one strategy: medians over warm epochs, losses and scores of all epochs."""
     epochs = trainer.epochs
+    # The first epoch compiles kernels and warms up caches.
     warm = epochs[1:] or epochs
 
     def medians(name: str) -> dict[str, float]:

@@ -41,9 +41,9 @@ def test_columns_and_rows_of_several_parts(folder, first, end):
     rows = np.concatenate([dataset.part(part).features.dense() for part in range(dataset.parts)])
     ids = np.random.default_rng(0).integers(0, 60, 100)
     columns = load_columns(dataset, first, end, "here")
-    np.testing.assert_array_equal(columns.taken(ids).dense(), rows[ids, first:end])
+    np.testing.assert_array_equal(columns.take(ids).dense(), rows[ids, first:end])
     shard = SparseShard([dataset.part(part).features for part in range(dataset.parts)], 0)
-    np.testing.assert_array_equal(shard.taken(ids).dense(), rows[ids])
+    np.testing.assert_array_equal(shard.take(ids).dense(), rows[ids])
 
 
 def test_readers_of_version_1_refuse(folder, graph_file):
@@ -87,7 +87,7 @@ def test_training_does_not_read_beyond_the_columns(folder):
     part = open_dataset(folder).part(0)
     row = int(np.argmax(np.diff(part.features.indptr) > 0))
     with pytest.raises(DataError, match=rf"a column outside 0\.\.4 \(row {row} of its part\).*leapmpi-prep check"):
-        SparseShard([part.features], 0).taken(np.arange(len(part.features)))
+        SparseShard([part.features], 0).take(np.arange(len(part.features)))
 
 
 def test_unknown_storage_and_columns_at_rest_are_refused(tmp_path, graph, graph_file):

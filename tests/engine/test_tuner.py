@@ -1,4 +1,4 @@
-"""The tuner on invented times: it trusts the model no further than its clock, and settles."""
+"""The tuner on invented times: it tries what the model predicts, keeps what was measured to be faster, and ends."""
 
 import itertools
 import json

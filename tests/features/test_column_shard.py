@@ -1,4 +1,4 @@
-"""Features by columns: the same numbers as in the rows of all parts, in bounded pieces and only where there is room."""
+"""Features by columns: the same numbers as in the rows of all parts, in bounded blocks, where memory suffices."""
 
 import numpy as np
 import pytest
@@ -93,10 +93,10 @@ def test_columns_keep_the_type_they_have_at_rest(tmp_path):
 
 
 def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
-    dataset, asked = open_dataset(folder), []
-    monkeypatch.setattr(column_shard, "check_memory", lambda *what: asked.append(what))
+    dataset, checked = open_dataset(folder), []
+    monkeypatch.setattr(column_shard, "check_memory", lambda *what: checked.append(what))
     load_columns(dataset, 0, 3, "here", sharers=4)
-    assert asked == [(dataset.vertices * 3 * 4 * 4, "features held by columns take", "here")]
+    assert checked == [(dataset.vertices * 3 * 4 * 4, "features held by columns take", "here")]
     with pytest.raises(ResourceError, match=r"columns take 1048576.0 GiB but node7 has .* memory available"):
         memory.check_memory(1 << 50, "features held by columns take", "node7")
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.features.compression import ENCODINGS, RowErrors, encoding_for
-from leapmpi.features.shard import HostShard
+from leapmpi.features.host_shard import HostShard
 
 ODD = [
     *(0.0, -0.0, 1.0, -1.5, 3.4e38, -3.4e38, 65504.0, 65519.996, 65520.0, -1e6, 2.0**-14, 6.1e-5, 6e-8, 2.9e-8),

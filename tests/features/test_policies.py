@@ -10,7 +10,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.features import hit_rate
 from leapmpi.features.access import POLICIES, AccessPattern, choose
 from leapmpi.features.policies.degree import out_degree
-from leapmpi.features.policies.presample import uses
+from leapmpi.features.policies.presample import read_counts
 from leapmpi.features.policies.vip import inclusion
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.sampling.epoch_order import batches, epoch_order
@@ -76,22 +76,22 @@ def test_chances_are_those_seen_in_many_iterations(at_home):
 
 def test_presampling_counts_iterations_that_read_a_vertex():
     chain = topology_of([[1], [2], [3], [], [0]])
-    found = uses(access(chain, train=[0, 4], batch_size=1, fanouts=(-1, -1), offsets=[0, 5]))
+    found = read_counts(access(chain, train=[0, 4], batch_size=1, fanouts=(-1, -1), offsets=[0, 5]))
     # Root 0 reads 0, 1, 2; root 4 reads 4, 0, 1.
     np.testing.assert_array_equal(found, [2, 2, 1, 0, 1])
-    np.testing.assert_array_equal(uses(access(chain, train=[0, 4], rank=1, offsets=[0, 5, 5])), np.zeros(5))
+    np.testing.assert_array_equal(read_counts(access(chain, train=[0, 4], rank=1, offsets=[0, 5, 5])), np.zeros(5))
 
 
-def test_another_epoch_of_the_rehearsal_is_other_evidence_and_may_be_cut_short():
+def test_another_epoch_of_the_dry_run_is_other_evidence_and_may_be_cut_short():
     law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
-    first, other, some = uses(law), uses(law, epoch=2), uses(law, epoch=2, most=2)
+    first, other, some = read_counts(law), read_counts(law, epoch=2), read_counts(law, epoch=2, most=2)
     assert (first != other).any()
     assert other.max() > 2 >= some.max()
     assert (some <= other).all()
 
 
 @pytest.mark.parametrize("other", ["balance", "sampler"])
-def test_hits_are_rehearsed_where_the_law_does_not_hold(other, monkeypatch):
+def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(other, monkeypatch):
     monkeypatch.setattr(hit_rate.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
     law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
     ids = np.arange(60, 70)
@@ -99,7 +99,7 @@ def test_hits_are_rehearsed_where_the_law_does_not_hold(other, monkeypatch):
     sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
     law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
     # Five iterations an epoch: sixteen hold three.
-    counts = uses(law, epoch=2) + uses(law, epoch=3) + uses(law, epoch=4)
+    counts = read_counts(law, epoch=2) + read_counts(law, epoch=3) + read_counts(law, epoch=4)
     assert hit_rate.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 

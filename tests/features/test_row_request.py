@@ -1,4 +1,4 @@
-"""Requests for rows: which ids are here, which to ask of whom. Fetching itself is tested on ranks."""
+"""Requests for rows: which ids are local, which rank has the others. Fetching itself is tested on ranks."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ def check_request(ids, offsets, rank):
     request = RowRequest(ids, offsets, rank)
     assert len(request.ids) == len(ids)
     home = [next(r for r in range(len(offsets) - 1) if offsets[r] <= each < offsets[r + 1]) for each in ids]
-    own = [place for place, at in enumerate(home) if at == rank]
-    # Own rows in the order asked for; others grouped by home, in that order within a home.
-    assert request.own_positions.tolist() == own
+    local = [place for place, at in enumerate(home) if at == rank]
+    # Local rows in the order of the request; others grouped by home rank, in that order within a home rank.
+    assert request.own_positions.tolist() == local
     away = [place for r in range(len(offsets) - 1) if r != rank for place, at in enumerate(home) if at == r]
     assert request.remote_positions.tolist() == away
-    assert request.own_ids.tolist() == ids[own].tolist()
+    assert request.own_ids.tolist() == ids[local].tolist()
     assert request.remote_ids.tolist() == ids[away].tolist()
     counts = [home.count(r) if r != rank else 0 for r in range(len(offsets) - 1)]
     assert request.remote_counts.tolist() == counts

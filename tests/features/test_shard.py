@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from leapmpi.features import shard as module
-from leapmpi.features.shard import DeviceShard, HostShard, load_shard, place_rows
+from leapmpi.features.host_shard import HostShard, place_rows
+from leapmpi.features.shard import DeviceShard, load_shard
 
 FIRST = 1000
 SIZES = {"one part": [40], "several parts": [7, 1, 20, 12], "tiny parts": [1] * 40}

@@ -1,4 +1,4 @@
-"""Fetching rows from all ranks: any ids, in any order, dense or sparse, from host or device, in the type wanted."""
+"""Fetching rows from all ranks: any ids, in any order, dense or sparse, from host or device, in any type."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,13 @@ from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import ENCODINGS, RowErrors
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.shard import DeviceShard, HostShard
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.shard import DeviceShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.scattered_rows import ScatteredRows
 
-PER_RANK = [17, 1, 40, 9]  # vertices at home on each rank
+PER_RANK = [17, 1, 40, 9]  # vertices of each rank
 WIDTH = 5
 
 
@@ -23,18 +24,18 @@ def offsets_of(size):
     return np.concatenate([[0], np.cumsum(PER_RANK[:size])]).astype(np.int64)
 
 
-def fetcher(world, rows, kind, wanted):
+def fetcher(world, rows, kind, dtype):
     offsets = offsets_of(world.size)
     first, end = offsets[world.rank : world.rank + 2]
     mine = rows[first:end]
     host = HostShard([mine[: len(mine) // 3 + 1], mine[len(mine) // 3 + 1 :]][: 1 + (len(mine) > 1)], int(first))
     device = torch.device("cpu")
     shard = DeviceShard(host, device) if kind == "device" else host
-    return FeatureFetcher(Communicator(world.comm), shard, offsets, device, wanted)
+    return FeatureFetcher(Communicator(world.comm), shard, offsets, device, dtype)
 
 
-def asked(world, turn):
-    """The ids that this rank asks for: all, none, own, others', or a few."""
+def requested(world, turn):
+    """The ids that this rank requests: all, none, one, half of them, or all again."""
     total = int(offsets_of(world.size)[-1])
     rng = np.random.default_rng([world.rank, turn])
     count = [total, 0, 1, total // 2, total][(world.rank + turn) % 5]
@@ -43,31 +44,31 @@ def asked(world, turn):
 
 @pytest.mark.parametrize("kind", ["host", "device"])
 @pytest.mark.parametrize(
-    ("at_rest", "wanted"),
+    ("stored", "dtype"),
     [("float32", "float32"), ("float32", "float64"), ("float16", "float32"), ("int64", "int64")],
 )
-def test_every_row_comes_from_its_home(world, kind, at_rest, wanted):
+def test_every_row_comes_from_its_home(world, kind, stored, dtype):
     total = int(offsets_of(world.size)[-1])
-    rows = np.random.default_rng(1).integers(-1000, 1000, (total, WIDTH)).astype(at_rest)
-    fetch = fetcher(world, rows, kind, getattr(torch, wanted))
+    rows = np.random.default_rng(1).integers(-1000, 1000, (total, WIDTH)).astype(stored)
+    fetch = fetcher(world, rows, kind, getattr(torch, dtype))
     byte_counters = fetch.communicator.byte_counters
     for turn in range(6):
-        ids = asked(world, turn)
+        ids = requested(world, turn)
         found = fetch.fetch(ids)
-        assert found.dtype == getattr(torch, wanted)
-        np.testing.assert_array_equal(found.numpy(), rows[ids].astype(wanted))
+        assert found.dtype == getattr(torch, dtype)
+        np.testing.assert_array_equal(found.numpy(), rows[ids].astype(dtype))
         sent, read = byte_counters.take()
         first, end = offsets_of(world.size)[world.rank : world.rank + 2]
-        own = int(((first <= ids) & (ids < end)).sum())
-        assert read == {"local": own, "remote": len(ids) - own, "cached": 0}
-        assert sent["ids"] == 4 * (len(ids) - own)
-        # Rows travel as they are at rest: what all ranks sent is what all ranks lacked.
-        lacked, gone = world.comm.allreduce(len(ids) - own), world.comm.allreduce(sent["features"])
-        assert gone == lacked * WIDTH * np.dtype(at_rest).itemsize
+        local = int(((first <= ids) & (ids < end)).sum())
+        assert read == {"local": local, "remote": len(ids) - local, "cached": 0}
+        assert sent["ids"] == 4 * (len(ids) - local)
+        # Rows are sent in the stored type: what all ranks sent is what all ranks lacked.
+        lacked, gone = world.comm.allreduce(len(ids) - local), world.comm.allreduce(sent["features"])
+        assert gone == lacked * WIDTH * np.dtype(stored).itemsize
 
 
 @pytest.mark.parametrize("kind", ["host", "device"])
-def test_own_rows_need_nobody_and_may_repeat(world, kind):
+def test_local_rows_need_no_other_rank_and_may_repeat(world, kind):
     total = int(offsets_of(world.size)[-1])
     rows = np.arange(total * WIDTH, dtype=np.float32).reshape(total, WIDTH)
     fetch = fetcher(world, rows, kind, torch.float64)
@@ -89,7 +90,7 @@ def cached_ids(world, share):
 @pytest.mark.parametrize("kind", ["host", "device"])
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatch):
-    monkeypatch.setattr("leapmpi.features.fetcher._PIECE", 3 * WIDTH * 4)
+    monkeypatch.setattr("leapmpi.features.fetcher.CACHE_BATCH_BYTES", 3 * WIDTH * 4)
     total = int(offsets_of(world.size)[-1])
     rows = np.random.default_rng(1).standard_normal((total, WIDTH)).astype(np.float32)
     fetch = fetcher(world, rows, kind, torch.float64)
@@ -98,13 +99,13 @@ def test_cached_rows_are_copies_and_cross_no_more(world, kind, share, monkeypatc
     gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
     assert gone == world.comm.allreduce(len(kept)) * WIDTH * 4
     for turn in range(5):
-        ids = asked(world, turn)
+        ids = requested(world, turn)
         missing = fetch.missing(ids)
         np.testing.assert_array_equal(fetch.fetch(ids).numpy(), rows[ids].astype(np.float64))
         sent, read = fetch.communicator.byte_counters.take()
         first, end = offsets_of(world.size)[world.rank : world.rank + 2]
-        own, spared = int(((first <= ids) & (ids < end)).sum()), len(set(ids.tolist()) & set(kept.tolist()))
-        assert read == {"local": own, "remote": len(ids) - own - spared, "cached": spared}
+        local, spared = int(((first <= ids) & (ids < end)).sum()), len(set(ids.tolist()) & set(kept.tolist()))
+        assert read == {"local": local, "remote": len(ids) - local - spared, "cached": spared}
         assert missing == read["remote"]
         assert sent["ids"] == 4 * missing
 
@@ -124,10 +125,10 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
     first, end = offsets_of(world.size)[world.rank : world.rank + 2]
     worst = 0.0
     for turn in range(5):
-        ids = asked(world, turn)
+        ids = requested(world, turn)
         here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
-        wanted = np.where(here[:, None], rows[ids], lossy[ids])
-        np.testing.assert_array_equal(fetch.fetch(ids).numpy(), wanted)
+        expected = np.where(here[:, None], rows[ids], lossy[ids])
+        np.testing.assert_array_equal(fetch.fetch(ids).numpy(), expected)
         away = ids[~here]
         if len(away):
             lost = np.linalg.norm(lossy[away].astype(float) - rows[away], axis=1) / np.linalg.norm(rows[away], axis=1)
@@ -142,7 +143,7 @@ def test_encoded_rows_lose_what_is_counted_and_others_nothing(world, kind, name)
 
 @pytest.mark.parametrize("share", [0, 0.3])
 @pytest.mark.parametrize("name", [None, "float16"])
-def test_rows_read_where_they_lie_are_those_fetched(world, name, share):
+def test_rows_read_from_their_addresses_are_those_fetched(world, name, share):
     total = int(offsets_of(world.size)[-1])
     rows = np.random.default_rng(1).standard_normal((total, 20)).astype(np.float32)
     fetch = fetcher(world, rows, "host", torch.float32)
@@ -150,34 +151,34 @@ def test_rows_read_where_they_lie_are_those_fetched(world, name, share):
     fetch.encoding = name and ENCODINGS[name]
     kept = []
     for turn in range(5):
-        ids = asked(world, turn)
+        ids = requested(world, turn)
         found = fetch.prepare(ids, scattered=True).complete()
         assert isinstance(found, ScatteredRows)
-        wanted = fetch.fetch(ids)
-        assert torch.equal(found.dense(), wanted)
-        kept.append((found, wanted))
+        expected = fetch.fetch(ids)
+        assert torch.equal(found.dense(), expected)
+        kept.append((found, expected))
     # What was fetched later took no room from what is still held.
-    assert all(torch.equal(found.dense(), wanted) for found, wanted in kept)
-    own = offsets_of(world.size)[world.rank] + np.array([0, 0])
-    np.testing.assert_array_equal(fetch.own(own, scattered=True).dense().numpy(), rows[own])
+    assert all(torch.equal(found.dense(), expected) for found, expected in kept)
+    local = offsets_of(world.size)[world.rank] + np.array([0, 0])
+    np.testing.assert_array_equal(fetch.own(local, scattered=True).dense().numpy(), rows[local])
 
 
-@pytest.mark.parametrize(("at_rest", "width", "kind", "wanted"), [
+@pytest.mark.parametrize(("stored", "width", "kind", "dtype"), [
     ("float16", 20, "host", "float32"), ("float32", 5, "host", "float32"),
     ("float32", 20, "device", "float32"), ("float32", 20, "host", "float64"),
 ])  # fmt: skip
-def test_other_rows_are_copied(world, at_rest, width, kind, wanted):
+def test_other_rows_are_copied(world, stored, width, kind, dtype):
     total = int(offsets_of(world.size)[-1])
-    rows = np.random.default_rng(1).standard_normal((total, width)).astype(at_rest)
-    fetch = fetcher(world, rows, kind, getattr(torch, wanted))
-    ids = asked(world, 0)
+    rows = np.random.default_rng(1).standard_normal((total, width)).astype(stored)
+    fetch = fetcher(world, rows, kind, getattr(torch, dtype))
+    ids = requested(world, 0)
     found = fetch.prepare(ids, scattered=True).complete()
     assert torch.equal(found, fetch.fetch(ids))
-    own = offsets_of(world.size)[world.rank : world.rank + 1]
-    assert torch.equal(fetch.own(own, scattered=True), fetch.own(own))
+    local = offsets_of(world.size)[world.rank : world.rank + 1]
+    assert torch.equal(fetch.own(local, scattered=True), fetch.own(local))
 
 
-def sparse_fetcher(world, rows, wanted):
+def sparse_fetcher(world, rows, dtype):
     """The fetcher of `rows`, of which only what is not zero is held."""
     row, column = np.nonzero(rows)
     whole = from_entries(row, column, rows[row, column], rows.shape)
@@ -186,16 +187,16 @@ def sparse_fetcher(world, rows, wanted):
     cut = (first + end + 1) // 2
     parts = [whole[first:cut], whole[cut:end]][: 1 + (cut < end)]
     shard = SparseShard(parts, int(first), np.diff(whole.indptr).astype(np.int32))
-    return fetcher_for(Communicator(world.comm), shard, offsets, torch.device("cpu"), wanted)
+    return fetcher_for(Communicator(world.comm), shard, offsets, torch.device("cpu"), dtype)
 
 
-@pytest.mark.parametrize("at_rest", ["float32", "float16"])
+@pytest.mark.parametrize("stored", ["float32", "float16"])
 @pytest.mark.parametrize("encoding", [None, "float16", "bfloat16"])
-def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, monkeypatch):
-    monkeypatch.setattr("leapmpi.features.fetcher._PIECE", 30)
+def test_entries_of_sparse_rows_come_from_their_home_ranks(world, stored, encoding, monkeypatch):
+    monkeypatch.setattr("leapmpi.features.fetcher.CACHE_BATCH_BYTES", 30)
     total, rng = int(offsets_of(world.size)[-1]), np.random.default_rng(1)
-    rows = (rng.standard_normal((total, WIDTH)) * (rng.random((total, WIDTH)) < 0.4)).astype(at_rest)
-    sizes, each = (rows != 0).sum(axis=1), np.dtype(at_rest).itemsize
+    rows = (rng.standard_normal((total, WIDTH)) * (rng.random((total, WIDTH)) < 0.4)).astype(stored)
+    sizes, each = (rows != 0).sum(axis=1), np.dtype(stored).itemsize
     fetch = sparse_fetcher(world, rows, torch.float64)
     fetch.warm_up()
     kept = cached_ids(world, 0.3)
@@ -206,20 +207,20 @@ def test_entries_of_sparse_rows_come_from_their_homes(world, at_rest, encoding, 
     lossy = rows if encoding is None else torch.from_numpy(rows).to(getattr(torch, encoding)).float().numpy()
     first, end = offsets_of(world.size)[world.rank : world.rank + 2]
     for turn in range(5):
-        ids = asked(world, turn)
+        ids = requested(world, turn)
         here = ((first <= ids) & (ids < end)) | np.isin(ids, kept)
-        wanted = np.where(here[:, None], rows[ids], lossy[ids])
+        expected = np.where(here[:, None], rows[ids], lossy[ids])
         predicted = int(fetch.answer_bytes(fetch.request(ids)).sum())
-        np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), wanted)
+        np.testing.assert_array_equal(fetch.fetch(ids).dense().numpy(), expected)
         away = ids[~here]
         gone = world.comm.allreduce(fetch.communicator.byte_counters.take()[0]["features"])
         assert gone == world.comm.allreduce(int(sizes[away].sum())) * (4 + (2 if encoding else each))
         assert gone == world.comm.allreduce(predicted)
         np.testing.assert_array_equal(fetch.fetch(ids, exact=True).dense().numpy(), rows[ids].astype(np.float64))
         fetch.communicator.byte_counters.take()
-    own = np.array([first, end - 1, first])
-    np.testing.assert_array_equal(fetch.own(own).dense().numpy(), rows[own])
-    if encoding is not None and at_rest == "float32" and world.size > 1:
+    local = np.array([first, end - 1, first])
+    np.testing.assert_array_equal(fetch.own(local).dense().numpy(), rows[local])
+    if encoding is not None and stored == "float32" and world.size > 1:
         assert 0 < max(world.comm.allgather(fetch.errors.largest)) < 0.01
 
 

@@ -1,4 +1,4 @@
-"""Samplers of the user's own: GraphSAGE id for id, all that a class may say, and one sentence for each mistake."""
+"""Custom samplers: GraphSAGE id for id, all that a class may set, and one sentence for each mistake."""
 
 import numpy as np
 import pytest
@@ -27,21 +27,21 @@ def topology():
 
 
 @pytest.fixture
-def plainly(monkeypatch):
+def uncompiled(monkeypatch):
     """Run the user's functions as they are: compiling takes seconds for each class."""
-    monkeypatch.setattr(compile, "fresh", lambda function: function)
-    monkeypatch.setattr(compile, "careful", lambda function: function)
     for module in (compile, samplers):
+        monkeypatch.setattr(module, "compile_uncached", lambda function: function)
+        monkeypatch.setattr(module, "compile_checked", lambda function: function)
         # Called from Python, compiled functions return plain integers.
         monkeypatch.setattr(module, "fold", lambda base, word: np.uint64(fold(base, np.uint64(word))))
 
 
-def made(own, topology, fanouts=(4, 3), threads=1):
-    return custom_sampler(Setup(topology, fanouts, np.arange(topology.vertices), 0, threads), own, named(own))
+def made(custom, topology, fanouts=(4, 3), threads=1):
+    return custom_sampler(Setup(topology, fanouts, np.arange(topology.vertices), 0, threads), custom, named(custom))
 
 
-def named(own):
-    return SamplingConfig(sampler=f"mine.py:{own.__name__}")
+def named(custom):
+    return SamplingConfig(sampler=f"mine.py:{custom.__name__}")
 
 
 class First(OwnSampler):
@@ -82,36 +82,36 @@ def test_graph_sage_is_the_built_in_sampler_id_for_id(topology):
     values = {"sampling.sampler": GRAPH_SAGE, "sampling.fanout": "25,10"}
     roots = np.arange(0, 90, 4)
     built_in = NodeWiseSampler(topology, (25, 10)).sample(KEY, roots)
-    own = build_sampler(Config.from_values(values), topology, roots, threads=2).sample(KEY, roots)
-    for block, same in zip(built_in, own, strict=True):
+    custom = build_sampler(Config.from_values(values), topology, roots, threads=2).sample(KEY, roots)
+    for block, same in zip(built_in, custom, strict=True):
         assert block.src.tolist() == same.src.tolist()
         assert block.indptr.tolist() == same.indptr.tolist()
         assert block.indices.tolist() == same.indices.tolist()
 
 
-@pytest.mark.usefixtures("plainly")
-@pytest.mark.parametrize("own", [First, Anyhow, Distinct, Together])
-def test_draws_are_neighbours_and_depend_on_nothing_else(own, topology):
-    sampler, roots = made(own, topology), np.arange(0, 90, 7)
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("custom", [First, Anyhow, Distinct, Together])
+def test_draws_are_neighbours_and_depend_on_nothing_else(custom, topology):
+    sampler, roots = made(custom, topology), np.arange(0, 90, 7)
     blocks = sampler.sample(KEY, roots)
     for block, size in zip(blocks, sampler.fanouts, strict=True):
         for i, v in enumerate(block.dst):
             drawn = block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]
             assert np.isin(drawn, topology.indices[topology.indptr[v] : topology.indptr[v + 1]]).all()
             assert len(drawn) <= size
-            assert own is Anyhow or len(set(drawn.tolist())) == len(drawn)
+            assert custom is Anyhow or len(set(drawn.tolist())) == len(drawn)
     new_id = np.random.default_rng(3).permutation(90)
     other = twin.renumbered(topology, new_id)
     edges = weighted_edges(blocks, topology).tolist()
-    assert edges == weighted_edges(made(own, other, threads=2).sample(KEY, new_id[roots]), other).tolist()
+    assert edges == weighted_edges(made(custom, other, threads=2).sample(KEY, new_id[roots]), other).tolist()
     apart = [weighted_edges(sampler.sample(KEY, roots[part::3], roots), topology) for part in range(3)]
     assert np.unique(np.concatenate(apart), axis=0).tolist() == np.unique(edges, axis=0).tolist()
 
 
-@pytest.mark.usefixtures("plainly")
+@pytest.mark.usefixtures("uncompiled")
 def test_what_a_class_says_is_done(topology):
     first, skipping, distinct, together = (
-        made(own, topology).sample(KEY, np.arange(0, 90, 7)) for own in (First, Anyhow, Distinct, Together)
+        made(custom, topology).sample(KEY, np.arange(0, 90, 7)) for custom in (First, Anyhow, Distinct, Together)
     )
     row = topology.indices[: topology.indptr[1]]
     assert first[0].src[first[0].indices[: first[0].indptr[1]]].tolist() == row[:4].tolist()
@@ -164,14 +164,14 @@ class NoCount(First):
 
 
 class TogetherAnyhow(First):
-    """What does not go together."""
+    """Options that exclude each other."""
 
     collective, unique = True, False
 
 
-@pytest.mark.usefixtures("plainly")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(
-    ("own", "sentence"),
+    ("custom", "sentence"),
     [
         (Stranger, r"mine.py:Stranger: next returned \d+, which is not an in-neighbour of vertex \d+"),
         (Stubborn, r"keeps returning \d+, which is drawn already, where 4 distinct"),
@@ -182,9 +182,9 @@ class TogetherAnyhow(First):
         (TogetherAnyhow, "leave unique = True"),
     ],
 )
-def test_mistakes_get_a_sentence(own, sentence, topology):
+def test_mistakes_get_a_sentence(custom, sentence, topology):
     with pytest.raises(ConfigError, match=sentence) as caught:
-        made(own, topology)
+        made(custom, topology)
     assert "\n" not in str(caught.value)
 
 

@@ -68,11 +68,11 @@ class Numbered:
 
         chance_of_edges: {source: the numbers below which its edges are kept}. Between two of them nothing changes.
         """
-        pieces = []
+        intervals = []
         for source in range(VERTICES):
             cuts = sorted({0.0, 1.0, *chance_of_edges.get(source, ())})
-            pieces.append([((a + b) / 2, b - a) for a, b in pairwise(cuts)])
-        for chosen in product(*pieces):
+            intervals.append([((a + b) / 2, b - a) for a, b in pairwise(cuts)])
+        for chosen in product(*intervals):
             yield self.draw([middle for middle, _ in chosen]), math.prod(length for _, length in chosen)
 
 

@@ -107,13 +107,13 @@ def test_numbering_of_the_vertices_changes_nothing_in_original_ids(topology, fan
 
 @settings(derandomize=True, deadline=None)
 @given(graphs, fanout_lists, st.integers(0, 99), st.integers(1, 5))
-def test_micrographs_drawn_apart_unite_to_the_joint_sample(topology, fanouts, pick, groups):
+def test_micrographs_drawn_separately_unite_to_the_joint_sample(topology, fanouts, pick, groups):
     sampler, roots = NodeWiseSampler(topology, fanouts), roots_of(topology, pick, share=0.8)
     joint = block_edges(sampler.sample(KEY, roots), topology)
-    pieces = np.array_split(np.random.default_rng(pick).permutation(roots), groups)
-    apart = np.concatenate([block_edges(sampler.sample(KEY, piece), topology) for piece in pieces])
-    assert unique_edges(apart).tolist() == unique_edges(joint).tolist()
-    assert digest_edges(apart) == digest_edges(joint)
+    shares = np.array_split(np.random.default_rng(pick).permutation(roots), groups)
+    separate = np.concatenate([block_edges(sampler.sample(KEY, share), topology) for share in shares])
+    assert unique_edges(separate).tolist() == unique_edges(joint).tolist()
+    assert digest_edges(separate) == digest_edges(joint)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 16])

@@ -76,13 +76,13 @@ def test_numbering_and_threads_change_nothing(kind, topology):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_micrographs_drawn_apart_unite_to_the_joint_sample(kind, topology):
+def test_micrographs_drawn_separately_unite_to_the_joint_sample(kind, topology):
     sampler = make(kind, topology, FANOUTS)
     batch = batch_of(sampler, topology)
     joint = weighted_edges(sampler.sample(KEY, batch, batch), topology)
-    pieces = np.array_split(np.random.default_rng(1).permutation(batch), 4)
-    apart = np.concatenate([weighted_edges(sampler.sample(KEY, each, batch), topology) for each in pieces])
-    assert np.unique(apart, axis=0).tolist() == np.unique(joint, axis=0).tolist()
+    groups = np.array_split(np.random.default_rng(1).permutation(batch), 4)
+    separate = np.concatenate([weighted_edges(sampler.sample(KEY, each, batch), topology) for each in groups])
+    assert np.unique(separate, axis=0).tolist() == np.unique(joint, axis=0).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -107,13 +107,13 @@ def test_models_that_differ_are_set_against_separate_runs(small_data, tmp_path):
     command = [sys.executable, "-m", "leapmpi.cli", "bench", small_data, "--strategies", "leap", "--json", *settings]
     job = mpirun(2, command)
     assert job.returncode == 0, job.stderr
-    together, *apart, summed = json.loads(job.stdout)
-    assert together["strategy"] == "leap, 3 models"
-    assert [row["strategy"] for row in apart] == ["model.hidden=4", "model.hidden=8", "model.hidden=6"]
-    assert together["loss"] == pytest.approx(summed["loss"], rel=1e-9)
-    assert together["rows"] == apart[0]["rows"]
-    assert summed["bytes"]["features"] == 3 * together["bytes"]["features"] > 0
-    assert summed["epoch_seconds"] == pytest.approx(sum(row["epoch_seconds"] for row in apart))
+    ensemble, *separate, summed = json.loads(job.stdout)
+    assert ensemble["strategy"] == "leap, 3 models"
+    assert [row["strategy"] for row in separate] == ["model.hidden=4", "model.hidden=8", "model.hidden=6"]
+    assert ensemble["loss"] == pytest.approx(summed["loss"], rel=1e-9)
+    assert ensemble["rows"] == separate[0]["rows"]
+    assert summed["bytes"]["features"] == 3 * ensemble["bytes"]["features"] > 0
+    assert summed["epoch_seconds"] == pytest.approx(sum(row["epoch_seconds"] for row in separate))
 
 
 def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, capsys):
@@ -124,7 +124,7 @@ def test_a_run_of_models_that_differ_holds_a_run_of_each(small_data, tmp_path, c
     assert main(["compare", str(run), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["varied"] for row in rows] == ["model.hidden=4", "model.hidden=8"]
-    # What a model's folder was told trains it by itself, to the same weights.
+    # The config in a model's folder trains that model alone, to the same weights.
     alone = tmp_path / "alone"
     config = str(run / "model-01" / "config.toml")
     assert main(["train", str(small_data), "--config", config, "--run", str(alone), "--log-level", "warning"]) == 0

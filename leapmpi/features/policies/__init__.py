@@ -1,1 +1,4 @@
-"""Which remote rows a rank keeps copies of: one file per policy, each a function from an `Access` to scores."""
+"""Which remote rows a rank keeps copies of. One file per policy.
+
+A policy is a function POLICY(access: AccessPattern) -> float64[n]: a score for each vertex of the graph.
+"""

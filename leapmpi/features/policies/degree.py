@@ -1,4 +1,4 @@
-"""`degree`: the vertices that most others have as in-neighbour.
+"""`degree`: the vertices that are in-neighbours of most others.
 
 Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching" (SoCC 2020).
 """
@@ -9,15 +9,16 @@ import numpy as np
 
 from leapmpi.features.access import AccessPattern
 
-_AT_ONCE = 1 << 24
+_BLOCK = 1 << 24
+"""Edges counted at a time: counting takes a copy of them."""
 
 
 def out_degree(access: AccessPattern) -> np.ndarray:
     """How many vertices may draw each vertex: float64[n]."""
-    indices, n = access.topology.indices, access.topology.vertices
-    counts = np.zeros(n)
-    for start in range(0, len(indices), _AT_ONCE):
-        counts += np.bincount(indices[start : start + _AT_ONCE], minlength=n)
+    indices, vertices = access.topology.indices, access.topology.vertices
+    counts = np.zeros(vertices)
+    for start in range(0, len(indices), _BLOCK):
+        counts += np.bincount(indices[start : start + _BLOCK], minlength=vertices)
     return counts
 
 

@@ -1,6 +1,6 @@
 """Merging rules: which time steps of a ring are dropped, and where their roots go. One file per rule.
 
-A rule is a pure function `merge(cells, time_steps, key)`. It returns the kept steps (int64[time_steps], ascending) and
-the step of each root (int64[roots], each of them kept). A root stays on its rank; with synchronous updates the gradient
-is the same whichever model trains it.
+A rule is a pure function merge(roots: RootAssignment, time_steps, key: DrawKey). It returns the kept steps
+(int64[time_steps], ascending) and the step of each root (int64[roots], one of the kept steps). A root stays on its
+rank. With synchronous updates the gradient is the same whichever model trains it.
 """

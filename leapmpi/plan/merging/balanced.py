@@ -1,22 +1,25 @@
-"""`balanced`: make the costliest cell, which all ranks wait for, as cheap as can be.
+"""`balanced`: make the costliest micro-batch, which all ranks wait for, as cheap as possible.
 
-Steps with the costliest cells are dropped: a cell that stays cannot be made smaller, while roots that are dealt anew
-can be spread. They go, costliest first, to the kept step of their rank that has the least cost so far (Graham's
-longest processing time rule).
+Steps with the costliest micro-batches are dropped: a kept micro-batch cannot get smaller, while the roots of a dropped
+one can be spread. They go, costliest first, to the kept step of their rank that has the least cost so far (longest
+processing time rule; Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17(2), 1969).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.cells import Cells
+from leapmpi.plan.root_assignment import RootAssignment
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _deal(order, rank, cost, costs, kept, step):
-    """Put roots in `order` (int64) into the cheapest kept cell of their rank; adds to `costs` float64[ranks, steps]."""
+def _spread(order, rank, cost, costs, kept, step):
+    """Put the roots in `order` (int64) into the cheapest kept micro-batch of their rank.
+
+    Adds their cost to `costs` float64[ranks, steps] and writes their step to `step` int64[roots].
+    """
     for i in order:
         row = costs[rank[i]]
         best = kept[0]
@@ -27,13 +30,12 @@ def _deal(order, rank, cost, costs, kept, step):
         row[best] += cost[i]
 
 
-def merge(cells: Cells, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:
-    """Keep the steps whose costliest cell is cheapest; among equals the earlier ones."""
-    del key
-    costs = cells.costs()
+def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:
+    """Keep the steps whose costliest micro-batch is cheapest; of equal ones the earlier."""
+    costs = roots.costs()
     kept = np.sort(np.argsort(costs.max(axis=0), kind="stable")[:time_steps])
-    homeless = np.flatnonzero(~np.isin(cells.step, kept))
-    order = homeless[np.argsort(-cells.cost[homeless], kind="stable")]
-    step = cells.step.copy()
-    _deal(order, cells.rank, cells.cost, costs, kept, step)
+    moved = np.flatnonzero(~np.isin(roots.step, kept))
+    order = moved[np.argsort(-roots.cost[moved], kind="stable")]
+    step = roots.step.copy()
+    _spread(order, roots.rank, roots.cost, costs, kept, step)
     return kept, step

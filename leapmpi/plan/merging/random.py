@@ -1,15 +1,15 @@
-"""`random`: drop steps at random, the baseline that the paper compares its rule with."""
+"""`random`: drop random steps, the baseline that the LeapGNN paper compares its rule with."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.plan.cells import Cells, deal_by_number
+from leapmpi.plan.root_assignment import RootAssignment, fill_to_average
 from leapmpi.system.counter_rng import PLAN, DrawKey, fold_all, key_hash
 
 
-def merge(cells: Cells, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:
+def merge(roots: RootAssignment, time_steps: int, key: DrawKey) -> tuple[np.ndarray, np.ndarray]:
     """Keep steps drawn for the iteration of `key`."""
-    drawn = fold_all(key_hash(key._replace(stream=PLAN)), np.arange(cells.steps))
+    drawn = fold_all(key_hash(key._replace(stream=PLAN)), np.arange(roots.steps))
     kept = np.sort(np.argsort(drawn, kind="stable")[:time_steps])
-    return kept, deal_by_number(cells, kept)
+    return kept, fill_to_average(roots, kept)

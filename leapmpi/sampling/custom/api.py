@@ -1,4 +1,4 @@
-"""A sampler of your own, in about ten lines: which in-neighbour comes next is up to you, the rest is done for you.
+"""A sampler of your own, in about ten lines: you decide which in-neighbour is drawn next.
 
 The abstraction is that of Jangda, Polisetty, Guha and Serafini, "Accelerating graph sampling for graph machine learning
 using GPUs" (NextDoor, EuroSys 2021): samples grow step by step, from the neighbours of their transit vertices.
@@ -13,8 +13,8 @@ using GPUs" (NextDoor, EuroSys 2021): samples grow step by step, from the neighb
             vertex = neighbours[below(word, last + 1)]
             return neighbours[last] if holds(drawn, vertex) else vertex
 
-A step is a hop. Vertices are named by their original ids, so that draws depend on no partition; `word` is all that may
-be random, so that they depend on no rank, thread or order. `next` and `transit` are compiled by numba.
+A step is a hop. Vertices are named by their original ids, so draws do not depend on the partition. `word` is the only
+source of randomness, so they do not depend on rank, thread or order. `next` and `transit` are compiled by numba.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NONE = -1
 
 
 class OwnSampler:
-    """Base of your sampler. It is a declaration: no instance is made."""
+    """Base of your sampler. The class is a declaration: no instance is made."""
 
     sizes: tuple[int, ...] = ()
     """Vertices to draw at each step, from the root outward: one number per layer of the model. Empty: --fanout."""
     unique = True
-    """Whether a transit's draws are distinct; one drawn before is drawn again. A transit with no more in-neighbours
-    than it has draws then takes them all, and `next` is not asked."""
+    """Whether a transit's draws are distinct: a vertex drawn before is drawn again. A transit that has no more
+    in-neighbours than draws then takes them all, and `next` is not called."""
     collective = False
-    """Whether all transits of a step over the whole batch draw together, from the union of their in-neighbours; each
-    then keeps those drawn that are its own in-neighbours. Else every transit draws by itself."""
+    """Whether a step draws once for all its transits over the whole batch, from the union of their in-neighbours; each
+    transit then keeps those that are in-neighbours of it. Otherwise every transit draws for itself."""
     transit: Callable | None = None
     """transit(step, vertex, degree) -> bool: whether a vertex draws at `step`. None: every vertex found so far does."""
 
@@ -48,7 +48,7 @@ class OwnSampler:
         """The next vertex: one of `neighbours`, or NONE.
 
         neighbours: int64[k], the in-neighbours' original ids, ascending; number: the draws made before, of `size`;
-        drawn: int64, the vertices drawn so far; word: uint64, a random word of this draw alone.
+        drawn: int64, the vertices drawn so far; word: uint64, a random word of this draw.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Code of the user's, named on the command line as my_file.py:MySampler: loaded, checked and compiled."""
+"""The user's code, named on the command line as my_file.py:MySampler: loaded, checked and compiled."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
 _ATTEMPTS = 1000
-"""Draws that may repeat an earlier vertex before a sampler is given up."""
+"""Draws in a row that may repeat an earlier vertex before the sampler is refused."""
 
-STRANGER, REPEATS = -1, -2
-"""What `pick` returns instead of a count: a vertex that is no neighbour, and one that is always drawn before."""
+NO_NEIGHBOUR, REPEATS = -1, -2
+"""What `pick` returns instead of a count: the vertex is no in-neighbour, or every draw repeats an earlier one."""
 
-
-fresh = numba.njit(nogil=True)
+compile_uncached = numba.njit(nogil=True)
 """Compiles what differs from class to class: no cache."""
 
-careful = numba.njit(nogil=True, boundscheck=True)
+compile_checked = numba.njit(nogil=True, boundscheck=True)
 """The same for the user's functions: reading outside an array is an error, not a crash."""
 
 
@@ -33,6 +32,8 @@ careful = numba.njit(nogil=True, boundscheck=True)
 def load_custom(named: str) -> type[OwnSampler]:
     """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
     path, _, name = named.rpartition(":")
+
+    # Run the file, whose name need not be that of an importable module.
     if not Path(path).is_file():
         raise ConfigError(f"--sampler {named}: there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"own_sampler_{Path(path).stem}", path)
@@ -41,6 +42,7 @@ def load_custom(named: str) -> type[OwnSampler]:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(f"--sampler {named}: {path} cannot be loaded: {_sentence(error)}") from error
+
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
         raise ConfigError(
@@ -49,9 +51,9 @@ def load_custom(named: str) -> type[OwnSampler]:
     return found
 
 
-def sizes_of(own: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> tuple[int, ...]:
-    """Draws per step: the class's own, or else the fan-outs. Raises ConfigError for what they cannot be."""
-    sizes = own.sizes
+def sizes_of(custom: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> tuple[int, ...]:
+    """Draws per step: the sizes of the class, or else the fan-outs. Raises ConfigError for invalid sizes."""
+    sizes = custom.sizes
     if not isinstance(sizes, tuple | list) or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
         raise ConfigError(f"--sampler {named}: sizes is {sizes!r}; give positive whole numbers, one per step")
     if sizes and len(sizes) != len(fanouts):
@@ -87,21 +89,24 @@ def _sort_few(values):
 
 
 @functools.cache
-def picker(own: type[OwnSampler]) -> Callable:
+def picker(custom: type[OwnSampler]) -> Callable:
     """A compiled function pick(names, size, unique, base, positions) that draws by the class's `next`.
 
-    names: int64[k] ascending original ids; base: uint64, from which the words of its draws follow. Writes the drawn
-    ones' positions in `names` to `positions` (int64[size]) and returns (their number, 0), or (STRANGER or REPEATS, the
-    vertex).
+    names: int64[k], ascending original ids; base: uint64, from which the random words follow. Writes the positions in
+    `names` of the drawn vertices to `positions` (int64[size]) and returns (their number, 0), or (NO_NEIGHBOUR or
+    REPEATS, the vertex).
     """
-    next_vertex = careful(own.next)
+    next_vertex = compile_checked(custom.next)
 
-    @fresh
+    @compile_uncached
     def pick(names, size, unique, base, positions):
+        # Few vertices are all taken.
         if unique and len(names) <= size:
             for j in range(len(names)):
                 positions[j] = j
             return len(names), 0
+
+        # Draw one by one; where draws are distinct, a repeated one is drawn again with another word.
         drawn, taken = np.empty(size, np.int64), 0
         for number in range(size if len(names) else 0):
             for attempt in range(_ATTEMPTS):
@@ -111,7 +116,7 @@ def picker(own: type[OwnSampler]) -> Callable:
                     break
                 place = _place_of(names, vertex)
                 if place < 0:
-                    return STRANGER, vertex
+                    return NO_NEIGHBOUR, vertex
                 if not (unique and holds(drawn[:taken], vertex)):
                     drawn[taken], positions[taken] = vertex, place
                     taken += 1
@@ -125,14 +130,14 @@ def picker(own: type[OwnSampler]) -> Callable:
 
 
 def refused(named: str, error: Exception) -> ConfigError:
-    """The sentence about an exception in the user's code, or in compiling it."""
+    """The ConfigError for an exception in the user's code, or in compiling it."""
     if isinstance(error, numba.core.errors.NumbaError):
         return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
     return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
 
 
 def _sentence(error: Exception) -> str:
-    """The kind of `error` and the first line of its message that says something."""
+    """The type of `error` and the first line of its message that is not numba's frame."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
-    return f"{type(error).__name__}: {told[0]}" if told else type(error).__name__
+    said = [line for line in lines if line and not line.startswith(("Failed in", "During:", "No implementation"))]
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__

@@ -1,4 +1,4 @@
-"""Samplers made from a user's class: every transit draws by itself, or all of a step draw together."""
+"""Samplers made from a user's class: every transit draws for itself, or a step draws once for all its transits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.custom import compile
+from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.custom.api import OwnSampler
-from leapmpi.sampling.custom.compile import REPEATS, STRANGER, picker, refused, sizes_of
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
+from leapmpi.sampling.custom.compile import (
+    NO_NEIGHBOUR,
+    REPEATS,
+    compile_checked,
+    compile_uncached,
+    picker,
+    refused,
+    sizes_of,
+)
+from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
@@ -21,37 +29,38 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, fold, key_hash
 if TYPE_CHECKING:
     from leapmpi.config.sections import SamplingConfig
 
-_PROBED = 64
-"""Vertices that draw twice before training, to see whether they draw the same."""
+_CHECKED_VERTICES = 64
+"""Vertices that draw twice before training, to check that they draw the same."""
 
 
-class _Own:
-    """What both kinds know of the user's class."""
+class _CustomSampler(HopSampler):
+    """Base of both kinds: the compiled functions of the user's class, and errors in them."""
 
-    def __init__(self, setup: Setup, own: type[OwnSampler], named: str) -> None:
+    def __init__(self, setup: Setup, custom: type[OwnSampler], named: str) -> None:
         super().__init__(setup)
-        self.named, self.unique = named, bool(own.unique)
-        self.fanouts = sizes_of(own, setup.fanouts, named)
-        self._pick = picker(own)
-        self._transits = _transits_kernel(own.transit) if own.transit else None
+        self.named = named
+        self.unique = bool(custom.unique)
+        self.fanouts = sizes_of(custom, setup.fanouts, named)
+        self._pick = picker(custom)
+        self._transits = _transits_kernel(custom.transit) if custom.transit else None
 
     def transits(self, hop: int, original: np.ndarray, degree: np.ndarray) -> np.ndarray:
         """bool[n]: which vertices draw at `hop`."""
         mask = np.ones(len(original), bool)
         if self._transits:
-            self.asked(lambda: self._transits(hop, original, degree, mask))
+            self.run_user_code(lambda: self._transits(hop, original, degree, mask))
         return mask
 
-    def asked(self, code: Callable[[], Any]) -> Any:
-        """What `code`, the user's, gives. Raises ConfigError for what it raises."""
+    def run_user_code(self, code: Callable[[], Any]) -> Any:
+        """The result of `code`. Raises ConfigError for any exception in it."""
         try:
             return code()
         except Exception as error:
             raise refused(self.named, error) from error
 
-    def complain(self, outcome: int, vertex: int, size: int, of: str) -> None:
-        """Raise ConfigError for what `pick` found."""
-        if outcome == STRANGER:
+    def check_outcome(self, outcome: int, vertex: int, size: int, of: str) -> None:
+        """Raise ConfigError where `pick` returned NO_NEIGHBOUR or REPEATS."""
+        if outcome == NO_NEIGHBOUR:
             raise ConfigError(f"--sampler {self.named}: next returned {vertex}, which is not an in-neighbour of {of}")
         if outcome == REPEATS:
             raise ConfigError(
@@ -60,22 +69,29 @@ class _Own:
             )
 
 
-class OwnIndividual(_Own, HopSampler):
-    """Local: every transit draws from its own in-neighbours."""
+class IndividualSampler(_CustomSampler):
+    """Local: every transit draws from its in-neighbours."""
 
-    def __init__(self, setup: Setup, own: type[OwnSampler], named: str) -> None:
-        super().__init__(setup, own, named)
+    def __init__(self, setup: Setup, custom: type[OwnSampler], named: str) -> None:
+        super().__init__(setup, custom, named)
         self._draw_rows = _rows_kernel(self._pick)
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
-        size, topology = self.fanouts[hop], self.topology
+        """See HopSampler.draw."""
+        topology = self.topology
+        graph = topology.indptr, topology.indices, topology.original_id
+        hashed = np.uint64(fold(key_hash(key), hop))
+
+        # Room for as many draws as a vertex may make.
+        size = self.fanouts[hop]
         size = int(degree.max(initial=0)) if size == ALL else size
         room = np.minimum(degree, size) if self.unique else np.where(degree > 0, size, 0)
         room[~self.transits(hop, original, degree)] = 0
-        starts, hashed = indptr_of(room), np.uint64(fold(key_hash(key), hop))
-        counts, out, troubles = np.zeros(len(vertices), np.int64), np.empty(starts[-1], np.int64), []
-        graph = topology.indptr, topology.indices, topology.original_id
+        starts = indptr_of(room)
+
+        # Draw; threads note what is wrong, and the error is about the first destination of all.
+        counts, out = np.zeros(len(vertices), np.int64), np.empty(starts[-1], np.int64)
+        troubles = []
 
         def work(first: int, end: int) -> None:
             arrays = vertices, original, *graph, starts, counts, out
@@ -83,40 +99,46 @@ class OwnIndividual(_Own, HopSampler):
             if outcome < 0:
                 troubles.append((outcome, vertex, i))
 
-        self.asked(lambda: self.shared_out(degree, work))
+        self.run_user_code(lambda: self.share_work(degree, work))
         if troubles:
             outcome, vertex, i = min(troubles, key=lambda each: each[2])
-            self.complain(outcome, vertex, size, f"vertex {original[i]}")
+            self.check_outcome(outcome, vertex, size, f"vertex {original[i]}")
+
+        # Remove the room that was not used.
         if (counts == room).all():
             return Drawn(starts, out)
         kept = np.arange(len(out)) - np.repeat(starts[:-1], room) < np.repeat(counts, room)
         return Drawn(indptr_of(counts), out[kept])
 
 
-class OwnCollective(_Own, FrontierSampler):
-    """Frontier-global: the transits of a step draw together; `table` marks what they drew."""
+class CollectiveSampler(_CustomSampler, FrontierSampler):
+    """Frontier-global: a step draws once for all its transits; `table` marks what it drew."""
 
     weighted = False
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """As of every FrontierSampler."""
+        """See FrontierSampler.table."""
         topology, table = self.topology, np.zeros(self.topology.vertices)
+
+        # The union of the transits' in-neighbours, in order of original ids.
         original, degree = topology.original_id[vertices], topology.degree(vertices)
         transits = vertices[self.transits(hop, original, degree)]
         rows = [topology.indices[topology.indptr[v] : topology.indptr[v + 1]] for v in transits]
         found = np.unique(np.concatenate(rows)) if rows else np.empty(0, np.int64)
         found = found[np.argsort(topology.original_id[found])]
-        names, size = topology.original_id[found], self.fanouts[hop]
+        names = topology.original_id[found]
+
+        size = self.fanouts[hop]
         size = len(found) if size == ALL else size
         positions = np.empty(max(size, 1), np.int64)
         hashed = np.uint64(fold(key_hash(key), hop))
-        outcome, vertex = self.asked(lambda: self._pick(names, size, self.unique, hashed, positions))
-        self.complain(outcome, vertex, size, "the step's transits")
+        outcome, vertex = self.run_user_code(lambda: self._pick(names, size, self.unique, hashed, positions))
+        self.check_outcome(outcome, vertex, size, "the step's transits")
         table[found[positions[:outcome]]] = 1
         return table
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """What the step drew of each transit's in-neighbours."""
+        """The in-neighbours of each transit that the step drew."""
         drawn = super().draw(key, hop, vertices, original, degree)
         mask = self.transits(hop, original, degree)
         if mask.all():
@@ -125,28 +147,29 @@ class OwnCollective(_Own, FrontierSampler):
         return Drawn(indptr_of(counts * mask), drawn.neighbours[np.repeat(mask, counts)])
 
 
-def custom_sampler(setup: Setup, own: type[OwnSampler], config: SamplingConfig) -> Sampler:
-    """The sampler that a user's class declares. Raises ConfigError for one that cannot be used."""
+def custom_sampler(setup: Setup, custom: type[OwnSampler], config: SamplingConfig) -> Sampler:
+    """The sampler that a user's class declares. Raises ConfigError for a class that cannot be used."""
     named = config.sampler
     if config.options:
         raise ConfigError(f"sampling.options: sampler {named} has none")
-    if own.collective and not own.unique:
+    if custom.collective and not custom.unique:
         raise ConfigError(f"--sampler {named}: transits that draw together draw distinct vertices; leave unique = True")
-    kind = OwnCollective if own.collective else OwnIndividual
-    sampler = kind(setup, own, named)
-    _check_repeats(sampler)
+    kind = CollectiveSampler if custom.collective else IndividualSampler
+    sampler = kind(setup, custom, named)
+    _check_same_again(sampler)
     return sampler
 
 
-def _check_repeats(sampler: OwnIndividual | OwnCollective) -> None:
-    """Raise ConfigError when vertices draw otherwise at a second time, in another order."""
+def _check_same_again(sampler: IndividualSampler | CollectiveSampler) -> None:
+    """Raise ConfigError when vertices draw differently a second time, in another order."""
     degree = np.diff(sampler.topology.indptr)
-    vertices = np.argsort(-degree, kind="stable")[:_PROBED]
+    vertices = np.argsort(-degree, kind="stable")[:_CHECKED_VERTICES]
     key, original = DrawKey(PRESAMPLE, 0, 0, 0), sampler.topology.original_id
     for hop in range(len(sampler.fanouts)):
+        # Draw in two orders, and compare vertex by vertex.
         drawn = []
         for order in (vertices, vertices[::-1].copy()):
-            if isinstance(sampler, OwnCollective):
+            if isinstance(sampler, CollectiveSampler):
                 drawn.append([np.flatnonzero(sampler.table(key, hop, order))])
             else:
                 found = sampler.draw(key, hop, order, original[order], degree[order])
@@ -161,11 +184,13 @@ def _check_repeats(sampler: OwnIndividual | OwnCollective) -> None:
 
 @functools.cache
 def _rows_kernel(pick: Callable) -> Callable:
-    @compile.fresh
+    """A compiled function that draws for a range of destinations by `pick`."""
+
+    @compile_uncached
     def draw_rows(
         first, end, hashed, size, unique, vertices, original, indptr, indices, original_id, starts, counts, out
     ):
-        """Draw for destinations first..end-1; returns (0, 0, 0), or what is wrong, the vertex and the destination."""
+        """Draw for destinations first..end-1; returns (0, 0, 0), or pick's outcome, the vertex and the destination."""
         names, positions = np.empty(0, np.int64), np.empty(size, np.int64)
         for i in range(first, end):
             if starts[i] == starts[i + 1]:
@@ -175,6 +200,8 @@ def _rows_kernel(pick: Callable) -> Callable:
                 names = np.empty(2 * degree, np.int64)
             for j in range(degree):
                 names[j] = original_id[indices[start + j]]
+
+            # Positions in the list of in-neighbours; then the neighbours there.
             taken, vertex = pick(names[:degree], size, unique, fold(hashed, original[i]), positions)
             if taken < 0:
                 return taken, vertex, i
@@ -187,9 +214,10 @@ def _rows_kernel(pick: Callable) -> Callable:
 
 
 def _transits_kernel(transit: Callable) -> Callable:
-    draws = compile.careful(transit)
+    """A compiled function that marks the vertices that draw at a step, by the user's `transit`."""
+    draws = compile_checked(transit)
 
-    @compile.fresh
+    @compile_uncached
     def mark(step, original, degree, mask):
         for i in range(len(mask)):
             mask[i] = draws(step, original[i], degree[i])

@@ -1,1 +1,4 @@
-"""Samplers: one module each, with `build(setup, options)` and, where it has any, `Options`: a dataclass of settings."""
+"""Samplers, one module each.
+
+A module has build(setup: Setup, options) -> Sampler and, where there are options, a dataclass `Options` of settings.
+"""

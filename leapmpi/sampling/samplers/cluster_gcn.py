@@ -1,10 +1,10 @@
 """`cluster-gcn`: an iteration trains on the subgraph of a few clusters, with all edges between them.
 
 Chiang et al., "Cluster-GCN: an efficient algorithm for training deep and large graph convolutional networks" (KDD
-2019), with stochastic multiple partitions (section 3.2): each epoch deals all clusters out at random. Means are taken
-over the in-neighbours inside the subgraph, as in the paper: a bias, since neighbours outside count as if they were like
-those inside. Every training vertex is visited once an epoch and weighs the same in all batches.
-Clusters are found while loading, from the whole graph alone: they have nothing to do with the parts of the dataset.
+2019), with stochastic multiple partitions (section 3.2): each epoch distributes all clusters over its iterations at
+random. Means are over the in-neighbours inside the subgraph, as in the paper: a bias, since neighbours outside are left
+out. Every training vertex is visited once per epoch and has the same weight in all batches. Clusters are computed while
+loading, from the whole graph; they are not the parts of the dataset.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class ClusterGCN(SubgraphSampler):
 
     @property
     def per_epoch(self) -> int:
-        """All clusters once."""
+        """Iterations that use all clusters once."""
         return -(-self.options.clusters // self.options.per_batch)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
         """The vertices of the iteration's clusters."""
+        # The epoch's random order of the clusters; this iteration takes its slice of it.
         numbers = np.arange(self.options.clusters)
-        dealt = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")
+        shuffled = np.argsort(fold_all(key_hash(key._replace(iteration=0)), numbers), kind="stable")
         first = key.iteration % self.per_epoch * self.options.per_batch
         chosen = np.zeros(self.options.clusters, bool)
-        chosen[dealt[first : first + self.options.per_batch]] = True
+        chosen[shuffled[first : first + self.options.per_batch]] = True
         return np.flatnonzero(chosen[self._cluster])
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float:
-        """The same for all roots of an epoch, so that its batches add up to the mean loss, times their number."""
-        del key, roots, batch_size
+        """The same for all roots of an epoch: the losses of its batches have the mean loss over all roots as mean."""
         return self.per_epoch / max(1, len(self._train))
 
 

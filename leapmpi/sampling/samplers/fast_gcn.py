@@ -1,10 +1,10 @@
-"""`fast-gcn`: each hop draws `layer-size` vertices of the whole graph by importance; destinations keep their own.
+"""`fast-gcn`: each hop draws `layer-size` vertices of the whole graph by importance.
 
 Chen, Ma and Xiao, "FastGCN: fast learning with graph convolutional networks via importance sampling" (ICLR 2018),
-algorithm 1: independent draws with chance q(u), proportional to the squared column norm of P. A vertex drawn c times
-weighs c / (layer-size q(u)), so that weighted sums over in-neighbours are unbiased. `row-normalise`, as in the
-reference code of LADIES, divides by the weights' sum instead: far less variance, at the price of a bias of the order
-1 / (number of a destination's neighbours drawn).
+algorithm 1: independent draws with chance q(u), proportional to the squared column norm of P. Destinations keep those
+of their in-neighbours that were drawn. A vertex drawn c times has the weight c / (layer-size q(u)), so weighted sums
+over in-neighbours are unbiased. `row-normalise`, as in the reference code of LADIES, divides by the sum of the weights
+instead: far less variance, but a bias of the order 1 / (number of a destination's neighbours drawn).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Options:
 
 
 class FastGCN(TableSampler):
-    """Iteration-global: the tables need the key alone."""
+    """Iteration-global: the tables depend on the key only."""
 
     family = ITERATION_GLOBAL
 
@@ -39,8 +39,7 @@ class FastGCN(TableSampler):
         self._importance = ByNorm(setup.topology)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they are at hand."""
-        del batch
+        """Draw the tables of the iteration, unless they were drawn already."""
         if self._ready and self._ready[0] == key:
             return
         for hop, size in enumerate(self.sizes):

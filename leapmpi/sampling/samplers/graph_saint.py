@@ -1,15 +1,16 @@
-"""`graph-saint`: an iteration trains on the subgraph that some drawn vertices, edges or walks span.
+"""`graph-saint`: an iteration trains on the subgraph of some drawn vertices, edges or walks.
 
 Zeng et al., "GraphSAINT: graph sampling based inductive learning method" (ICLR 2020), with both normalisations of
 section 3.2: edges are weighted so that sums over in-neighbours are unbiased given that their destination is in the
-subgraph, roots so that a batch's loss estimates the mean loss. The chances they follow from are computed for draws of
-vertices and edges, and estimated from subgraphs drawn in advance for walks (leapmpi.sampling.inclusion).
+subgraph, roots so that a batch's loss estimates the mean loss. The weights follow from inclusion probabilities, which
+are computed for draws of vertices and edges, and estimated for walks from subgraphs drawn in advance
+(leapmpi/sampling/inclusion.py).
 
 draws: `node` takes vertices with chances proportional to squared column norms (algorithm 2); `edge` takes edges with
 chances proportional to 1 / degree(u) + 1 / degree(v) in graphs whose edges go both ways, and to 1 / in-degree(v) in
 others; `walk` takes walks along in-neighbours from uniform vertices. All with replacement. A vertex without
-in-neighbours counts as its own in all three: otherwise no edge would ever hold it, and nothing be learned from such
-roots. `size` counts vertices drawn: an edge has two, a walk its length and one.
+in-neighbours counts as its own in-neighbour in all three: otherwise no edge would hold it, and such roots would never
+be trained. `size` counts drawn vertices: two for an edge, the number of steps plus one for a walk.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from leapmpi.sampling.subgraph_sampler import SubgraphSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
 
-_APART = 1 << 40
-"""Epoch of the subgraphs drawn in advance; no training has it."""
+_ADVANCE_EPOCH = 1 << 40
+"""Epoch number of the subgraphs drawn in advance; no training has it."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,15 @@ class GraphSaint(SubgraphSampler):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
-        topology, self.options, self._train = setup.topology, options, setup.train
+        topology = setup.topology
+        self.options = options
+        self._train = setup.train
         self._starts = np.argsort(topology.original_id, kind="stable")
         self._importance = ByNorm(topology) if options.draws == "node" else None
         self.inclusion = self._inclusion(setup.seed)
 
     def _inclusion(self, seed: int) -> Inclusion:
+        """The inclusion probabilities: computed for draws of vertices or edges, counted for walks."""
         topology, options = self.topology, self.options
         if self._importance:
             each = self._importance.norms / max(1, self._importance.total)
@@ -81,12 +85,12 @@ class GraphSaint(SubgraphSampler):
             return DrawInclusion(topology, edge_chances(topology), self._walks, 1 / max(1, topology.vertices))
         counted = CountedInclusion(topology)
         for i in range(-(-options.coverage * topology.vertices // options.size)):
-            counted.count(self.subgraph(DrawKey(PRESAMPLE, seed, _APART, i)))
+            counted.count(self.subgraph(DrawKey(PRESAMPLE, seed, _ADVANCE_EPOCH, i)))
         return counted
 
     @property
     def per_epoch(self) -> int:
-        """As asked for, or as many as draw the number of vertices."""
+        """As configured, or as many as draw the number of vertices."""
         return self.options.subgraphs or -(-self.topology.vertices // self.options.size)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
@@ -100,7 +104,7 @@ class GraphSaint(SubgraphSampler):
 
     @property
     def _length(self) -> int:
-        """Steps of a walk; an edge is one of one step."""
+        """Steps of a walk; an edge is a walk of one step."""
         return 1 if self.options.draws == "edge" else self.options.walk_length
 
     @property
@@ -109,17 +113,16 @@ class GraphSaint(SubgraphSampler):
         return -(-self.options.size // (self._length + 1))
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """In-neighbours in the subgraph, and their weights."""
+        """The in-neighbours in the subgraph, and their weights."""
         drawn = super().draw(key, hop, vertices, original, degree)
         self.inclusion.weigh(vertices, self._tables[hop], drawn.indptr, drawn.weight)
         return drawn
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> np.ndarray:
-        """One over the chance that a subgraph holds the root, over the number of training vertices: float64[roots]."""
-        del key, batch_size
+        """1 / (chance that a subgraph holds the root) / (number of training vertices): float64[roots]."""
         return 1 / self.inclusion.chances(roots) / max(1, len(self._train))
 
 
 def build(setup: Setup, options: Options) -> GraphSaint:
-    """The sampler, with subgraphs drawn in advance for walks. Raises ConfigError for a fan-out that is none."""
+    """The sampler, with subgraphs drawn in advance for walks. Raises ConfigError for an invalid fan-out."""
     return GraphSaint(setup, options)

@@ -3,8 +3,8 @@
 Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.2
 with no importance rounds. Each source t has one random number r_t per iteration and hop, the same for all
 destinations on all ranks. With `fixed-size`, as in the paper's sequential Poisson variant, a destination takes the
-fan-out in-neighbours with the smallest numbers: a uniform subset, so that the plain mean over it is unbiased. Without,
-it takes every t with r_t < fan-out / degree: as many as the fan-out in expectation. The mean over those is unbiased but
+fan-out in-neighbours with the smallest numbers: a uniform subset, so the plain mean over it is unbiased. Without, it
+takes every t with r_t < fan-out / degree: as many as the fan-out in expectation. The mean over these is unbiased except
 for the chance, at most exp(-fan-out), that there are none; then it is 0.
 """
 
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.node_wise import ALL
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.node_wise import ALL, capped_indptr
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.sampling.source_numbers import SourceNumbers, source_number
 from leapmpi.system.counter_rng import DrawKey
@@ -32,14 +33,6 @@ class Options:
     fixed_size: bool = setting(True, "exactly fan-out neighbours, or as many on average")
     same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
     kept_batches: int = setting(1, "consecutive batches for which a source keeps its number (kappa)", least=1)
-
-
-@compiled
-def _count(degree, fanout, indptr):
-    """Fill `indptr` (int64[n + 1]) for min(degree, fan-out) edges per destination; -1 takes all."""
-    for i in range(len(degree)):
-        taken = degree[i] if fanout < 0 or degree[i] < fanout else fanout
-        indptr[i + 1] = indptr[i] + taken
 
 
 @compiled
@@ -76,32 +69,36 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
     """Write, for destinations first..end-1, the neighbours with the smallest numbers, ascending by position."""
     numbers = np.empty(0, np.uint64)
     for i in range(first, end):
-        own, start = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]]
-        taken = len(own)
+        # `drawn` has positions in the list of in-neighbours until the last lines replace them by the neighbours.
+        drawn, start = out[indptr[i] : indptr[i + 1]], topology_indptr[vertices[i]]
+        taken = len(drawn)
         if taken == degree[i]:
             for j in range(taken):
-                own[j] = topology_indices[start + j]
+                drawn[j] = topology_indices[start + j]
             continue
+
+        # A heap of the smallest numbers so far, the largest of them first.
         if len(numbers) < taken:
             numbers = np.empty(2 * taken, np.uint64)
         for j in range(degree[i]):
-            drawn = source_number(law, names[topology_indices[start + j]])
+            number = source_number(law, names[topology_indices[start + j]])
             if j < taken:
-                numbers[j], own[j] = drawn, j
-                _sift_up(numbers, own, j)
-            elif drawn < numbers[0]:
-                numbers[0], own[0] = drawn, j
-                _sift_down(numbers, own, taken)
-        own.sort()
+                numbers[j], drawn[j] = number, j
+                _sift_up(numbers, drawn, j)
+            elif number < numbers[0]:
+                numbers[0], drawn[0] = number, j
+                _sift_down(numbers, drawn, taken)
+
+        drawn.sort()
         for j in range(taken):
-            own[j] = topology_indices[start + own[j]]
+            drawn[j] = topology_indices[start + drawn[j]]
 
 
 @compiled
 def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out):
     """Take every neighbour whose number is below fan-out / degree.
 
-    Counts them into indptr[i + 1] while `out` is empty; else writes them from indptr[i] on.
+    With an empty `out`, counts them into indptr[i + 1]; otherwise writes them from indptr[i] on.
     """
     counting = len(out) == 0
     for i in range(first, end):
@@ -117,7 +114,7 @@ def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topo
 
 
 class Labor0(HopSampler):
-    """Local: a source's number needs nothing but its original id and the key."""
+    """Local: a source's number depends on its original id and the key only."""
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
@@ -125,24 +122,27 @@ class Labor0(HopSampler):
         self.numbers = SourceNumbers(options.same_in_layers, options.kept_batches)
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
+        """See HopSampler.draw."""
         fanout, topology, law = self.fanouts[hop], self.topology, self.numbers.law(key, hop)
         graph = topology.indptr, topology.indices, topology.original_id
-        indptr = np.zeros(len(vertices) + 1, np.int64)
+
+        # A known number of edges: the smallest numbers.
         if self.options.fixed_size or fanout == ALL:
-            _count(degree, fanout, indptr)
+            indptr = capped_indptr(degree, fanout)
             out = np.empty(indptr[-1], np.int64)
-            self.shared_out(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
+            self.share_work(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
             return Drawn(indptr, out)
-        counted = np.empty(0, np.int64)
+
+        # A random number of edges: count, then write.
+        indptr, counted = np.zeros(len(vertices) + 1, np.int64), np.empty(0, np.int64)
         each = law, vertices, degree, fanout, *graph
-        self.shared_out(degree, lambda first, end: _pick_below(first, end, *each, indptr, counted))
+        self.share_work(degree, lambda first, end: _pick_below(first, end, *each, indptr, counted))
         indptr = indptr_of(indptr[1:])
-        out = np.empty(max(1, indptr[-1]), np.int64)
-        self.shared_out(degree, lambda first, end: _pick_below(first, end, *each, indptr, out))
+        out = np.empty(max(1, indptr[-1]), np.int64)  # not empty, which would mean counting
+        self.share_work(degree, lambda first, end: _pick_below(first, end, *each, indptr, out))
         return Drawn(indptr, out[: indptr[-1]])
 
 
 def build(setup: Setup, options: Options) -> Labor0:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return Labor0(setup, options)

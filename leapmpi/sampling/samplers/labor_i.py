@@ -1,11 +1,11 @@
-"""`labor-i`: LABOR with rounds of importance: sources that many destinations could share get likelier.
+"""`labor-i`: LABOR with rounds of importance: sources that many destinations can share get larger chances.
 
 Balin and Catalyurek, "Layer-neighbor sampling - defusing neighborhood explosion in GNNs" (NeurIPS 2023), section 3.3.
 Destination s keeps its in-neighbour t iff r_t < min(1, c_s pi_t), with r_t as in labor-0 and c_s such that the variance
 of its mean is that of `fan-out` uniform draws: sum over t of 1 / min(1, c_s pi_t) = degree^2 / fan-out. All pi_t are 1
-at first; each round multiplies them by the largest c_s among the destinations of the batch's whole frontier that t
-could serve. Weights are one over the chance: sums are unbiased. `row-normalise` divides by the weights' sum, as the
-authors' code does: less variance, and a bias of the order 1 / fan-out.
+at first; each round multiplies them by the largest c_s among the destinations, in the whole batch's frontier, that have
+t as in-neighbour. Weights are 1 / chance: sums are unbiased. `row-normalise` divides by the sum of the weights, as the
+authors' code does: less variance, but a bias of the order 1 / fan-out.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.hop_sampler import indptr_of
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.hop_sampler import normalise_rows
 from leapmpi.sampling.layer_tables import FrontierSampler
 from leapmpi.sampling.node_wise import ALL
-from leapmpi.sampling.row_weights import normalise_rows
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.sampling.source_numbers import SourceNumbers, source_number
 from leapmpi.system.counter_rng import DrawKey
@@ -38,19 +38,19 @@ class Options:
 
 
 @compiled
-def _scale(neighbours, importance, wanted):
-    """The c for which 1 / min(1, c x importance) adds up to `wanted` over `neighbours`, a little too large at most."""
+def _scale(neighbours, importance, target):
+    """The c for which 1 / min(1, c x importance) adds up to `target` over `neighbours`, or slightly more."""
     total = 0.0
     for t in neighbours:
         total += 1.0 / importance[t]
-    scale = total / wanted
+    scale = total / target
     for _ in range(100):
         total = 0.0
         for t in neighbours:
             total += 1.0 / min(1.0, scale * importance[t])
-        if total <= wanted * (1 + 1e-6):
+        if total <= target * (1 + 1e-6):
             break
-        scale *= total / wanted
+        scale *= total / target
     return scale
 
 
@@ -65,7 +65,10 @@ def _scales(first, end, vertices, fanout, topology_indptr, topology_indices, imp
 
 @compiled
 def _share_importance(vertices, topology_indptr, topology_indices, scales, importance, largest):
-    """Multiply each source's importance by the largest scale among its destinations; `largest` is all 0 again."""
+    """Multiply each source's importance by the largest scale among its destinations.
+
+    `largest` float64[n] is working memory, all 0 before and after.
+    """
     for i in range(len(vertices)):
         for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
             t = topology_indices[e]
@@ -82,7 +85,7 @@ def _share_importance(vertices, topology_indptr, topology_indices, scales, impor
 def _keep(first, end, vertices, scales, law, importance, topology_indptr, topology_indices, names, indptr, out, weight):
     """Keep in-neighbours whose number is below their chance.
 
-    Counts them into indptr[i + 1] while `out` is empty; else writes them, with one over the chance, from indptr[i] on.
+    With an empty `out`, counts them into indptr[i + 1]; otherwise writes them, with 1 / chance, from indptr[i] on.
     """
     counting = len(out) == 0
     for i in range(first, end):
@@ -109,7 +112,6 @@ class LaborI(FrontierSampler):
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
         """float64[n]: the importance of each source at `hop`."""
-        del key
         importance = np.ones(self.topology.vertices)
         for _ in range(self.rounds if self.fanouts[hop] != ALL else 0):
             scales = self._scales(hop, vertices, importance)
@@ -118,31 +120,35 @@ class LaborI(FrontierSampler):
         return importance
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
+        """See HopSampler.draw."""
         topology, importance = self.topology, self._tables[hop]
         scales = self._scales(hop, vertices, importance)
         law = self.numbers.law(key, hop)
         each = vertices, scales, law, importance, topology.indptr, topology.indices, topology.original_id
+
+        # Count, so that each destination has its place.
         indptr, empty = np.zeros(len(vertices) + 1, np.int64), np.empty(0, np.int64)
         no_weight = np.empty(0, np.float32)
-        self.shared_out(degree, lambda first, end: _keep(first, end, *each, indptr, empty, no_weight))
+        self.share_work(degree, lambda first, end: _keep(first, end, *each, indptr, empty, no_weight))
         indptr = indptr_of(indptr[1:])
-        # One more than needed: an empty array would mean counting.
+
+        # Write. One entry more than needed: an empty array would mean counting.
         out, weight = np.empty(indptr[-1] + 1, np.int64), np.empty(indptr[-1] + 1, np.float32)
-        self.shared_out(degree, lambda first, end: _keep(first, end, *each, indptr, out, weight))
+        self.share_work(degree, lambda first, end: _keep(first, end, *each, indptr, out, weight))
         weight = weight[:-1]
         if self.row_normalise:
             normalise_rows(indptr, weight, degree)
         return Drawn(indptr, out[:-1], weight)
 
     def _scales(self, hop: int, vertices: np.ndarray, importance: np.ndarray) -> np.ndarray:
+        """The c of each of `vertices`: float64[k], 0 for those that take all in-neighbours."""
         scales, fanout = np.zeros(len(vertices)), self.fanouts[hop]
         graph = self.topology.indptr, self.topology.indices
         degree = self.topology.degree(vertices)
-        self.shared_out(degree, lambda first, end: _scales(first, end, vertices, fanout, *graph, importance, scales))
+        self.share_work(degree, lambda first, end: _scales(first, end, vertices, fanout, *graph, importance, scales))
         return scales
 
 
 def build(setup: Setup, options: Options) -> LaborI:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return LaborI(setup, options)

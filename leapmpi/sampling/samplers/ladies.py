@@ -1,10 +1,10 @@
 """`ladies`: each hop draws about `layer-size` in-neighbours of the batch's whole frontier, by importance.
 
 Zou et al., "Layer-dependent importance sampling for training deep and large graph convolutional networks" (NeurIPS
-2019), with Poisson draws: each candidate u is kept by itself with chance min(1, c p(u)), where p(u) is proportional to
-the squared norm of column u of P restricted to the frontier's rows, and c makes `layer-size` the expected number.
-Weights are one over the chance, so that sums are unbiased (the paper's draws without replacement have no such weights).
-`row-normalise`, as in the paper, divides by the weights' sum: less variance, and a bias of the order
+2019), with Poisson draws: each candidate u is kept independently with chance min(1, c p(u)), where p(u) is proportional
+to the squared norm of column u of P restricted to the frontier's rows, and c makes `layer-size` the expected number.
+Weights are 1 / chance, so sums are unbiased (the paper's draws without replacement have no such weights).
+`row-normalise`, as in the paper, divides by the sum of the weights: less variance, but a bias of the order
 1 / (number of a destination's neighbours drawn).
 """
 
@@ -22,7 +22,7 @@ from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
 _ROUNDS, _CLOSE = 100, 1e-9
-"""The scale is sought until the expected number is that close to the wanted one, or so often."""
+"""Iterations at most, and relative error at most, of the expected number of vertices."""
 
 _S11 = np.uint64(11)
 
@@ -39,7 +39,7 @@ class Options:
 def chance_scale(importance, size):
     """The c for which min(1, c x importance) (float64[k], positive) adds up to `size` < k.
 
-    Summed in the given order by one thread, so that all ranks come to the same bits.
+    Summed in the given order by one thread, so that all ranks get the same bits.
     """
     total = 0.0
     for value in importance:
@@ -57,7 +57,7 @@ def chance_scale(importance, size):
 
 @compiled
 def _keep(hashed, candidates, original, chance, table):
-    """Put one over its chance into the table for each candidate that is kept."""
+    """Write 1 / chance to the table for each candidate that is kept."""
     for k in range(len(candidates)):
         draw = np.float64(fold(hashed, original[k]) >> _S11) * 2.0**-53
         if draw < chance[k]:
@@ -72,12 +72,15 @@ class Ladies(FrontierSampler):
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """As of every FrontierSampler."""
+        """See FrontierSampler.table."""
         norms, table = column_norms(self.topology, vertices), np.zeros(self.topology.vertices)
+
+        # Candidates in order of original ids, so that sums do not depend on the partition.
         candidates = np.flatnonzero(norms)
         original = self.topology.original_id[candidates]
         by_original = np.argsort(original)
         candidates, original = candidates[by_original], original[by_original]
+
         chance = np.ones(len(candidates))
         if self.sizes[hop] < len(candidates):
             importance = norms[candidates].astype(np.float64)

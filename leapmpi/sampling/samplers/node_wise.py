@@ -7,6 +7,5 @@ from leapmpi.sampling.sampler import Setup
 
 
 def build(setup: Setup, options: None) -> NodeWiseSampler:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
-    del options
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return NodeWiseSampler(setup.topology, setup.fanouts, setup.threads)

@@ -1,10 +1,10 @@
 """`random-walk`: the fan-out vertices that short random walks from a destination visit most often.
 
 Ying et al., "Graph convolutional neural networks for web-scale recommender systems" (PinSAGE, KDD 2018), section 3.1.
-`walks` walks take up to `steps` steps to uniform in-neighbours, and after each step end with chance `stop`. Visits are
-counted, the start not among them; of equal counts the smaller original id wins. Edges join a destination to the
-vertices it visited, neighbours or not, and weigh as visits do: means are means over visits. They do not estimate the
-mean over in-neighbours, but an importance-weighted neighbourhood of their own.
+`walks` walks take up to `steps` steps to uniform in-neighbours, and after each step end with chance `stop`. Visits to
+all vertices but the start are counted; of equal counts the smaller original id comes first. Edges connect a destination
+with the most visited vertices, in-neighbours or not, and their weights are proportional to visits: means are means over
+visits. They do not estimate the mean over in-neighbours, but over a neighbourhood weighted by importance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
@@ -34,7 +35,7 @@ class Options:
 
 @compiled
 def _count_visit(name, vertex, count, names, seen, visits):
-    """Count a visit in the first `count` entries, which are kept in order of names; returns their number now."""
+    """Count a visit in the first `count` entries, which are in order of names; returns how many there are now."""
     place = np.searchsorted(names[:count], name)
     if place < count and names[place] == name:
         visits[place] += 1
@@ -88,6 +89,8 @@ def _draw(
         law = walks, steps, stop, topology_indptr, topology_indices, original_id
         count = _walk(base, vertices[i], *law, names, seen, visits)
         _drop_least(visits, count, most)
+
+        # Weights of a row add up to its degree.
         total = 0
         for k in range(count):
             total += visits[k]
@@ -109,20 +112,22 @@ class RandomWalk(HopSampler):
         self._stop = np.uint64(int(options.stop * _LARGEST_WORD))
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
+        """See HopSampler.draw."""
         options, topology, fanout = self.options, self.topology, self.fanouts[hop]
-        farthest = options.walks * options.steps
-        room = farthest if fanout == ALL else min(fanout, farthest)
-        out, weight = np.empty((len(vertices), room), np.int64), np.empty((len(vertices), room), np.float32)
+        visited = options.walks * options.steps
+        most = visited if fanout == ALL else min(fanout, visited)
+
+        # A row of `most` entries for each destination, of which the first counts[i] are written.
+        out, weight = np.empty((len(vertices), most), np.int64), np.empty((len(vertices), most), np.float32)
         counts, hashed = np.zeros(len(vertices), np.int64), np.uint64(fold(key_hash(key), hop))
         law = options.walks, options.steps, self._stop
         arrays = topology.indptr, topology.indices, topology.original_id, counts, out, weight
         cost = np.ones(len(vertices), np.int64)
-        self.shared_out(cost, lambda a, b: _draw(a, b, hashed, vertices, original, degree, *law, *arrays))
-        kept = np.arange(room) < counts[:, None]
+        self.share_work(cost, lambda a, b: _draw(a, b, hashed, vertices, original, degree, *law, *arrays))
+        kept = np.arange(most) < counts[:, None]
         return Drawn(indptr_of(counts), out[kept], weight[kept])
 
 
 def build(setup: Setup, options: Options) -> RandomWalk:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return RandomWalk(setup, options)

@@ -3,10 +3,11 @@
 Systematic sampling with unequal chances (Madow, "On the theory of systematic sampling, II", Annals of Mathematical
 Statistics 20, 1949): in-neighbours lie side by side on a line, each as long as its weight, and equally spaced points
 with a random start pick those that they hit. Each is picked at most once, with a chance of exactly
-min(1, fan-out x weight / sum), which successive draws without replacement do not have. Edges weigh one over it: sums
-are unbiased. `row-normalise` divides by the weights' sum instead.
+min(1, fan-out x weight / sum); successive draws without replacement do not have these chances. Edge weights are
+1 / chance: sums are unbiased.
+`row-normalise` divides by the sum of the weights instead.
 
-Datasets hold no weights of edges. They follow from in-degrees by a rule, in whole numbers.
+Datasets hold no weights of edges. They are computed from in-degrees, as whole numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
-from leapmpi.sampling.node_wise import ALL
-from leapmpi.sampling.row_weights import normalise_rows
+from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
+from leapmpi.sampling.node_wise import capped_indptr
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded_wide, fold, key_hash
 from leapmpi.system.jit import compiled
@@ -40,11 +40,13 @@ class Options:
 def _take_certain(row, fanout, left):
     """Zero the entries of `left` (int64, the row's weights) whose chance would exceed 1.
 
-    Returns how many picks remain, and the sum of the weights that do.
+    Returns how many picks remain, and the sum of the weights that remain.
     """
     total = 0
     for j in range(len(row)):
         total += left[j]
+
+    # Each removal raises the chances of the others: repeat until no chance exceeds 1.
     while True:
         taken, lost = 0, 0
         for j in range(len(row)):
@@ -62,7 +64,7 @@ def _take_certain(row, fanout, left):
 def _draw(
     first, end, hashed, vertices, original, topology_indptr, topology_indices, source_weight, indptr, out, weight
 ):
-    """Write the picks of destinations first..end-1 and one over their chances."""
+    """Write the picks of destinations first..end-1, and 1 / chance of each."""
     left = np.empty(0, np.int64)
     for i in range(first, end):
         row = topology_indices[topology_indptr[vertices[i]] : topology_indptr[vertices[i] + 1]]
@@ -71,6 +73,8 @@ def _draw(
             left = np.empty(2 * len(row), np.int64)
         for j in range(len(row)):
             left[j] = source_weight[row[j]]
+
+        # Systematic sampling in whole numbers: points lie `total` apart on a line of length picks x total.
         picks, total = _take_certain(row, fanout, left)
         point = np.int64(bounded_wide(fold(hashed, original[i]), max(1, total)))
         for j in range(len(row)):
@@ -102,18 +106,18 @@ class Weighted(HopSampler):
         self._source_weight = rules[options.weights]()
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
+        """See HopSampler.draw."""
         fanout, topology = self.fanouts[hop], self.topology
-        indptr = indptr_of(degree if fanout == ALL else np.minimum(degree, fanout))
+        indptr = capped_indptr(degree, fanout)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
         arrays = vertices, original, topology.indptr, topology.indices, self._source_weight, indptr, out, weight
         hashed = np.uint64(fold(key_hash(key), hop))
-        self.shared_out(degree, lambda first, end: _draw(first, end, hashed, *arrays))
+        self.share_work(degree, lambda first, end: _draw(first, end, hashed, *arrays))
         if self.row_normalise:
             normalise_rows(indptr, weight, degree)
         return Drawn(indptr, out, weight)
 
 
 def build(setup: Setup, options: Options) -> Weighted:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return Weighted(setup, options)

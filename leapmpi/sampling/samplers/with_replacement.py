@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.sampling.hop_sampler import HopSampler, indptr_of
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
@@ -19,21 +20,23 @@ from leapmpi.system.jit import compiled
 def _draw(first, end, hashed, vertices, original, degree, indptr, takes_all, topology_indptr, topology_indices, out):
     """Write the draws of destinations first..end-1, as global ids, to their places in `out`."""
     for i in range(first, end):
-        own = out[indptr[i] : indptr[i + 1]]
+        drawn = out[indptr[i] : indptr[i + 1]]
         base = fold(hashed, original[i])
-        for j in range(len(own)):
-            own[j] = j if takes_all else np.int64(bounded(fold(base, j), degree[i]))
-        own.sort()
+
+        # Positions in the list of in-neighbours, ascending; then the neighbours there.
+        for j in range(len(drawn)):
+            drawn[j] = j if takes_all else np.int64(bounded(fold(base, j), degree[i]))
+        drawn.sort()
         start = topology_indptr[vertices[i]]
-        for j in range(len(own)):
-            own[j] = topology_indices[start + own[j]]
+        for j in range(len(drawn)):
+            drawn[j] = topology_indices[start + drawn[j]]
 
 
 class WithReplacement(HopSampler):
     """Local. Destinations without in-neighbours draw none."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """As of every HopSampler."""
+        """See HopSampler.draw."""
         fanout, topology = self.fanouts[hop], self.topology
         counts = degree if fanout == ALL else np.where(degree > 0, fanout, 0)
         indptr, hashed = indptr_of(counts), np.uint64(fold(key_hash(key), hop))
@@ -43,11 +46,10 @@ class WithReplacement(HopSampler):
             arrays = vertices, original, degree, indptr, fanout == ALL, topology.indptr, topology.indices
             _draw(first, end, hashed, *arrays, out)
 
-        self.shared_out(counts, work)
+        self.share_work(counts, work)
         return Drawn(indptr, out)
 
 
 def build(setup: Setup, options: None) -> WithReplacement:
-    """The sampler. Raises ConfigError for a fan-out that is none."""
-    del options
+    """The sampler. Raises ConfigError for an invalid fan-out."""
     return WithReplacement(setup)

@@ -1,5 +1,5 @@
-"""What a job would run with, and what is wrong with it: `leapmpi doctor`.
+"""`leapmpi doctor`: what a job would run with, and what is wrong with it.
 
-`rank`, `mpi`, `links` and `places` gather facts; `checks`, one file per subject, find problems in them; `examination`
-does both on all ranks and prints.
+rank.py, mpi.py, links.py and folders.py gather facts; checks/, one file per subject, find problems in them;
+examination.py does both on all ranks and prints.
 """

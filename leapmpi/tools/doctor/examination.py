@@ -11,24 +11,26 @@ from typing import Any
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, abort, finish, load_mpi, start
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
-from leapmpi.tools.doctor import links, mpi, places, rank
+from leapmpi.tools.doctor import folders, links, mpi, rank
 from leapmpi.tools.doctor.checks import Problem, problems
 from leapmpi.tools.doctor.text import lines
 from leapmpi.tools.doctor.time_limit import time_limit
 
 SCHEMA = 2
-"""Version of what --json prints."""
+"""Version of the JSON that --json prints."""
 
 
 def doctor(as_json: bool = False, data: str | None = None, run: str | None = None) -> int:
-    """Print what was found; returns 0, or 1 where a problem would keep a job from running or make it slow. Collective.
+    """Print facts and problems. Returns 1 where a problem would stop a job or make it slow, else 0. Collective.
 
-    `data` and `run` name a dataset and a run folder to look at. Raises LaunchError for a missing MPI or a foreign
-    launcher.
+    `data` and `run` name a dataset and a run folder to examine. Raises LaunchError where MPI is missing, or the ranks
+    were started by the launcher of another MPI.
     """
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
     device = rank.choose_device()
+
+    # `stage` names what rank is doing, for the message of the time limit.
     stage = ["the start of MPI"]
     with time_limit(stage):
         world = start()
@@ -38,7 +40,7 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
             if world.rank == 0:
                 _print(facts, found, as_json)
         except Exception:
-            # The others wait for this rank.
+            # The other ranks wait for this one.
             traceback.print_exc()
             abort(world, DEFECT_CODE)
         finally:
@@ -52,20 +54,21 @@ def _facts(
     """All facts, the same on all ranks. Collective."""
     stage.append("gathering facts")
     ranks = all_gather_values(world.comm, rank.facts(world, device))
-    seen = places.facts(data, run) if world.node_comm.rank == 0 else None
-    found = [each for each in all_gather_values(world.comm, seen) if each]
+    seen = folders.facts(data, run) if world.node_comm.rank == 0 else None
+    of_nodes = [each for each in all_gather_values(world.comm, seen) if each]
     stage.append("measuring links")
     measured = links.measured(world, device is not None) if _usable(ranks) else []
     versions = ranks[0]["versions"]
-    return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": found, "versions": versions}
+    return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
 
 
 def _usable(ranks: list[dict[str, Any]]) -> bool:
-    """Whether leapmpi's kernels can be loaded everywhere, which the wire needs."""
+    """Whether leapmpi's kernels can be loaded on all ranks, which the communicator needs."""
     return all(each["kernels"]["writable"] for each in ranks)
 
 
 def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
+    """Print facts and problems, as text or as JSON."""
     if as_json:
         text = json.dumps({"schema": SCHEMA, **facts, "problems": [asdict(each) for each in found]}, indent=1)
     else:

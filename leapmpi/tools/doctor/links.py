@@ -1,4 +1,4 @@
-"""Latency and bandwidth between ranks, measured through the wire that training uses."""
+"""Latency and bandwidth between ranks, measured with the communicator that training uses."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
 
     Every rank sends to rank + distance, in three rounds such that no rank sends and receives at once. `mbytes` is the
     rate in 10^6 bytes per second from each rank, `microseconds` the median time of a message of 8 bytes from it, both
-    until sender and receiver are done. `crosses_nodes` tells which of the ranks send to another node.
+    until sender and receiver are done. `crosses_nodes` says which ranks send to another node.
     """
     if world.size == 1:
         return []
-    # Imported here: the wire needs kernels that can be compiled.
+    # Imported here: the communicator needs kernels that can be compiled.
     from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import cuda_aware, load_mpi
 
-    ways = [("host", Communicator(world.comm), np)]
-    every_gpu = all(_column(ways[0][1], float(on_gpu)))
-    if every_gpu:
-        ways.append(("gpu, staged", Communicator(world.comm), None))
+    # Kinds of memory: that of the host; that of GPUs, where every rank has one.
+    host = Communicator(world.comm)
+    ways = [("host", host, False)]
+    if all(_gathered(host, float(on_gpu))):
+        ways.append(("gpu, staged", Communicator(world.comm), True))
         if cuda_aware(load_mpi())[0]:
-            ways.append(("gpu, direct", Communicator(world.comm, direct=True), None))
-    nodes = np.array(_column(ways[0][1], float(world.node)))
+            ways.append(("gpu, direct", Communicator(world.comm, direct=True), True))
+
+    nodes = np.array(_gathered(host, float(world.node)))
     distances = [1 << power for power in range((world.size // 2).bit_length())]
     return [
         {
@@ -44,11 +46,11 @@ def measured(world: World, on_gpu: bool) -> list[dict[str, Any]]:
             "distance": distance,
             "crosses_nodes": (nodes != np.roll(nodes, -distance)).tolist(),
             "mbytes": [
-                round(_BYTES / 1e6 / each, 1) for each in _seconds(communicator, distance, _BYTES, _REPEATS, library)
+                round(_BYTES / 1e6 / each, 1) for each in _seconds(communicator, distance, _BYTES, _REPEATS, gpu)
             ],
-            "microseconds": [round(each * 1e6, 1) for each in _seconds(communicator, distance, 8, _PINGS, library)],
+            "microseconds": [round(each * 1e6, 1) for each in _seconds(communicator, distance, 8, _PINGS, gpu)],
         }
-        for memory, communicator, library in ways
+        for memory, communicator, gpu in ways
         for distance in distances
     ]
 
@@ -61,35 +63,36 @@ def rounds(size: int, distance: int) -> list[np.ndarray]:
     return [~odd & ~wraps, odd & ~wraps, wraps]
 
 
-def _seconds(communicator: Communicator, distance: int, size: int, repeats: int, library: Any) -> list[float]:
+def _seconds(communicator: Communicator, distance: int, size: int, repeats: int, gpu: bool) -> list[float]:
     """Median seconds in which `size` bytes of each rank reach rank + distance, by rank."""
     result = np.zeros(communicator.size)
     for senders in rounds(communicator.size, distance):
-        transfer = _transfer(communicator, distance, senders, size, library)
-        spent = np.array(_column(communicator, _median_seconds(communicator, transfer, repeats)))
+        transfer = _transfer(communicator, distance, senders, size, gpu)
+        spent = np.array(_gathered(communicator, _median_seconds(communicator, transfer, repeats)))
         result[senders] = np.maximum(spent, np.roll(spent, -distance))[senders]
     return result.tolist()
 
 
 def _transfer(
-    communicator: Communicator, distance: int, senders: np.ndarray, size: int, library: Any
+    communicator: Communicator, distance: int, senders: np.ndarray, size: int, gpu: bool
 ) -> Callable[[], None]:
-    """A function in which each rank of `senders` sends `size` bytes to rank + distance."""
-    to, origin = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
-    to[(communicator.rank + distance) % communicator.size] = size * senders[communicator.rank]
-    origin[(communicator.rank - distance) % communicator.size] = (
-        size * senders[(communicator.rank - distance) % communicator.size]
-    )
-    if library is None:
+    """A function in which each rank of `senders` (bool[ranks]) sends `size` bytes to rank + distance."""
+    rank, ranks = communicator.rank, communicator.size
+    target, source = (rank + distance) % ranks, (rank - distance) % ranks
+    sent, received = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    sent[target] = size * senders[rank]
+    received[source] = size * senders[source]
+    if gpu:
         import torch
 
-        send, receive = (torch.ones(int(each.sum()), dtype=torch.uint8, device="cuda") for each in (to, origin))
+        send, receive = (torch.ones(int(each.sum()), dtype=torch.uint8, device="cuda") for each in (sent, received))
     else:
-        send, receive = np.ones(to.sum(), np.uint8), np.empty(origin.sum(), np.uint8)
-    return lambda: communicator.exchange(send, to, receive, origin, "control")
+        send, receive = np.ones(sent.sum(), np.uint8), np.empty(received.sum(), np.uint8)
+    return lambda: communicator.exchange(send, sent, receive, received, "control")
 
 
 def _median_seconds(communicator: Communicator, transfer: Callable[[], None], repeats: int) -> float:
+    """The median time of `transfer` after one untimed run. Collective."""
     transfer()
     seconds = []
     for _ in range(repeats):
@@ -100,6 +103,6 @@ def _median_seconds(communicator: Communicator, transfer: Callable[[], None], re
     return statistics.median(seconds)
 
 
-def _column(communicator: Communicator, value: float) -> list[float]:
+def _gathered(communicator: Communicator, value: float) -> list[float]:
     """One number of each rank, by rank. Collective."""
     return communicator.all_gather_rows(np.array([value])).reshape(-1).tolist()

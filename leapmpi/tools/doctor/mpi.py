@@ -9,7 +9,7 @@ from leapmpi.comm.world import cuda_aware, library_file, library_name
 
 
 def facts(mpi: Any) -> dict[str, Any]:
-    """Vendor, version, file, thread level, launcher, and whether device memory may be handed over. MPI must run."""
+    """Vendor, version, file, thread level, launcher, and whether MPI takes device memory. Call after MPI's start."""
     levels = {mpi.THREAD_SINGLE: "single", mpi.THREAD_FUNNELED: "funneled", mpi.THREAD_SERIALIZED: "serialized"}
     aware, evidence = cuda_aware(mpi)
     vendor, release = mpi.get_vendor()

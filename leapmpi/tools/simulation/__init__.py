@@ -1,4 +1,5 @@
-"""What-if: what strategies would move and take on any number of ranks, in one process and without MPI.
+"""`leapmpi plan`: predicts what strategies would send, compute and hold on any number of ranks, in one process.
 
-Made of the objects that training uses (schedules, sampler, remote modes), which here cannot talk to anybody.
+It runs the schedules, samplers and first-layer modes of training on virtual ranks, which cannot communicate. In: a
+config, a dataset, numbers of ranks. Out: forecasts.
 """

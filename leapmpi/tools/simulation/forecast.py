@@ -1,4 +1,4 @@
-"""`leapmpi plan` as functions: a table of forecasts, and a forecast beside the run that it is of."""
+"""`leapmpi plan` as functions: forecasts for several strategies, and a forecast compared with a finished run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SHARED = ("model", "sampling", "strategy", "train")
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
     """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
-    Returns {"forecasts": one row of figures each, "left_out": sentences on what cannot be}. Raises ConfigError, and
-    DataError where nothing can be.
+    Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible}. Raises
+    ConfigError, and DataError where all are impossible.
     """
     sizes = parse_ranks(ranks)
     if link:
@@ -30,6 +30,8 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     forecaster = _forecaster(config, iterations)
     rates = LinkRates(link, forecaster) if link else None
     configs = parse_strategies(strategies, config)
+
+    # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
     forecasts, left_out = [], []
     for size in sizes:
         if size > forecaster.dataset.parts:
@@ -46,16 +48,19 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
-    """The forecast of the run in `folder` beside what its warm epochs counted, per epoch and over all ranks.
+    """A forecast of the run in `folder`, compared with what its epochs counted: per epoch, over all ranks.
 
-    The run's settings hold; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
 
     Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
     """
+    # The forecaster, with the settings of the run.
     run = load_run(folder)
     settings = {name: run.config.to_values()[name] for name in _SHARED}
     config = Config.from_values({**settings, "data": config.data}, folder)
     forecaster = _forecaster(config, iterations)
+
+    # What the run counted.
     records = run.metrics()
     epochs = [record for record in records if record["event"] == "epoch"]
     banner = next((record for record in records if record["event"] == "banner"), None)
@@ -63,30 +68,33 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; compare their run")
     if not epochs or banner is None:
         raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
+
+    # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
     last = epochs[-1]
-    # A strategy's own way to compute the first layer is no setting.
     remote = last["remote"] if last["remote"] in MODES else "auto"
     config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
+
+    # Epochs with other time steps had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     return {
         "run": folder,
         "strategy": found.strategy,
         "ranks": found.ranks,
-        "rows": _beside(found.epoch_rows, same, "rows"),
-        "bytes": _beside(found.epoch_sent, same, "bytes"),
+        "rows": _compared(found.epoch_rows, same, "rows"),
+        "bytes": _compared(found.epoch_sent, same, "bytes"),
     }
 
 
 def parse_ranks(text: str) -> list[int]:
     """'2,4,8' as numbers. Raises ConfigError."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 7 and int(word) > 0):
-            raise ConfigError(f"--ranks {text}: {word!r} is no number of ranks; give whole numbers such as 2,4,8")
-    if not words:
+    numbers = [number.strip() for number in text.split(",") if number.strip()]
+    for number in numbers:
+        if not (number.isascii() and number.isdigit() and len(number) < 7 and int(number) > 0):
+            raise ConfigError(f"--ranks {text}: {number!r} is no number of ranks; give whole numbers such as 2,4,8")
+    if not numbers:
         raise ConfigError("--ranks names no number of ranks; give some, such as 2,4,8")
-    return [int(word) for word in words]
+    return [int(number) for number in numbers]
 
 
 def _forecaster(config: Config, iterations: int) -> Forecaster:
@@ -99,9 +107,9 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
 def _forecast(
     forecaster: Forecaster, label: str, config: Config, ranks: int, rates: LinkRates | None
 ) -> dict[str, Any]:
-    alone = config.strategy.replicas != "independent"
-    found = rates.rates(config, ranks) if rates and alone else None
-    return forecaster.forecast(label, config, ranks, found).to_values()
+    one_model = config.strategy.replicas != "independent"
+    known = rates.rates(config, ranks) if rates and one_model else None
+    return forecaster.forecast(label, config, ranks, known).to_values()
 
 
 def _too_many(parts: int, ranks: int) -> str:
@@ -111,8 +119,11 @@ def _too_many(parts: int, ranks: int) -> str:
     )
 
 
-def _beside(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
-    """Predicted and counted figures, and their ratio where there is one; those 0 on both sides are left out."""
+def _compared(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:
+    """Predicted and counted figures, and their ratio where there is one; figures that are 0 on both sides are left out.
+
+    A counted figure is the median over `epochs` of the record's entry `name`.
+    """
     table = {}
     for key, expected in predicted.items():
         counted = statistics.median(epoch[name].get(key, 0) for epoch in epochs)

@@ -1,4 +1,4 @@
-"""Rates for a forecast of seconds: computing as measured here, the link as given or as a run measured it."""
+"""Rates for a forecast of seconds: computing is measured here, the link is given; or a run measured both."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from leapmpi.tools.simulation.simulator import Forecaster
 
 def check_link(link: str) -> None:
     """Raise ConfigError or RunFolderError when `LinkRates` would refuse `link`."""
-    _measured_by(link) if _is_run(link) else link_rates(link)
+    if _is_run(link):
+        _measured_by(link)
+    else:
+        link_rates(link)
 
 
 class LinkRates:
-    """The rates of `link`: a run folder's own, or bits a second with computing measured in this process.
+    """The rates of `link`: those of a run folder, or bits a second with computing measured in this process.
 
     Computing is timed on one thread, once for all strategies and numbers of ranks whose models read rows of equal
     width, so that their forecasts can be compared. Raises ConfigError for a link that is neither, RunFolderError for a
-    run that measured nothing.
+    run without measured rates.
     """
 
     def __init__(self, link: str, forecaster: Forecaster) -> None:
@@ -41,7 +44,7 @@ class LinkRates:
         self._computing: dict[tuple[object, ...], tuple[float, float, float]] = {}
 
     def rates(self, config: Config, ranks: int) -> Rates:
-        """Those of `config` on so many `ranks`."""
+        """The rates of `config` on `ranks` ranks."""
         if self._of_run:
             return self._of_run
         ctx = self._forecaster.engines(config, ranks)[0].ctx
@@ -52,6 +55,7 @@ class LinkRates:
         return Rates(*self._computing[kind], latency, byte)
 
     def _timed(self, ctx: RankContext, batch: int) -> tuple[float, float, float]:
+        """Seconds of a row, an edge and a time step, measured with up to `batch` roots of rank 0."""
         begin, end = ctx.rank_offsets[:2]
         train = self._forecaster.dataset.splits.train
         roots = train[(train >= begin) & (train < end)][: max(1, batch)]

@@ -1,14 +1,15 @@
-"""From a config and a number of ranks to what an iteration moves, computes, holds and takes."""
+"""From a config and a number of ranks to what an iteration sends, computes, holds and takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from leapmpi.config.schema import Config
+from leapmpi.config.vary import variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
@@ -24,50 +25,56 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
+from leapmpi.nn.build import model_of
+from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.tools.simulation.ensembles import seated
 from leapmpi.tools.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
 
 _EPOCH = 1
-"""Of the random streams that what-ifs draw from; caches that rehearse the sampler use epoch 0 of these."""
+"""Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
 
 _MICROGRAPHS = 256
-"""Roots whose locality is looked at one by one."""
+"""Roots whose locality is computed, one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What one iteration with a whole batch is expected to be, and one whole epoch.
-
-    sent: bytes by kind; pairs: float64[ranks, ranks] bytes from rank to rank; rows by place; memory: bytes by rank.
-    `epoch_sent` and `epoch_rows` are sums over the iterations of an epoch.
-    """
+    """What one iteration with a whole batch is expected to send, read and take, and one whole epoch."""
 
     strategy: str
     ranks: int
     time_steps: int
     remote: str
+    """How the first layer is computed: the name of the mode."""
     iterations: int
+    """Iterations of an epoch."""
     sent: dict[str, float]
+    """Bytes by kind."""
     pairs: np.ndarray
+    """float64[ranks, ranks]: bytes from rank to rank."""
     rows: dict[str, float]
+    """Input rows by place."""
     micrograph_locality: float
     imbalance: float
+    """Work of the slowest rank at each time step, over the mean."""
     memory: list[int]
+    """Bytes by rank."""
     seconds: float | None
     epoch_sent: dict[str, float]
+    """Bytes by kind, over the iterations of an epoch."""
     epoch_rows: dict[str, float]
+    """Rows by place, over the iterations of an epoch."""
 
     @property
     def remote_ratio(self) -> float:
-        """The share of rows that come from elsewhere."""
+        """The share of rows that come from other ranks."""
         return self.rows["remote"] / max(1.0, sum(self.rows.values()))
 
     def to_values(self) -> dict[str, Any]:
@@ -77,52 +84,62 @@ class Forecast:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    """One iteration, as all ranks would have it."""
+    """One sampled iteration of all ranks."""
 
     traffic: Traffic
     counts: Counts
     memory: np.ndarray
+    """int64[ranks]: bytes that the iteration takes on each rank."""
 
 
 class Forecaster:
-    """Predicts for one dataset; `iterations` of an epoch are looked at, and its last, which may be short."""
+    """Predicts for one dataset, from a sample of `iterations` of an epoch and its last one, which may be short."""
 
     def __init__(self, dataset: Dataset, topology: Topology, iterations: int = 4) -> None:
-        self.dataset, self.topology, self.iterations = dataset, topology, iterations
+        self.dataset = dataset
+        self.topology = topology
+        self.iterations = iterations
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
-        config, models = seated(config, self.dataset)
+        config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
-        parts = self._batches(engines[0], config)
-        if engines[0].placement.mode_is_open:
-            self._choose_mode(engines, parts[0], rates)
-        whole = parts[:-1] or parts
+        first = engines[0]
+        batches = self._batches(first, config)
+        if first.placement.mode_is_open:
+            self._choose_mode(engines, batches[0], rates)
+
+        # Sample some whole batches of the epoch, and the last one.
+        whole = batches[:-1] or batches
         chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
-        looked_at = [self.sample(engines, parts[i], i, models) for i in chosen]
-        last = self.sample(engines, parts[-1], len(parts) - 1, models) if len(parts) > 1 else looked_at[-1]
-        sent, rows = _mean(looked_at, Traffic.bytes_by_kind), _mean(looked_at, Traffic.rows_by_place)
-        minibatch = np.mean([each.counts.rows + each.counts.edges for each in looked_at], axis=0)
-        each, first = len(parts) - 1, engines[0]
+        sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
+        last = sampled[-1]
+        if len(batches) > 1:
+            last = self.sample(engines, batches[-1], len(batches) - 1, models)
+
+        # An epoch: the mean of the sampled ones for all iterations but the last.
+        sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
+        others = len(batches) - 1
+        work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
         return Forecast(
             strategy=label,
             ranks=ranks,
             time_steps=first.placement.time_steps,
             remote=first.mode_name,
-            iterations=len(parts),
+            iterations=len(batches),
             sent=sent,
-            pairs=np.mean([one.traffic.pairs() for one in looked_at], axis=0),
+            pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=self.locality(first, parts[0]),
-            imbalance=float(minibatch.max(axis=0).sum() / max(1e-9, minibatch.mean(axis=0).sum())),
-            memory=self._memory(engines, looked_at, sum(models)),
-            seconds=None if rates is None or models else _seconds(looked_at, rates),
-            epoch_sent={kind: each * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
-            epoch_rows={place: each * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
+            micrograph_locality=self.locality(first, batches[0]),
+            imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
+            memory=self._memory(engines, sampled, sum(models)),
+            seconds=None if rates is None or models else _seconds(sampled, rates),
+            epoch_sent={kind: others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
+            epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 
     def engines(self, config: Config, ranks: int) -> list[Engine]:
-        """The engine of `config` on each of `ranks` ranks."""
+        """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks)
         engines = [Engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
@@ -137,7 +154,7 @@ class Forecaster:
     ) -> _Sampled:
         """The iteration that trains `batch`, on random streams that no run draws from.
 
-        `models` are the bytes of the parameters of each of several models.
+        models: the bytes of the parameters of each of several models; empty for one.
         """
         key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, iteration)
         schedule = engines[0].placement.schedule(batch, _EPOCH, iteration)
@@ -150,11 +167,13 @@ class Forecaster:
         return _Sampled(traffic, _counts(engines[0], schedule, minibatches, traffic), memory)
 
     def _choose_mode(self, engines: Sequence[Engine], batch: np.ndarray, rates: Rates | None) -> None:
-        """Choose what crosses ranks as training does with `--remote auto`; by bytes where no rates are known."""
+        """Choose how the first layer is computed, as training does with `--remote auto`; by bytes without rates."""
         key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, 0)
         schedule = engines[0].placement.schedule(batch, _EPOCH, 0)
         minibatches = [engine.sample(schedule, key) for engine in engines]
         pairs = list(zip(engines, minibatches, strict=True))
+
+        # The bytes of each mode by rank; with rates, the seconds that they take beside computing.
         found = {
             name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
             for name in serving_modes(engines[0].ctx.model.layers[0])
@@ -175,43 +194,62 @@ class Forecaster:
         sampler, train = engine.ctx.sampler, self.dataset.splits.train
         return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
 
-    def _memory(self, engines: Sequence[Engine], looked_at: Sequence[_Sampled], models: int) -> list[int]:
-        """Bytes per rank: features at home, topology, model and optimizer, and the largest iteration.
+    def _memory(self, engines: Sequence[Engine], sampled: Sequence[_Sampled], models: int) -> list[int]:
+        """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
-        Of several models, whose parameters take `models` bytes, a rank has room for all, as if their optimizers were
-        there too.
+        models: the bytes of the parameters of several models, 0 for one. A rank has room for all of them and their
+        optimizers.
         """
         topology = self.topology.indptr.nbytes + self.topology.indices.nbytes + self.topology.original_id.nbytes
         model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
-        largest = np.max([one.memory for one in looked_at], axis=0)
+        largest = np.max([one.memory for one in sampled], axis=0)
         return [
             int(each.placement.feature_bytes + topology + model + bytes_)
             for each, bytes_ in zip(engines, largest, strict=True)
         ]
 
 
+def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:
+    """The config to forecast with, and the bytes of the parameters of each model; empty where there is one model.
+
+    With `--replicas independent` raw rows are fetched once for all models, and the largest model stands for the memory
+    of an iteration.
+    """
+    if config.strategy.replicas != "independent":
+        return config, ()
+    configs = [each.replaced({"strategy.remote": "raw"}) for each in variations(config).values()]
+    sizes = [ParameterLayout(model_of(each, dataset)).gradients.nbytes for each in configs]
+    return configs[sizes.index(max(sizes))], sizes
+
+
 def predicted_traffic(
     engines: Sequence[Engine], minibatches: Sequence[MiniBatch], models: Sequence[int] = ()
 ) -> Traffic:
-    """What all ranks send and read in an iteration, given the engine and the part of each.
+    """What all ranks send and read in an iteration, from the engine and the mini-batch of each rank.
 
-    `models`: the bytes of the parameters of each of several models, which hop from rank to rank.
+    models: the bytes of the parameters of each of several models, which move from rank to rank; empty for one.
     """
     traffic = Traffic(len(minibatches))
     for engine in engines:
-        (predict_fetch if models else predict_traffic)(engine, minibatches, traffic)
+        if models:
+            predict_fetch(engine, minibatches, traffic)
+        else:
+            predict_traffic(engine, minibatches, traffic)
     if models:
         predict_hops(traffic, models)
     return traffic
 
 
 def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
-    """What the cost model asks for."""
+    """The counts for the cost model."""
+    # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
     within = sum(traffic.sent[kind] for kind in ("activations", "gradients", "parameters"))
-    hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
+    hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
+
+    # Collectives: the exchanges of the first layer; and the schedule, the requests with their counts, two halves of the
+    # reduction, and the same for labels.
     exchanges = 1 if not engine.mode.needs_weights else 2 * schedule.time_steps
-    # The schedule, what is asked for, with how much of it there is, two halves of the reduction; the same for labels.
     others = 5 if engine.labels_are_local(minibatches[0]) else 8
     return Counts(
         rows=np.array(
@@ -226,17 +264,17 @@ def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch]
         bytes_ahead=float(busiest[0]),
         bytes_within=float(busiest[1]),
         hops=hops,
-        # Its bytes are among those within.
-        hop_bytes=0.0,
+        hop_bytes=0.0,  # they are part of bytes_within
         collectives=others + exchanges,
         together=hops > 0 or engine.mode.needs_weights,
     )
 
 
-def _seconds(looked_at: Sequence[_Sampled], rates: Rates) -> float:
-    return float(np.mean([iteration_seconds(each.counts, rates) for each in looked_at]))
+def _seconds(sampled: Sequence[_Sampled], rates: Rates) -> float:
+    return float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
 
 
-def _mean(looked_at: Sequence[_Sampled], of: Any) -> dict[str, float]:
-    found = [of(each.traffic) for each in looked_at]
+def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:
+    """The means of the figures `of` the traffic of each sampled iteration."""
+    found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}

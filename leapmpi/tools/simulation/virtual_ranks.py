@@ -1,9 +1,8 @@
-"""Ranks without a job: the surroundings of a strategy on each of R ranks, in one process."""
+"""Ranks without a job: the context of a strategy on each of R ranks, in one process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,10 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.shard import HostShard
+from leapmpi.features.host_shard import HostShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
-from leapmpi.nn.build import build_model
+from leapmpi.nn.build import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
@@ -26,56 +25,64 @@ from leapmpi.system.phase_timers import PhaseTimers
 
 @dataclass(frozen=True)
 class VirtualRank:
-    """Stands where a strategy looks for its wire: it tells who one is, and carries nothing."""
+    """Takes the place of a communicator: it knows its rank, but cannot send (a leapmpi.plan.homes.RankView)."""
 
     rank: int
     size: int
 
 
 def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> list[RankContext]:
-    """The surroundings of every one of `ranks` ranks; they share sampler and model, and read no feature row.
+    """The context of each of `ranks` ranks. They share sampler and model, and read no feature row.
 
     Raises DataError when the dataset has fewer parts than ranks.
     """
     offsets = rank_offsets(dataset.offsets, ranks)
-    dtype = getattr(torch, config.train.dtype)
+    device, dtype = torch.device("cpu"), getattr(torch, config.train.dtype)
+    entry_counts = _entry_counts(dataset) if dataset.sparse else None
+
+    # What all ranks share.
+    phases = PhaseTimers()
     sampler = build_sampler(config, topology, dataset.splits.train)
-    layers = len(config.sampling.fanout)
-    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.train.seed, dtype)
-    common: dict[str, Any] = {
-        "phases": PhaseTimers(),
-        "sampler": sampler,
-        "model": model,
-        "parameters": ParameterLayout(model),
-        "rank_offsets": offsets,
-        "device": torch.device("cpu"),
-        "seed": config.train.seed,
-        "in_place": config.run.device != "cuda",
-    }
-    wire_dtype = config.strategy.wire_dtype
-    counts = np.empty(dataset.vertices, np.int32) if dataset.sparse else None
-    for part in range(dataset.parts) if counts is not None else ():
+    model = model_of(config, dataset)
+    parameters = ParameterLayout(model)
+
+    # What each rank has: its rank and its shards.
+    contexts = []
+    for rank in range(ranks):
+        virtual_rank = VirtualRank(rank, ranks)
+        features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts)
+        encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
+        contexts.append(
+            RankContext(
+                communicator=virtual_rank,
+                phases=phases,
+                sampler=sampler,
+                model=model,
+                parameters=parameters,
+                features=fetcher_for(virtual_rank, features, offsets, device, dtype, encoding=encoding),
+                labels=FeatureFetcher(virtual_rank, labels, offsets, device, torch.int64, "labels"),
+                rank_offsets=offsets,
+                device=device,
+                seed=config.train.seed,
+                in_place=config.run.device != "cuda",
+            )
+        )
+    return contexts
+
+
+def _entry_counts(dataset: Dataset) -> np.ndarray:
+    """How many entries the sparse feature rows of all vertices have: int32[n]."""
+    counts = np.empty(dataset.vertices, np.int32)
+    for part in range(dataset.parts):
         fill_entry_counts(dataset, part, counts)
-    return [_seat(common, dataset, VirtualRank(rank, ranks), dtype, wire_dtype, counts) for rank in range(ranks)]
+    return counts
 
 
-def _seat(
-    common: dict[str, Any],
-    dataset: Dataset,
-    seat: Any,
-    dtype: torch.dtype,
-    wire_dtype: str,
-    counts: np.ndarray | None,
-) -> RankContext:
-    offsets, device = common["rank_offsets"], common["device"]
-    parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, seat.size, seat.rank)]
-    first = int(offsets[seat.rank])
+def _shards(
+    dataset: Dataset, rank: VirtualRank, first: int, entry_counts: np.ndarray | None
+) -> tuple[HostShard, HostShard]:
+    """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read."""
+    parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
     rows = [part.features for part in parts]
-    features = HostShard(rows, first) if counts is None else SparseShard(rows, first, counts)
-    labels = HostShard([part.labels for part in parts], first)
-    return RankContext(
-        communicator=seat,
-        features=fetcher_for(seat, features, offsets, device, dtype, encoding=encoding_for(wire_dtype, features.dtype)),
-        labels=FeatureFetcher(seat, labels, offsets, device, torch.int64, "labels"),
-        **common,
-    )
+    features = HostShard(rows, first) if entry_counts is None else SparseShard(rows, first, entry_counts)
+    return features, HostShard([part.labels for part in parts], first)

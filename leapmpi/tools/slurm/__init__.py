@@ -1,1 +1,4 @@
-"""Slurm jobs: a short site profile and a leapmpi command become one batch script, which a user reads and edits."""
+"""`leapmpi submit`: Slurm batch scripts.
+
+In: a site profile (a short TOML file) and a leapmpi command. Out: one batch script, which a user can read and edit.
+"""

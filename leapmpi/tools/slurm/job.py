@@ -1,4 +1,4 @@
-"""From the words of a leapmpi command to the job that runs it, checked now rather than after hours in a queue."""
+"""From the words of a leapmpi command to the job that runs it, checked before it waits in a queue."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ _PLACEHOLDER = "\0dataset"
 def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_exists: bool = True) -> Job:
     """The job that runs `leapmpi COMMAND` at `site`, with a run folder that a restart finds again.
 
-    `data_exists` says that the dataset should be there already, not made by an earlier job. Raises LeapmpiError for a
+    `data_exists`: the dataset must exist already; otherwise an earlier job may make it. Raises LeapmpiError for a
     command that could not start.
     """
     if not command or command[0] not in COMMANDS:
         given = command[0] if command else ""
         raise ConfigError(f"a job cannot run {given!r}; {nearest(given, COMMANDS)}")
+
+    # Parse the command as the job will, and check its dataset.
     arguments = _parsed(command)
     words = list(command)
     config = config_from(arguments) if command[0] in ("train", "bench") else None
@@ -37,10 +39,12 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
         return _sweep_job(words, arguments, site, name, data_exists)
     data = arguments.data or (config.data if config else "")
     _check_data(data, site, data_exists)
+
+    # Add what a job needs: a run folder that a restart finds again, and the device.
     if command[0] == "train" and not config.run.folder:
         words += ["--run", "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID"]
     words += _device(site, arguments, config)
-    return Job(name, tuple(words), data=data, data_at=_place_of_data(command, arguments))
+    return Job(name, tuple(words), data=data, data_at=_position_of_data(command, arguments))
 
 
 def _parsed(command: Sequence[str]) -> argparse.Namespace:
@@ -61,7 +65,7 @@ def _sweep_job(words: list[str], arguments: argparse.Namespace, site: Site, name
 
 
 def _device(site: Site, arguments: argparse.Namespace, config: Config | None) -> list[str]:
-    """Where a site gives GPUs, a job that finds none should fail rather than train on CPUs for hours."""
+    """`--device cuda` where a site has GPUs: a job that finds none fails, and does not train on CPUs for hours."""
     chosen = getattr(arguments, "run.device", None) or (config is not None and config.run.device != "auto")
     return [] if chosen or not site.gpus_per_node else ["--device", "cuda"]
 
@@ -77,11 +81,11 @@ def _check_data(data: str, site: Site, exists: bool) -> None:
     rank_offsets(open_dataset(data).offsets, site.ranks)
 
 
-def _place_of_data(command: Sequence[str], arguments: argparse.Namespace) -> int | None:
+def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> int | None:
     """Which word of `command` is the dataset's folder; None when a TOML file names it."""
-    for place, word in enumerate(command):
-        if place and word == arguments.data:
-            tried = [*command[:place], _PLACEHOLDER, *command[place + 1 :]]
+    for position, word in enumerate(command):
+        if position and word == arguments.data:
+            tried = [*command[:position], _PLACEHOLDER, *command[position + 1 :]]
             if _parsed(tried).data == _PLACEHOLDER:
-                return place
+                return position
     return None

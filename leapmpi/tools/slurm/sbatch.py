@@ -1,4 +1,4 @@
-"""Handing scripts to Slurm."""
+"""Submits scripts to Slurm."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def submit(script: str, after: str | None = None) -> str:
     if after is not None:
         command += [f"--dependency=afterok:{after}", "--kill-on-invalid-dep=yes"]
     try:
-        asked = subprocess.run(command, input=script, capture_output=True, text=True, timeout=_PATIENCE)
+        answer = subprocess.run(command, input=script, capture_output=True, text=True, timeout=_PATIENCE)
     except FileNotFoundError:
         raise LaunchError("no sbatch on PATH; submit on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
         raise LaunchError(f"sbatch did not answer within {_PATIENCE:.0f} s; see squeue before trying again") from None
-    if asked.returncode:
-        raise LaunchError(f"sbatch refused the job: {one_line(asked.stderr) or f'exit code {asked.returncode}'}")
+    if answer.returncode:
+        raise LaunchError(f"sbatch refused the job: {one_line(answer.stderr) or f'exit code {answer.returncode}'}")
     # NUMBER, or NUMBER;CLUSTER where there are several clusters.
-    return asked.stdout.strip().partition(";")[0]
+    return answer.stdout.strip().partition(";")[0]

@@ -15,9 +15,8 @@ from leapmpi.tools.slurm.site import Site
 class Job:
     """What a batch script runs.
 
-    `command` is the words after `leapmpi` (or after nothing, when `program` says so); `data_at` is the place of the
-    dataset's folder among them, None where it is not among them. `runs` counts the runs of a job array, 0 for a plain
-    job. `about` opens the script's comment.
+    `command`: the words after `program`; `data_at`: the position of the dataset's folder among them, None where it is
+    not one of them; `runs`: the runs of a job array, 0 for a plain job; `about`: the comment at the top of the script.
     """
 
     name: str
@@ -49,7 +48,7 @@ _START = """\
 echo "$(date -Is) $SLURM_JOB_NAME $SLURM_JOB_ID on $SLURM_JOB_NODELIST, restart ${SLURM_RESTART_COUNT:-0}\""""
 
 _LAST_STEPS = 30
-"""Seconds before the time limit that are left to the last lines of a script."""
+"""Seconds before the time limit in which the last lines of a script run."""
 
 
 def _signals(site: Site) -> str:
@@ -67,7 +66,7 @@ trap 'pass_on || exit 143' TERM"""
 
 
 _HANGS = 30
-"""Seconds that mpirun has to end once its ranks have ended: Open MPI's may hang when they end with an error."""
+"""Seconds in which mpirun must end after its ranks: Open MPI's may hang when ranks end with an error."""
 
 _PASS_ON_BY_SRUN = (
     """\
@@ -136,7 +135,9 @@ def _head(site: Site, job: Job) -> str:
         *([f"--array=0-{job.runs - 1}%{site.array_limit}"] if job.runs else []),
         f"--time={site.time}",
     ]
+    # Name, output, resources, time.
     lines = [_opening(site), *_comment(job), *(f"#SBATCH {option}" for option in options)]
+
     if site.gpus_per_node:
         lines += [
             "# GPUs are given to the node, not to each task: bound to tasks (--gpus-per-task, --gpu-bind=single) they",
@@ -145,6 +146,8 @@ def _head(site: Site, job: Job) -> str:
             f"#SBATCH --gpus-per-node={site.gpus_per_node} --gpu-bind=none",
         ]
     lines += [f"#SBATCH {option}" for option in _site_options(site)]
+
+    # The warning signal before the time limit.
     lines += [
         f"# {site.signal_before} s before the time limit SIGUSR2 comes to this script (B:), which passes it on. Sent",
         "# to the job's steps instead, it would end the daemons by which mpirun reaches the other nodes.",
@@ -190,12 +193,15 @@ on_every_node '
 
 
 def _launch(site: Site, job: Job) -> str:
+    # The command, with the staged copy of the dataset in place of the dataset.
     words = [_quoted(word) for word in job.command]
     if site.stage and job.data_at is not None:
         words[job.data_at] = '"$data"'
     elif site.stage and job.data:
         words += ["--set", 'data="$data"']
     command = " ".join([job.program, *words])
+
+    # The launcher, in the background, so that the script can react to signals.
     if site.launcher == "srun":
         note = "# One rank's failure ends the others too. srun does not take cores per task over from sbatch by itself."
         options = " ".join([f"--mpi={site.srun_mpi}", "--kill-on-bad-exit=1", *site.launcher_options])
@@ -219,12 +225,12 @@ code=$?
 
 
 def _end(site: Site) -> str:
-    told = """\
+    stopped_code = """\
 # 75: unfinished, with a checkpoint. So is a job whose launcher crashed or was killed after it had been told to stop.
 [[ $stopped && $code -gt 128 ]] && code=75"""
     if not site.requeue:
-        return f"{told}\nexit $code  # after 75 the job goes on from there when it is submitted again"
-    return f"""{told}
+        return f"{stopped_code}\nexit $code  # after 75 the job goes on from there when it is submitted again"
+    return f"""{stopped_code}
 
 # Back into the queue, to go on from there, unless the job was cancelled or seems to get nowhere.
 job=$SLURM_JOB_ID

@@ -1,4 +1,4 @@
-"""Site profiles: what a cluster wants to be told, said once in a short TOML file.
+"""Site profiles: what Slurm needs to know about jobs on a cluster, in a short TOML file.
 
 partition = "cpu"
 nodes = 4
@@ -27,7 +27,10 @@ LAUNCHERS = ("mpirun", "srun")
 
 @dataclass(frozen=True)
 class Site:
-    """How jobs are written for one cluster. Every field is a key of the profile; submit takes scalars as flags too."""
+    """How batch scripts are written for one cluster.
+
+    Every field is a key of the profile; `leapmpi submit` takes the scalar ones as flags too.
+    """
 
     nodes: int = setting(1, "nodes", least=1)
     ranks_per_node: int = setting(1, "ranks on each node; with GPUs, one per GPU", least=1)
@@ -66,7 +69,7 @@ def fields() -> tuple[Setting, ...]:
 
 
 def scalars() -> list[Setting]:
-    """The fields that can be given as flags too."""
+    """The fields that can be flags too."""
     return [each for each in fields() if each.type in (int, str, bool)]
 
 
@@ -75,9 +78,12 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
 
     Raises ConfigError, naming file and key, for unknown keys and unusable values.
     """
+    # The profile, and over it the flags.
     known = {each.key: each for each in fields()}
     given = {f"site.{key}": (value, f"{path}: {key}") for key, value in read_toml(path).items()}
     given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
+
+    # Parse each value; a message names the file and key, or the flag.
     values = {}
     for key, (value, where) in given.items():
         if key not in known:
@@ -91,7 +97,7 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
 
 
 def _texts(setting: Setting, value: Any, where: str) -> tuple[str, ...]:
-    del setting
+    """`value` as texts; `setting` is not used, as all such fields are lists of texts."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f'{where}: give a list of texts, such as ["one", "two"], not {value!r}')
     return tuple(value)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leapmpi.tools.doctor.checks import REGISTRY, problems
+from leapmpi.tools.doctor.folders import file_system
 from leapmpi.tools.doctor.links import rounds
-from leapmpi.tools.doctor.places import file_system
 from leapmpi.tools.doctor.text import lines
 
 GIB = 1 << 30

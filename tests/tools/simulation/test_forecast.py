@@ -43,7 +43,7 @@ def test_pre_gathered_rows_do_not_depend_on_time_steps_and_are_never_more_than_s
         engines = forecaster.engines(config(small_data, **{"strategy.time_steps": str(steps)}), ranks)
         rows.append(forecaster.sample(engines, batch, 0).traffic.rows_by_place())
         projected = {"strategy.time_steps": str(steps), "strategy.remote": "projected"}
-        # Projected rows are asked for cell by cell, as raw rows would be without pre-gathering.
+        # Projected rows are requested micro-batch by micro-batch, as raw rows would be without pre-gathering.
         engines = forecaster.engines(config(small_data, **projected), ranks)
         per_step.append(forecaster.sample(engines, batch, 0).traffic.rows_by_place()["remote"])
     assert all(each == rows[0] for each in rows)

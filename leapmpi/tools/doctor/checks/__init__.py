@@ -1,4 +1,4 @@
-"""What may be wrong, one subject a file. Each has `find(facts)`, which yields the problems in what the doctor gathered.
+"""Checks, one file per subject. Each has find(facts) -> iterator of Problem.
 
 The facts are plain values (`leapmpi doctor --json` prints them), so a check needs neither MPI nor a second machine.
 """
@@ -17,9 +17,9 @@ REGISTRY = Registry("check", __name__)
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong: what and where, how to mend it, and whether it is grave.
+    """A problem: what and where it is, how to mend it, and whether it is grave.
 
-    A grave problem stops jobs, makes them wrong or slows them down much; others are worth knowing.
+    A grave problem stops jobs, makes them wrong or much slower; others are only worth knowing.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Cores: too many threads for them, ranks bound too tightly, threads left to chance."""
+"""Cores: more threads than cores, ranks bound to too few cores, number of threads not set."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
         cores = {core for rank in ranks for core in rank["affinity"]}
         threads = sum(rank["threads"] for rank in ranks)
         who = f"{ranks_text(rank['rank'] for rank in ranks)} on {ranks[0]['host']}"
+
         if threads > len(cores):
             yield Problem(
                 f"{who}: {threads} threads share {len(cores)} core{'s' * (len(cores) > 1)}",
                 "start fewer ranks or threads (OMP_NUM_THREADS, --threads), or ask for more cores",
             )
+
+        # Bound to one core each, though the machine has more and Slurm did not ask for it.
         machine = ranks[0]["machine_cores"] or 0
         bound = all(len(rank["affinity"]) == 1 for rank in ranks)
         if bound and len(cores) < machine and "SLURM_NTASKS" not in ranks[0]["launcher"]:
@@ -28,10 +31,10 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
                 "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES",
                 grave=False,
             )
-    yield from _left_to_chance(facts)
+    yield from _unset_threads(facts)
 
 
-def _left_to_chance(facts: Mapping[str, Any]) -> Iterator[Problem]:
+def _unset_threads(facts: Mapping[str, Any]) -> Iterator[Problem]:
     crowded = [rank for ranks in by_node(facts).values() if len(ranks) > 1 for rank in ranks]
     unset = [rank for rank in crowded if not rank["omp_num_threads"]]
     if unset:

@@ -12,6 +12,7 @@ from leapmpi.tools.doctor.checks import Problem
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong."""
+    # GPUs of several ranks.
     users = defaultdict(list)
     for rank in facts["ranks"]:
         if rank["gpu"] is not None:
@@ -33,6 +34,8 @@ def _unseen(facts: Mapping[str, Any]) -> Iterator[Problem]:
                 f"torch cannot be used by rank {rank['rank']} on {rank['host']}: {rank['torch_error']}",
                 "install the PyTorch build that fits this machine and its driver",
             )
+
+    # A GPU that torch does not see.
     blind = [rank for rank in facts["ranks"] if rank["gpu_files"] and not rank["gpus"] and not rank["torch_error"]]
     if blind:
         yield Problem(

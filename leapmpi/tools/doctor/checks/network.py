@@ -1,4 +1,4 @@
-"""The network: addresses that lead astray, and links slower than their kind."""
+"""The network: host names and addresses that are not unique, and links slower than others of their kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.tools.doctor.checks import Problem, by_node
 
 _SLOW = 1 / 3
+"""A link is slow below this share of the median rate."""
+
 _LONG_DELAY = 5000.0
+"""Microseconds of a small message above which processors seem to be shared."""
 
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -37,15 +40,15 @@ def _names(firsts: list[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _addresses(facts: Mapping[str, Any], firsts: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Bridges of containers and virtual machines have one address on every node; messages sent there are lost."""
+    """Bridges of containers and virtual machines have the same address on every node; messages sent there are lost."""
     owners = defaultdict(set)
     for rank in firsts:
         for name, address in rank["addresses"].items():
             if not address.startswith("127."):
                 owners[address, name].add(rank["host"])
-    told = any("_tcp_if_" in name for name in firsts[0]["mpi_settings"])
+    chosen = any("_tcp_if_" in name for name in firsts[0]["mpi_settings"])
     for (address, name), hosts in owners.items():
-        if len(hosts) > 1 and not told and "Open MPI" in facts["mpi"]["library"]:
+        if len(hosts) > 1 and not chosen and "Open MPI" in facts["mpi"]["library"]:
             yield Problem(
                 f"{', '.join(sorted(hosts))} have the same address {address} ({name}), which Open MPI may try to use",
                 "name the network that connects the nodes: export OMPI_MCA_btl_tcp_if_include=NETWORK/BITS",
@@ -53,7 +56,9 @@ def _addresses(facts: Mapping[str, Any], firsts: list[dict[str, Any]]) -> Iterat
 
 
 def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Links within nodes and between nodes, each compared with links of the same kind and memory."""
     for crosses in (False, True):
+        # Rate and delay of each pair of ranks of this kind.
         rates, delays = [], []
         for link in facts["links"]:
             size = len(link["mbytes"])
@@ -61,6 +66,7 @@ def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
                 pair = rank, (rank + link["distance"]) % size
                 rates.append((link["mbytes"][rank], pair, link["memory"]))
                 delays.append((link["microseconds"][rank], pair))
+
         for memory in sorted({memory for _, _, memory in rates}):
             yield from _slow([each for each in rates if each[2] == memory], crosses)
         if delays and statistics.median(delay for delay, _ in delays) > _LONG_DELAY:
@@ -72,6 +78,7 @@ def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _slow(rates: list[tuple[float, tuple[int, int], str]], crosses: bool) -> Iterator[Problem]:
+    """The slowest pair of ranks, where it is much slower than the median of `rates` (rate, pair, memory)."""
     usual = statistics.median(rate for rate, _, _ in rates)
     slow = [(rate, pair) for rate, pair, _ in rates if rate < _SLOW * usual]
     if slow:

@@ -1,4 +1,4 @@
-"""The folders of the dataset and the run: there, readable, writable, near, with room."""
+"""The folders of the dataset and the run: whether they exist, can be read or written, are local, have free space."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapmpi.tools.doctor.checks import Problem
-from leapmpi.tools.doctor.places import NETWORK
+from leapmpi.tools.doctor.folders import NETWORK
 
 LEAST_FREE = 1 << 30
 
@@ -38,6 +38,8 @@ def _run(place: Mapping[str, Any], host: str) -> Iterator[Problem]:
     path = place["path"]
     if not place["writable"]:
         yield Problem(f"the run folder {path} cannot be written on {host}", "choose another --run folder")
+
+    # Checkpoints need space, and a folder that lasts.
     if place["free"] < LEAST_FREE:
         yield Problem(
             f"the run folder {path} has {place['free'] >> 20} MiB of free space on {host}",

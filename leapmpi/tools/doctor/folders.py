@@ -14,32 +14,32 @@ PARALLEL = ("lustre", "gpfs", "beegfs", "ceph", "panfs", "wekafs", "daos", "fuse
 
 
 def facts(data: str | None, run: str | None) -> dict[str, Any]:
-    """File system, room and access of both folders; a folder that is not named is None."""
+    """File system, free space and access of both folders; None for a folder that is not given."""
     return {
         "host": socket.gethostname(),
-        "data": _place(Path(data)) if data else None,
-        "run": _place(Path(run)) if run else None,
+        "data": _folder(Path(data)) if data else None,
+        "run": _folder(Path(run)) if run else None,
     }
 
 
-def _place(path: Path) -> dict[str, Any]:
-    """What holds for `path`, or for the nearest folder above it that exists and can be seen."""
-    there = path.absolute()
-    while not os.path.exists(there):
-        there = there.parent
+def _folder(path: Path) -> dict[str, Any]:
+    """Facts about `path`, or about the nearest folder above it that exists."""
+    existing = path.absolute()
+    while not os.path.exists(existing):
+        existing = existing.parent
     return {
         "path": str(path),
         "exists": os.path.exists(path),
-        "file_system": file_system(there),
-        "free": _free(there),
-        "readable": os.access(there, os.R_OK | os.X_OK),
-        "writable": os.access(there, os.W_OK | os.X_OK),
+        "file_system": file_system(existing),
+        "free": _free(existing),
+        "readable": os.access(existing, os.R_OK | os.X_OK),
+        "writable": os.access(existing, os.W_OK | os.X_OK),
     }
 
 
-def _free(there: Path) -> int:
+def _free(folder: Path) -> int:
     try:
-        return shutil.disk_usage(there).free
+        return shutil.disk_usage(folder).free
     except OSError:
         return 0
 
@@ -56,12 +56,13 @@ def file_system(path: Path, mounts: str | None = None) -> str:
     found, deepest = "unknown", -1
     real = Path(os.path.realpath(path))
     for line in text.splitlines():
+        # Mount point among the fields before the dash, type of the file system right behind it.
         fields, _, rest = line.partition(" - ")
         words = fields.split()
         if len(words) < 5 or not rest:
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
-        # Of two mounts on one point the later one is seen.
+        # Of two mounts on one point the later one hides the other.
         if (point == real or point in real.parents) and len(point.parts) >= deepest:
             found, deepest = rest.split()[0], len(point.parts)
     return found

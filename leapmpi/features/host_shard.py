@@ -1,0 +1,256 @@
+"""Feature rows of this rank in host memory, and how a fetcher reads, packs and places them.
+
+A shard covers one contiguous range of vertices, made of one or more parts, and finds rows by global vertex id.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.system.buffer_pool import BufferPool
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    import torch
+
+    from leapmpi.features.cache import RowCache
+    from leapmpi.features.compression import RowEncoding, RowErrors
+    from leapmpi.features.row_request import RowRequest
+    from leapmpi.nn.scattered_rows import ScatteredRows
+    from leapmpi.system.phase_timers import PhaseTimers
+
+
+@compiled
+def _copy_rows(source, rows, first, target, positions):
+    width = source.shape[1]
+    for i in range(rows.size):
+        row, position = rows[i] - first, positions[i]
+        for j in range(width):
+            target[position, j] = source[row, j]
+
+
+def place_rows(source: np.ndarray, rows: np.ndarray, first: int, target: np.ndarray, positions: np.ndarray) -> None:
+    """target[positions[i]] = source[rows[i] - first], converted to the target's type. All rows must lie in `source`."""
+    if source.dtype == np.float16:
+        # numba has no half precision on processors.
+        target[positions] = source[rows - first]
+    else:
+        _copy_rows(source, rows, first, target, positions)
+
+
+class HostShard:
+    """Rows in host memory: one (rows, width) array per part, in vertex order; mapped files cost no copy.
+
+    `first` is the global id of the first row. One-dimensional arrays count as width 1.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
+        self.parts = [np.asarray(part).reshape(len(part), -1) for part in parts]
+        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+        return self.parts[0].shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the stored values."""
+        return self.parts[0].dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.width * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def addressable(self) -> bool:
+        """Whether every row lies in host memory as float32 of this machine, element after element."""
+        return all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
+
+    def whole(self) -> torch.Tensor | None:
+        """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
+        if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
+            return None
+        import torch
+
+        with warnings.catch_warnings():
+            # Mapped files are read-only, which torch cannot express.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(self.parts[0])
+
+    def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+        """The part, its first id, the ids in it and their positions in `ids`, for each part that `ids` touch.
+
+        ids: int64[k], all in this shard.
+        """
+        if len(self.parts) == 1:
+            yield self.parts[0], int(self.bounds[0]), ids, np.arange(len(ids))
+            return
+        part_of = np.searchsorted(self.bounds, ids, side="right") - 1
+        for number, part in enumerate(self.parts):
+            positions = np.flatnonzero(part_of == number)
+            if positions.size:
+                yield part, int(self.bounds[number]), ids[positions], positions
+
+    def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
+        """target[positions[i]] = the row of vertex ids[i]; ids int64[k], all in this shard."""
+        for part, first, chosen, where in self.split(ids):
+            place_rows(part, chosen, first, target, positions[where])
+
+    def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
+        """addresses[positions[i]] = the address of the row of vertex ids[i]; ids int64[k], all in this shard."""
+        for part, first, chosen, where in self.split(ids):
+            addresses[positions[where]] = part.ctypes.data + self.row_bytes * (chosen - first)
+
+    def rows(self, ids: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """The rows of `ids`, in order, written to `out` (len(ids), width)."""
+        self.place(ids, out, np.arange(len(ids)))
+        return out
+
+    def new_rows(self, count: int) -> np.ndarray:
+        """`count` unfilled rows of the stored width and type."""
+        return np.empty((count, self.width), self.dtype)
+
+    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> HostRows:
+        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
+        return HostRows(self, device, dtype, phases)
+
+
+class HostRows:
+    """The local half of a fetch from a HostShard: packs rows for others, and puts all rows of a request in one tensor.
+
+    Tensors are of `dtype` on `device`; for a GPU the rows are put in pinned memory and copied there at once. The time
+    of copying rows counts as the phase "gather". Nothing here is collective.
+    """
+
+    def __init__(self, shard: HostShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
+        self.shard = shard
+        self.device = device
+        self.dtype = dtype
+        self.phases = phases
+        self._sent = BufferPool()
+        self._arriving = BufferPool()
+        self._rows = BufferPool()
+
+    def local(self, ids: np.ndarray) -> torch.Tensor:
+        """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
+        with self.phases("gather"):
+            rows = self._new_tensor(len(ids))
+            self.shard.rows(ids, rows.numpy())
+            return rows.to(self.device)
+
+    def pack(
+        self, ids: np.ndarray, count: int, encoding: RowEncoding | None, errors: RowErrors
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of `ids` as they are sent, and memory for `count` rows of that form.
+
+        Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
+        """
+        if encoding:
+            width, dtype = encoding.row_bytes(self.shard.width), "uint8"
+        else:
+            width, dtype = self.shard.width, self.shard.dtype
+        with self.phases("gather"):
+            packed = self._sent.array((len(ids), width), dtype)
+            if encoding:
+                encoding.encode(self.shard, ids, packed, errors)
+            else:
+                self.shard.rows(ids, packed)
+        return packed, self._arriving.array((count, width), dtype)
+
+    def collect(
+        self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
+    ) -> torch.Tensor:
+        """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
+        import torch
+
+        with self.phases("gather"):
+            rows = self._new_tensor(len(request.ids))
+            target = rows.numpy()
+
+            # Local rows.
+            self.shard.place(request.own_ids, target, request.own_positions)
+
+            # Remote rows, in order of the request's remote ids.
+            if encoding:
+                encoding.decode(arrived, target, request.remote_positions)
+            else:
+                place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
+
+            if cache:
+                place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions)
+        return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
+
+    def collect_addresses(
+        self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
+    ) -> ScatteredRows:
+        """As `collect`, but no row is copied: the addresses of all rows. Only where the shard is `addressable`."""
+        addresses = np.empty(len(request.ids), np.int64)
+        with self.phases("gather"):
+            if encoding:
+                encoded = arrived
+                arrived = self._rows.array((len(encoded), self.shard.width), "float32")
+                encoding.decode(encoded, arrived, np.arange(len(arrived)))
+            self.shard.locate(request.own_ids, addresses, request.own_positions)
+            _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
+            if cache:
+                _locate(cache.rows, request.cached_slots, addresses, request.cached_positions)
+        # What the addresses point to must live as long as they do.
+        return _scattered(addresses, self.shard.width, (self.shard, arrived, cache))
+
+    def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
+        """As `local`, but no row is copied. Only where the shard is `addressable`."""
+        addresses = np.empty(len(ids), np.int64)
+        self.shard.locate(ids, addresses, np.arange(len(ids)))
+        return _scattered(addresses, self.shard.width, (self.shard,))
+
+    def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
+        """Compile the kernels of a fetch by moving one local row."""
+        ids, position = np.array([int(self.shard.bounds[0])]), np.zeros(1, np.int64)
+        row = self.shard.rows(ids, self.shard.new_rows(1))
+        target = self._new_tensor(1).numpy()
+        self.shard.place(ids, target, position)
+        place_rows(row, position, 0, target, position)
+        if encoding:
+            encoded = np.empty((1, encoding.row_bytes(self.shard.width)), np.uint8)
+            encoding.decode(encoding.encode(self.shard, ids, encoded, errors), target, position)
+
+    def _new_tensor(self, count: int) -> torch.Tensor:
+        """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
+        import torch
+
+        if self.device.type == "cpu":
+            name = str(self.dtype).removeprefix("torch.")
+            return torch.from_numpy(self._rows.array((count, self.shard.width), name))
+        return torch.empty((count, self.shard.width), dtype=self.dtype, pin_memory=True)
+
+
+def stand_in_addresses(count: int, width: int) -> ScatteredRows:
+    """`count` rows of `width` zeros, given by their addresses: to compile and to measure with."""
+    rows = np.zeros((count, width), np.float32)
+    addresses = np.empty(count, np.int64)
+    _locate(rows, np.arange(count), addresses, np.arange(count))
+    return _scattered(addresses, width, (rows,))
+
+
+def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
+    """addresses[positions[i]] = the address of row rows[i] of `source`, which is C-contiguous."""
+    addresses[positions] = source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)
+
+
+def _scattered(addresses: np.ndarray, width: int, sources: tuple[Any, ...]) -> ScatteredRows:
+    import torch
+
+    from leapmpi.nn.scattered_rows import ScatteredRows
+
+    return ScatteredRows(torch.from_numpy(addresses), width, sources)

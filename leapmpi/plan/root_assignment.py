@@ -1,0 +1,56 @@
+"""What a merging rule gets (rank, time step and cost of each root), and how two rules refill time steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class RootAssignment:
+    """Where each root of an iteration is trained before time steps are merged, and what it costs.
+
+    The roots of one rank and one time step are a micro-batch.
+    """
+
+    ranks: int
+    steps: int
+    rank: np.ndarray
+    """int64[roots]"""
+    step: np.ndarray
+    """int64[roots]"""
+    cost: np.ndarray
+    """float64[roots]: expected work of the root's micrograph."""
+
+    def loads(self) -> np.ndarray:
+        """Number of roots per rank and step: int64[ranks, steps]."""
+        return np.bincount(self._micro_batch(), minlength=self.ranks * self.steps).reshape(self.ranks, self.steps)
+
+    def costs(self) -> np.ndarray:
+        """Cost per rank and step: float64[ranks, steps]."""
+        added = np.bincount(self._micro_batch(), self.cost, self.ranks * self.steps)
+        return added.reshape(self.ranks, self.steps)
+
+    def _micro_batch(self) -> np.ndarray:
+        """The number of each root's micro-batch: int64[roots]."""
+        return self.rank * self.steps + self.step
+
+
+def fill_to_average(roots: RootAssignment, kept: np.ndarray) -> np.ndarray:
+    """The step of each root (int64[roots]) when those of dropped steps go to the `kept` steps (int64[T]) of their rank.
+
+    In order of steps, each micro-batch is filled up to floor(roots of the rank / T) + 1 roots.
+    """
+    step = roots.step.copy()
+    dropped = ~np.isin(roots.step, kept)
+
+    # How many roots each kept micro-batch may take: int64[ranks, T].
+    loads = roots.loads()
+    quota = loads.sum(axis=1) // len(kept) + 1
+    room = np.maximum(quota[:, None] - loads[:, kept], 0)
+
+    for rank in np.unique(roots.rank[dropped]):
+        moved = np.flatnonzero(dropped & (roots.rank == rank))
+        step[moved] = np.repeat(kept, room[rank])[: len(moved)]
+    return step
