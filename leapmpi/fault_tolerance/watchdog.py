@@ -43,7 +43,7 @@ from leapmpi.fault_tolerance.report import report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
 from leapmpi.runs.run_folder import HEARTBEATS_FILE
 from leapmpi.system.memory import kills_for_memory
-from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.phase_timers import PhaseTimers, ignore_change
 
 LOST_CODE = 76
 """The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
@@ -119,7 +119,7 @@ class Watchdog:
 
     def stop(self) -> None:
         """Watch no longer: this rank has come to its end in order."""
-        self.phases.stamp = lambda *where: None
+        self.phases.on_change = ignore_change
         self._note(ENDED)
         os.eventfd_write(self._stop, 1)
         self._thread.join()
@@ -143,7 +143,7 @@ class Watchdog:
 
     def _use(self, board: HeartbeatBoard) -> None:
         board.stamp(self.phases.current, self.phases.epoch, self.phases.iteration)
-        self.board, self.phases.stamp = board, board.stamp
+        self.board, self.phases.on_change = board, board.stamp
 
     def _note(self, state: int) -> None:
         """Set this rank's state where it stamps, and in the memory of the node, where others may look."""

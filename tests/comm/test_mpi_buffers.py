@@ -49,16 +49,16 @@ def test_what_mpi_would_garble_is_refused_by_name(name):
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 1000])
-def test_pieces_cover_all_bytes_once(size, monkeypatch):
-    monkeypatch.setattr(mpi_buffers, "PIECE", 10)
-    found = mpi_buffers.pieces(size)
+def test_parts_cover_all_bytes_once(size, monkeypatch):
+    monkeypatch.setattr(mpi_buffers, "MESSAGE_LIMIT", 10)
+    found = mpi_buffers.parts(size)
     assert [byte for part in found for byte in range(part.start, part.stop)] == list(range(size))
     assert all(0 < part.stop - part.start <= 10 for part in found)
 
 
-def test_a_piece_fits_the_counts_of_mpi():
-    assert mpi_buffers.PIECE < 2**31
-    assert [part.stop - part.start for part in mpi_buffers.pieces(2**33 + 1)][-1] == 1
+def test_a_message_fits_the_counts_of_mpi():
+    assert mpi_buffers.MESSAGE_LIMIT < 2**31
+    assert [part.stop - part.start for part in mpi_buffers.parts(2**33 + 1)][-1] == 1
 
 
 def test_device_memory_is_shown_by_its_address():

@@ -52,7 +52,7 @@ def test_others_read_what_a_rank_stamped(boards):
 
 def test_every_change_of_phase_is_stamped(boards):
     phases = PhaseTimers()
-    phases.stamp = boards[0].stamp
+    phases.on_change = boards[0].stamp
     phases.epoch, phases.iteration = 1, 2
     for phase in PHASES:
         with phases(phase):
