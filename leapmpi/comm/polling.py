@@ -21,6 +21,10 @@ _SHORTEST_NAP = 20e-6
 _LONGEST_NAP = 200e-6
 """Seconds. Longer naps would delay every message that takes a while."""
 
+_LONG_WAIT = 500
+_LONGEST_NAP_OF_LONG_WAITS = 1e-3
+"""After so many tests without news, about 0.1 s, naps may be so long: next to the wait, the delay is small."""
+
 
 class Waits:
     """How far this process is in waiting for other ranks. The watchdog's thread reads it.
@@ -102,7 +106,8 @@ class Backoff:
         if self._idle <= _EAGER_TESTS:
             return 0.0
         nap = self._nap
-        self._nap = min(self._nap * 1.5, _LONGEST_NAP)
+        longest = _LONGEST_NAP if self._idle < _LONG_WAIT else _LONGEST_NAP_OF_LONG_WAITS
+        self._nap = min(nap * 1.5, longest)
         return nap
 
 
