@@ -42,7 +42,7 @@ def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
-    from leapmpi.fault_tolerance.launcher_cleanup import outlived_after_a_failure
+    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure
 
     first = job_rank() == 0
     if not first and not error.agreed:
@@ -52,6 +52,6 @@ def _report(error: LeapmpiError) -> None:
         sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
         sys.stderr.flush()
     if launcher_size() and local_rank() == 0:
-        outlived_after_a_failure(os.getppid(), isinstance(error, Interrupted))
+        end_launcher_after_failure(os.getppid(), isinstance(error, Interrupted))
     if error.agreed:
         meet_before_the_end()

@@ -1,8 +1,8 @@
 """Settings of malloc and of garbage collection, so that no iteration pays again for freed pages or for a full walk.
 
-glibc hands large blocks back to the system at once, and the next iteration pays for every page anew, which takes longer
-than writing it. Python's collector walks through all objects every few iterations, those of imported modules included, which are some
-hundred thousand and never garbage.
+glibc gives large blocks back to the system at once, and the next iteration pays for every page anew, which takes longer
+than writing it. Python's collector walks through all objects every few iterations. Most of them, some hundred thousand,
+belong to imported modules and are never garbage.
 """
 
 from __future__ import annotations

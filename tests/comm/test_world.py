@@ -111,7 +111,7 @@ def test_a_script_that_fails_on_one_rank_does_not_hang_at_its_end():
     assert "my script" in job.stderr
 
 
-def test_a_wish_for_a_checkpoint_at_the_very_end_does_not_turn_success_into_failure():
+def test_a_request_for_a_checkpoint_at_the_very_end_does_not_turn_success_into_failure():
     # What is registered before MPI starts runs after MPI has ended.
     code = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGUSR2))\n"
     code += "from leapmpi.comm.world import finish, start\nfinish(start())"
