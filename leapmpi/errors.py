@@ -63,6 +63,7 @@ class Interrupted(LeapmpiError):
     label = ""
 
     def __init__(self, sentence: str, exit_code: int = RESUMABLE) -> None:
+        """`sentence` is printed without a label."""
         super().__init__(sentence)
         self.exit_code = exit_code
 

@@ -4,7 +4,7 @@ Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload 
 Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
 Every method that talks to other ranks is collective.
 
-Every channel has an MPI communicator and buffers of its own (`leapmpi.system.channels`). While a progress thread runs
+Every channel (`leapmpi.system.channels`) has an MPI communicator and buffers. While a progress thread runs
 all messages go through it, so that one thread alone makes MPI calls.
 """
 
@@ -165,6 +165,7 @@ class Communicator(Transport):
         if self._exchanging[channel]:
             raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
 
+        # Device arrays may pass through host memory on both sides.
         buffers = self.staging
         outbound = buffers.outgoing("send", send)
         inbound = buffers.incoming("receive", receive)
@@ -232,6 +233,7 @@ class Communicator(Transport):
         outbound = [buffers.outgoing(f"ring-send-{i}", each) for i, each in enumerate(sends)]
         inbound = [buffers.incoming(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
 
+        # Receives are posted before sends.
         coming, going = [], []
         for each in inbound:
             coming += self._receives(mpi_buffers.as_bytes(each, "ring"), origin, mpi_buffers.type_code(each))

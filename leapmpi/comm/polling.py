@@ -1,6 +1,6 @@
 """Waiting for MPI without burning a processor: test, then sleep a little longer each time nothing has happened.
 
-Every wait of leapmpi goes through `Backoff`: `complete` for the calling thread, and the progress thread's own loop.
+Every wait of leapmpi goes through `Backoff`: `complete` for the calling thread, and the loop of the progress thread.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class ProgressThread:
                 waits.moves += 1
                 tickets = [ticket for ticket in tickets if not ticket.ended]
 
-        # Whoever still waits is to end too.
+        # End the waits for messages that are given up.
         for ticket in tickets:
             ticket.end(ProgressThreadStopped("messages were under way when the progress thread stopped"))
 

@@ -251,7 +251,7 @@ def abort(world: World, code: int) -> None:
     """End all ranks of the job now; nothing after this line runs."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # The launcher reads output in its own time; what it has not read when it learns of the abort may be lost.
+    # What the launcher has not read when it learns of the abort may be lost.
     time.sleep(_OUTPUT_DELAY)
     world.comm.Abort(code)
 

@@ -7,10 +7,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from leapmpi.comm.world import World, abort
 from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
+from leapmpi.fault_tolerance.heartbeats import Facts
 from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.runs.run import FAILED, INTERRUPTED
@@ -78,7 +78,7 @@ def _end_all(
     abort(world, code)
 
 
-def _facts(world: World, phases: PhaseTimers) -> dict[str, Any]:
+def _facts(world: World, phases: PhaseTimers) -> Facts:
     """Where this rank is, for summary.json."""
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
     return {"rank": world.rank, "host": world.host, **place}

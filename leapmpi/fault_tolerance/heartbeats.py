@@ -28,6 +28,9 @@ RUNNING, GIVING_UP, FAILED, ENDED = 1, 2, 3, 4
 PAGE = 4096
 """Bytes of the header, and of each slot."""
 
+Facts = dict[str, int | str | None]
+"""Where a rank is, as in summary.json: rank, host, phase, epoch and iteration, the last two from 0."""
+
 _FORMAT, _VERSION = "leapmpi-stamps", 1
 _NAMES = ("start", *PHASES)
 _NUMBER = {name: number for number, name in enumerate(_NAMES)}
@@ -66,7 +69,7 @@ class Heartbeat:
         """'phase compute, epoch 3, iteration 12', counted from 1."""
         return place(self.phase, self.epoch, self.iteration)
 
-    def facts(self) -> dict[str, int | str | None]:
+    def facts(self) -> Facts:
         """What summary.json says of the rank that a failure is about."""
         return {
             "rank": self.rank,

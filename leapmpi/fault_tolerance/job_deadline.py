@@ -22,7 +22,7 @@ def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
     if end.isdigit() and int(end) > 0:
         return float(end)
 
-    # Others are asked for the time that is left.
+    # With others, squeue says how much time is left.
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit():
         return None

@@ -32,7 +32,7 @@ def how_it_ended(folder: Path) -> dict[str, Any] | None:
 
 
 def _about(silent: Sequence[Heartbeat], heartbeats: Mapping[int, Heartbeat]) -> dict[str, Any]:
-    """The failure of the ranks that stopped without a report: of those that stopped first, where they can be told."""
+    """The failure of the ranks that stopped without a report: of those that stopped first, where the times differ."""
     last = max(each.pulse for each in heartbeats.values())
     first = [each for each in silent if each.pulse < last - _AT_ONCE] or silent
     names = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in first)

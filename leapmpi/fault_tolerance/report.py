@@ -1,6 +1,6 @@
 """What is said of a failure, and where: one line on standard error and in the run's summary, by one rank only.
 
-The sentences about ranks that died or that the job waits for are made here; errors bring their own.
+The sentences about ranks that died or that the job waits for are made here; errors bring theirs.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
-from leapmpi.fault_tolerance.heartbeats import Heartbeat
+from leapmpi.fault_tolerance.heartbeats import Facts, Heartbeat
 from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
 from leapmpi.runs.run_folder import record_failure
@@ -63,7 +62,7 @@ def describe_stall(
     return text, blamed[0] if blamed else None
 
 
-def report_failure(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
     """Report `why` and record it with `facts`, unless another rank has done so; returns whether this rank did.
 
     `folder` holds the run folder once there is one; `status` is FAILED or INTERRUPTED.
@@ -76,6 +75,6 @@ def report_failure(why: str, folder: list[Path], facts: dict[str, Any], status: 
     return False
 
 
-def record_failure_once(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def record_failure_once(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
     """Record in the run folder that the run failed; False where there is none or something is recorded already."""
     return bool(folder) and record_failure(folder[0], why, status, **facts)

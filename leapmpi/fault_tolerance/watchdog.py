@@ -236,12 +236,14 @@ class Watchdog:
 
     def _observe_others(self, now: float) -> None:
         """Observe the other ranks by the heartbeats read last, and have them read again."""
+        # A pulse that has changed is a sign of life.
         for rank, heartbeat in self._others.items():
             if self._pulses.get(rank, (0.0, 0.0))[0] != heartbeat.pulse:
                 self._pulses[rank] = heartbeat.pulse, now
             moves = heartbeat.moves + heartbeat.changes
             self._activity.observe(now, rank, moves, self._peers.processor_seconds(heartbeat), heartbeat.waiting)
 
+        # Ranks that cannot reach the run folder write to the node's memory.
         def read() -> None:
             self.table.flush()
             found = self.table.read()
@@ -274,6 +276,7 @@ class Watchdog:
         os._exit(LOST_CODE)
 
     def _report_lost(self, lost: list[Heartbeat]) -> None:
+        """Report ranks that died."""
         self.has_reported = True
         self.clean_up_launcher()
         for_memory = kills_for_memory() > self._killed_for_memory
@@ -281,10 +284,12 @@ class Watchdog:
         time.sleep(_LINGER)
 
     def _report_launcher(self) -> None:
+        """Report that the launcher is gone."""
         time.sleep(_LINGER)
         self._report(f"the launcher of {self.world.name} is gone ({self.phases.where()})", None)
 
     def _report_stall(self, now: float) -> None:
+        """Report the rank that the job waits for."""
         # Let others write their stacks first: the report may end the job.
         self._set_state(GIVING_UP)
         self._leave_stack()

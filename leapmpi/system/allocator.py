@@ -32,7 +32,7 @@ _set_aside = False
 def set_aside_lasting_objects() -> None:
     """Exclude all objects that live now from garbage collection. Call it when set-up is over: what lives will last.
 
-    Does nothing where the program around has set objects aside itself: nobody could tell them from ours.
+    Does nothing where the program around has set objects aside itself: they could not be distinguished from ours.
     """
     global _set_aside
     if gc.get_freeze_count() and not _set_aside:

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import KINDS, ROWS, ByteCounters
 from tests.support.fake_device import FakeDevice, launch
 
 
@@ -89,16 +88,3 @@ def test_new_memory_is_of_the_same_kind():
     made = mpi_buffers.empty_like(torch.zeros(3, dtype=torch.float64), 2, 5)
     assert (made.shape, made.dtype) == ((2, 5), torch.float64)
     assert isinstance(mpi_buffers.empty_like(FakeDevice.of(np.zeros(3)), 2), FakeDevice)
-
-
-def test_the_ledger_counts_by_kind_and_starts_again():
-    byte_counters = ByteCounters()
-    byte_counters.add_bytes("ids", 8)
-    byte_counters.add_bytes("ids", 16)
-    byte_counters.add_rows("remote", 3)
-    sent, read = byte_counters.take()
-    assert sent == dict.fromkeys(KINDS, 0) | {"ids": 24}
-    assert read == dict.fromkeys(ROWS, 0) | {"remote": 3}
-    assert byte_counters.take() == (dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0))
-    with pytest.raises(KeyError):
-        byte_counters.add_bytes("gossip", 1)
