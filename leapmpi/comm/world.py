@@ -160,7 +160,7 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
     # MPI starts once in a process; it cannot start twice, so it ends with the process, not with a run.
     mpi = load_mpi()
     if not mpi.Is_initialized():
-        with _nothing_left_behind(), warnings.catch_warnings():
+        with no_files_left_behind(), warnings.catch_warnings():
             # mpi4py warns of foreign launchers; `check_launcher` says it better, and only where it matters.
             warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
             mpi.Init_thread(mpi.THREAD_SERIALIZED)
@@ -188,7 +188,7 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
 
 
 @contextmanager
-def _nothing_left_behind() -> Iterator[None]:
+def no_files_left_behind() -> Iterator[None]:
     """Start MPI in the body such that a process without a launcher leaves no files.
 
     Open MPI 5 makes a segment in /dev/shm and a session folder, which are the launcher's to remove. A single process
