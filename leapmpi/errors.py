@@ -1,4 +1,4 @@
-"""The errors a user may meet: each one sentence that says what, where and how to mend it.
+"""The errors a user may meet. Each is one sentence that says what is wrong, where, and what to do about it.
 
 The command lines print the message without a traceback and end with `exit_code`.
 Anything else that escapes is a defect of leapmpi and is reported as one.
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 
 
 class LeapmpiError(Exception):
-    """Base of all errors that are the user's to mend."""
+    """Base of all errors that the user can do something about."""
 
     exit_code = 1
     label = "error: "
-    """What stands before the sentence where it is shown."""
+    """What is printed before the sentence."""
     agreed = False
-    """Whether all ranks of the job raised this error together, so that one of them reports it."""
+    """Whether all ranks of the job raised this error in step, so that one of them reports it."""
 
 
 class ConfigError(LeapmpiError):
@@ -55,7 +55,7 @@ RESUMABLE = 75
 
 
 class Interrupted(LeapmpiError):
-    """The job was asked to end early: by a signal, or because its time is running out.
+    """The job ends early: a signal came, or its time is running out.
 
     `exit_code` is RESUMABLE when the same command, started again, goes on or starts over by itself.
     """
@@ -63,6 +63,7 @@ class Interrupted(LeapmpiError):
     label = ""
 
     def __init__(self, sentence: str, exit_code: int = RESUMABLE) -> None:
+        """`sentence` is printed without a label."""
         super().__init__(sentence)
         self.exit_code = exit_code
 

@@ -43,7 +43,7 @@ def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
-    from leapmpi.fault_tolerance.launcher_cleanup import outlived_after_a_failure
+    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure
 
     # Where rank 0 failed too, its exit ends the other ranks before they repeat the same sentence.
     first = job_rank() == 0
@@ -55,6 +55,6 @@ def _report(error: LeapmpiError) -> None:
 
     # A launcher that hangs after a failure is ended; ranks that all raised the error wait for each other.
     if launcher_size() and local_rank() == 0:
-        outlived_after_a_failure(os.getppid(), isinstance(error, Interrupted))
+        end_launcher_after_failure(os.getppid(), isinstance(error, Interrupted))
     if error.agreed:
         meet_before_the_end()

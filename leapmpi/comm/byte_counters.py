@@ -1,4 +1,4 @@
-"""The byte ledger: payload bytes this rank sent to other ranks, by kind, and rows its blocks read."""
+"""Payload bytes that this rank sent to other ranks, by kind, and rows that its blocks read, by place."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ KINDS = (
     "schedule",
     "control",
 )
+"""What bytes are sent for. "control" is everything that is no payload of training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
+"""Where rows are read."""
 
 
 class ByteCounters:
-    """Counts since the last `take`. Bytes are added by `communicator` alone, rows by the row fetcher."""
+    """Counts since the last `take`. Bytes are added by `Communicator` alone, rows by the feature fetcher."""
 
     def __init__(self) -> None:
+        """Counting starts at zero."""
         self.bytes = dict.fromkeys(KINDS, 0)
         self.rows = dict.fromkeys(ROWS, 0)
 
@@ -32,7 +35,7 @@ class ByteCounters:
         self.rows[place] += count
 
     def add(self, counted_bytes: dict[str, int], counted_rows: dict[str, int]) -> None:
-        """Add what another ledger's `take` gave."""
+        """Add what `take` of other counters gave."""
         for kind, count in counted_bytes.items():
             self.bytes[kind] += count
         for place, count in counted_rows.items():

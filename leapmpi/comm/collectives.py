@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.polling import wait_all
 
-Start = Callable[[], Any]
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Start = Callable[[], "MPI.Request"]
 """Starts one non-blocking MPI call and returns its request."""
 
 Finish = Callable[[Start], None]
@@ -27,15 +30,22 @@ def finish_here(start: Start) -> None:
     wait_all([start()])
 
 
-def all_gather_values(comm: Any, value: Any, finish: Finish = finish_here) -> list[Any]:
+def all_gather_values(comm: MPI.Intracomm, value: Any, finish: Finish = finish_here) -> list[Any]:
     """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
-    return [json.loads(text) for text in gather_texts(comm, to_text(value), finish)]
+    return [json.loads(text) for text in _all_gather_bytes(comm, to_json(value), finish)]
 
 
-def gather_texts(comm: Any, text: bytes, finish: Finish = finish_here) -> list[bytes]:
+def to_json(value: Any) -> bytes:
+    """`value` as JSON; numpy's numbers count as numbers."""
+    return json.dumps(value, default=lambda number: number.item()).encode()
+
+
+def _all_gather_bytes(comm: MPI.Intracomm, text: bytes, finish: Finish) -> list[bytes]:
     """The bytes of every rank of `comm`, by rank. Collective."""
+    # Rows must be equally long: find the longest text first.
     lengths = np.empty((comm.size, 1), np.int64)
     all_gather_rows(comm, np.array([len(text)]), lengths, finish)
+
     padded = np.zeros(int(lengths.max()), np.uint8)
     padded[: len(text)] = np.frombuffer(text, np.uint8)
     rows = np.empty((comm.size, len(padded)), np.uint8)
@@ -43,18 +53,14 @@ def gather_texts(comm: Any, text: bytes, finish: Finish = finish_here) -> list[b
     return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
 
 
-def to_text(value: Any) -> bytes:
-    """`value` as JSON; numpy's numbers count as numbers."""
-    return json.dumps(value, default=lambda number: number.item()).encode()
-
-
-def all_gather_rows(comm: Any, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
+def all_gather_rows(comm: MPI.Intracomm, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
     """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
 
-    No call moves more than message.PIECE bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.
+    No call moves more than MESSAGE_LIMIT bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.
     """
-    mine, rows = mpi_buffers.as_bytes(row, "row"), mpi_buffers.as_bytes(into, "rows").reshape(comm.size, -1)
-    for part in mpi_buffers.pieces(len(mine), max(1, mpi_buffers.PIECE // comm.size)):
+    mine = mpi_buffers.as_bytes(row, "row")
+    rows = mpi_buffers.as_bytes(into, "rows").reshape(comm.size, -1)
+    for part in mpi_buffers.parts(len(mine), max(1, mpi_buffers.MESSAGE_LIMIT // comm.size)):
         arrived = np.empty((comm.size, part.stop - part.start), np.uint8)
         finish(partial(comm.Iallgather, mine[part], arrived))
         rows[:, part] = arrived

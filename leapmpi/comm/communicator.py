@@ -4,8 +4,8 @@ Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload 
 Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
 Every method that talks to other ranks is collective.
 
-Every lane has a communicator and buffers of its own (`leapmpi.system.channels`). While a courier is at work all
-messages go through it, so that one thread alone makes MPI calls.
+Every channel (`leapmpi.system.channels`) has an MPI communicator and buffers. While a progress thread runs
+all messages go through it, so that one thread alone makes MPI calls.
 """
 
 from __future__ import annotations
@@ -14,42 +14,56 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.byte_counters import ByteCounters
-from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_text
+from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
 from leapmpi.comm.flow_control import Call, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.staging import StagingBuffers
 from leapmpi.comm.transport import CommunicationError, Transport
 from leapmpi.system import channels
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from leapmpi.comm.mpi_buffers import Array
+
 _PACKET = 1 << 10
+"""Numbers (int64) in the first message of a broadcast, its length included."""
 
 
 class Communicator(Transport):
-    """Exchanges between the ranks of one communicator; `ahead` are its duplicates, for the lanes AHEAD and ROWS.
+    """Exchanges between the ranks of one MPI communicator.
 
-    `direct` hands device memory to MPI as it is (CUDA-aware MPI); otherwise it is staged through pinned host memory.
-    While `progress_thread` is set it makes all MPI calls, so that several threads may use the wire.
+    While `progress_thread` is set it makes all MPI calls, so that several threads may use the communicator.
     """
 
     def __init__(
-        self, comm: Any, byte_counters: ByteCounters | None = None, *, direct: bool = False, ahead: Sequence[Any] = ()
+        self,
+        comm: MPI.Intracomm,
+        byte_counters: ByteCounters | None = None,
+        *,
+        direct: bool = False,
+        ahead: Sequence[MPI.Intracomm] = (),
     ) -> None:
+        """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
+
+        `byte_counters` count what training sends. `direct` hands device memory to MPI as it is (CUDA-aware MPI);
+        otherwise it is staged through pinned host memory.
+        """
         super().__init__(comm, ahead)
         of_work_ahead = ByteCounters()
         self._byte_counters = (byte_counters or ByteCounters(), of_work_ahead, of_work_ahead)
-        self._buffers = StagingBuffers()
-        self._open = [False for _ in channels.LANES]
-        self.direct = direct
+        self.staging = StagingBuffers(direct)
+        self._exchanging = [False for _ in channels.CHANNELS]
 
     @property
     def byte_counters(self) -> ByteCounters:
-        """What the calling thread's lane has sent and read."""
+        """What the calling thread's channel has sent and read."""
         return self._byte_counters[channels.current()]
 
     def barrier(self) -> None:
@@ -60,11 +74,11 @@ class Communicator(Transport):
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
-        self.byte_counters.add_bytes("control", (self.size - 1) * len(to_text(value)))
+        self.byte_counters.add_bytes("control", (self.size - 1) * len(to_json(value)))
         return all_gather_values(self.comm, value, self._call)
 
     def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
-        """Equal-length rows of all ranks as (ranks, n), by rank. Collective."""
+        """Equal-length rows of all ranks as (ranks, *row.shape), by rank. Collective."""
         mpi_buffers.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
         all_gather_rows(self.comm, row, rows, self._call)
@@ -78,24 +92,28 @@ class Communicator(Transport):
         """
         if self.size == 1:
             return lambda: value
-        own, largest = np.array([value], np.int64), np.empty(1, np.int64)
+
         number = self._mpi.INT64_T
-        start = partial(self.comm.Iallreduce, [own, number], [largest, number], op=self._mpi.MAX)
+        mine = np.array([value], np.int64)
+        largest = np.empty(1, np.int64)
+        start = partial(self.comm.Iallreduce, [mine, number], [largest, number], op=self._mpi.MAX)
         finish = self._begin(MessageQueue(self._mpi, [Call(start)]))
-        self.byte_counters.add_bytes("control", (self.size - 1) * own.nbytes)
+        self.byte_counters.add_bytes("control", (self.size - 1) * mine.nbytes)
 
         def result() -> int:
             finish()
             # The buffers must live until the request is done.
-            return int(max(largest[0], own[0]))
+            return int(max(largest[0], mine[0]))
 
         return result
 
     def broadcast(self, array: np.ndarray | None, kind: str) -> np.ndarray:
         """Rank 0's one-dimensional int64 array on every rank; others pass None. Collective.
 
-        The first packet carries the length, so that arrays up to 8 KiB take one message.
+        The first packet carries the length, so that arrays up to 8 KiB take one message. Raises ValueError for another
+        kind of array.
         """
+        # Rank 0 fills the first packet: the length and as many numbers as fit.
         packet = np.empty(_PACKET, np.int64)
         room = _PACKET - 1
         if self.rank == 0:
@@ -105,57 +123,59 @@ class Communicator(Transport):
             packet[0] = array.size
             packet[1 : 1 + min(array.size, room)] = array[:room]
         self._call(partial(self.comm.Ibcast, mpi_buffers.as_bytes(packet, "packet"), root=0))
+
+        # Others now know the length.
         if self.rank == 0:
             result = array
         else:
             result = np.empty(packet[0], np.int64)
             result[:room] = packet[1 : 1 + min(result.size, room)]
+
+        # What did not fit follows.
         rest = mpi_buffers.as_bytes(result, "broadcast")[room * 8 :]
-        for piece in mpi_buffers.pieces(len(rest)):
-            self._call(partial(self.comm.Ibcast, rest[piece], root=0))
+        for part in mpi_buffers.parts(len(rest)):
+            self._call(partial(self.comm.Ibcast, rest[part], root=0))
         if self.rank == 0:
             self.byte_counters.add_bytes(kind, (self.size - 1) * result.nbytes)
         return result
 
     # -- exchanges -------------------------------------------------------------------------------------------------
 
-    def exchange(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str) -> None:
+    def exchange(
+        self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
+    ) -> None:
         """Send rows `send` (in order of destination rank) and fill `receive` (in order of source rank). Collective.
 
-        Both arrays are (rows,) or (rows, width) of one type; counts are rows per rank, int64[size]. The rank's own
-        part is copied in memory. Raises WireError when a peer sends another type or number of bytes than expected.
+        Both arrays are (rows,) or (rows, width) of one type; counts are rows per rank, int64[size]. The rows of a rank
+        for itself are copied in memory. Raises CommunicationError when a peer sends another type or number of bytes
+        than expected.
         """
         self.start_exchange(send, send_counts, receive, receive_counts, kind)()
 
     def start_exchange(
-        self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str
+        self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
     ) -> Callable[[], None]:
         """Begin what `exchange` does; what is returned waits for its end, and all ranks must call that too. Collective.
 
-        Until then neither array may be touched, nor another exchange begun in this lane. Rows travel meanwhile where a
-        courier is at work; without one, little more than the first of them.
+        Until then neither array may be touched, nor another exchange begun in this channel. Rows travel meanwhile where
+        a progress thread runs; without one, little more than the first of them.
         """
         self._check_exchange(send, send_counts, receive, receive_counts)
-        mine = channels.current()
-        if self._open[mine]:
-            raise CommunicationError("an exchange was begun before the one before it in its lane had ended")
-        staged = mpi_buffers.on_device(send) and not self.direct
-        if staged:
-            outbound, inbound = self._buffers.pinned("send", send), self._buffers.pinned("receive", receive)
-            outbound.copy_(send)
-            finish = self._swap(outbound, send_counts, inbound, receive_counts, kind)
-        else:
-            mpi_buffers.synchronise(send)
-            mpi_buffers.synchronise(receive)
-            finish = self._swap(send, send_counts, receive, receive_counts, kind)
+        channel = channels.current()
+        if self._exchanging[channel]:
+            raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
 
-        self._open[mine] = True
+        # Device arrays may pass through host memory on both sides.
+        buffers = self.staging
+        outbound = buffers.outgoing("send", send)
+        inbound = buffers.incoming("receive", receive)
+        finish = self._swap(outbound, send_counts, inbound, receive_counts, kind)
+        self._exchanging[channel] = True
 
         def end() -> None:
-            self._open[mine] = False
+            self._exchanging[channel] = False
             finish()
-            if staged:
-                receive.copy_(inbound)
+            buffers.deliver(inbound, receive)
 
         return end
 
@@ -164,35 +184,37 @@ class Communicator(Transport):
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
+        # Counts first, so that all know how much arrives.
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
         self.byte_counters.add_bytes("control", (self.size - 1) * counts.itemsize)
+
         received = ranges.empty(int(theirs.sum()))
         self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
         return ranges.decode(received, self.rank), theirs
 
-    def ring_hop(self, state: Any, kinds: Sequence[tuple[str, int]], distance: int = 1) -> None:
-        """Pass flat `state` to rank - `distance` and replace it by the one of rank + `distance`. Collective.
+    def ring_hop(self, state: Array, kinds: Sequence[tuple[str, int]], distance: int = 1) -> None:
+        """Pass one-dimensional `state` to rank - `distance` and replace it by that of rank + `distance`. Collective.
 
-        `kinds` lists (kind, bytes) that make up the state for the ledger. Never blocks on buffer sizes: the receive
-        is posted before the send.
+        `kinds` lists the (kind, bytes) that make up the state, for the byte counters. Never blocks on buffer sizes:
+        the receive is posted before the send.
         """
         if distance % self.size == 0:
             return
-        staged = mpi_buffers.on_device(state) and not self.direct
-        outbound = self._buffers.pinned("send", state) if staged else state
-        if staged:
-            outbound.copy_(state)
-        mpi_buffers.synchronise(state)
-        inbound = (
-            self._buffers.pinned("receive", state) if staged else self._buffers.scratch("ring", state, *state.shape)
-        )
         to, origin = (self.rank - distance) % self.size, (self.rank + distance) % self.size
-        into = mpi_buffers.as_bytes(inbound, "ring state")
         code = mpi_buffers.type_code(state)
-        outgoing = mpi_buffers.as_bytes(outbound, "ring state")
+
+        # The state that arrives must not overwrite the one that leaves.
+        buffers = self.staging
+        outbound = buffers.outgoing("send", state)
+        if buffers.stages(state):
+            inbound = buffers.incoming("receive", state)
+        else:
+            inbound = buffers.scratch("ring", state, *state.shape)
+        into, outgoing = mpi_buffers.as_bytes(inbound, "ring state"), mpi_buffers.as_bytes(outbound, "ring state")
         self._finish(self._receives(into, origin, code), self._sends(outgoing, to, code))
+
         if isinstance(state, np.ndarray):
             state[...] = inbound
         else:
@@ -200,56 +222,61 @@ class Communicator(Transport):
         for kind, count in kinds:
             self.byte_counters.add_bytes(kind, count)
 
-    def ring_pass(self, sends: Sequence[Any], receives: Sequence[Any], kinds: Sequence[str]) -> None:
+    def ring_pass(self, sends: Sequence[Array], receives: Sequence[Array], kinds: Sequence[str]) -> None:
         """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
 
-        `kinds` names what each of `sends` is. No array may be in both. Raises WireError when what arrives differs in
-        type or size from what was expected.
+        `kinds` names the kind of each of `sends`. No array may be in both. Raises CommunicationError when what arrives
+        differs in type or size from what was expected.
         """
         to, origin = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        staged = not self.direct and any(mpi_buffers.on_device(each) for each in (*sends, *receives))
-        outbound, inbound = sends, receives
-        if staged:
-            outbound = [self._buffers.pinned(f"ring-send-{i}", each).copy_(each) for i, each in enumerate(sends)]
-            inbound = [self._buffers.pinned(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
-        for each in (*sends, *receives):
-            mpi_buffers.synchronise(each)
+        buffers = self.staging
+        outbound = [buffers.outgoing(f"ring-send-{i}", each) for i, each in enumerate(sends)]
+        inbound = [buffers.incoming(f"ring-receive-{i}", each) for i, each in enumerate(receives)]
+
+        # Receives are posted before sends.
         coming, going = [], []
         for each in inbound:
             coming += self._receives(mpi_buffers.as_bytes(each, "ring"), origin, mpi_buffers.type_code(each))
         for each in outbound:
             going += self._sends(mpi_buffers.as_bytes(each, "ring"), to, mpi_buffers.type_code(each))
         self._finish(coming, going)
-        if staged:
-            for each, arrived in zip(receives, inbound, strict=True):
-                each.copy_(arrived)
+
+        for arrived, each in zip(inbound, receives, strict=True):
+            buffers.deliver(arrived, each)
         for each, kind in zip(sends, kinds, strict=True):
             self.byte_counters.add_bytes(kind, each.nbytes)
 
-    def all_reduce(self, flat: Any, kind: str = "gradients") -> None:
+    def all_reduce(self, flat: Array, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
 
         Each rank adds one slice of all ranks' arrays and sends the sum to all: 2 (R-1)/R of the array leave a rank.
         """
         if self.size == 1:
             return
+
+        # Rank r gets slice r of all arrays.
         length = flat.shape[0]
         bounds = np.arange(self.size + 1, dtype=np.int64) * length // self.size
         widths = np.diff(bounds)
         mine = np.full(self.size, widths[self.rank])
-        slices = self._buffers.scratch("slices", flat, int(mine.sum()))
+        slices = self.staging.scratch("slices", flat, int(mine.sum()))
         self.exchange(flat, widths, slices, mine, kind)
+
+        # It adds them in rank order.
         slices = slices.reshape(self.size, int(widths[self.rank]))
         total = slices[0]
         for part in slices[1:]:
             total += part
-        repeated = self._buffers.scratch("sums", flat, self.size, total.shape[0])
+
+        # All ranks get all sums.
+        repeated = self.staging.scratch("sums", flat, self.size, total.shape[0])
         repeated[:] = total
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
-    # -- pieces ----------------------------------------------------------------------------------------------------
+    # -- how an exchange is made -----------------------------------------------------------------------------------
 
-    def _check_exchange(self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray) -> None:
+    def _check_exchange(self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray) -> None:
+        """Raise ValueError or CommunicationError for arrays and counts that cannot belong to one exchange."""
         mpi_buffers.check(send, "sent rows")
         mpi_buffers.check(receive, "received rows")
         if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
@@ -258,13 +285,15 @@ class Communicator(Transport):
             raise CommunicationError("counts do not add up to the rows given")
 
     def _swap(
-        self, send: Any, send_counts: np.ndarray, receive: Any, receive_counts: np.ndarray, kind: str
+        self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
     ) -> Callable[[], None]:
         """Begin a pairwise exchange in ring order, nothing sent to oneself; what is returned waits for its end."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
         starts, ends = _starts(send_counts), _starts(receive_counts)
         code, rank, size = mpi_buffers.type_code(send), self.rank, self.size
+
+        # In each step every rank sends to another rank than all others do: no link is fed by many at once.
         receives, sends, payload = [], [], 0
         for step in range(1, size):
             origin, to = (rank - step) % size, (rank + step) % size
@@ -272,11 +301,13 @@ class Communicator(Transport):
             sends += self._sends(out[starts[to] * width : starts[to + 1] * width], to, code)
             payload += (starts[to + 1] - starts[to]) * width
         self.byte_counters.add_bytes(kind, payload)
+
+        # Local rows are copied.
         if starts[rank + 1] > starts[rank]:
             receive[ends[rank] : ends[rank + 1]] = send[starts[rank] : starts[rank + 1]]
         return self._start(receives, sends)
 
 
 def _starts(counts: np.ndarray) -> list[int]:
-    """Where each rank's rows start, and the end of the last ones'."""
+    """Where each rank's rows start, and the end of the last ones."""
     return list(accumulate(counts.tolist(), initial=0))

@@ -1,4 +1,4 @@
-"""Messages under way: started in a fixed order, a bounded number of bytes at a time, waited for asleep.
+"""Messages under way: started in a fixed order, a bounded number of bytes at a time.
 
 A link that many ranks feed at once is congested and slows down for all. Each rank therefore cuts what it sends into
 fragments, sends to one peer after the other in ring order, and keeps only a window of bytes under way.
@@ -6,22 +6,19 @@ fragments, sends to one peer after the other in ring order, and keeps only a win
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from leapmpi.comm.polling import mpi_calls, waits
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 FRAGMENT = 256 << 10
 """Bytes of one message of an exchange."""
 
 WINDOW = 512 << 10
 """Bytes that a rank keeps under way in each direction."""
-
-_EAGER_TESTS = 5
-_SHORTEST_NAP = 20e-6
-_LONGEST_NAP = 200e-6
 
 
 class Message:
@@ -30,15 +27,16 @@ class Message:
     __slots__ = ("size", "window")
 
     def __init__(self, size: int) -> None:
+        """A message of `size` bytes; a collective call counts none."""
         self.size = size
         self.window: _Window | None = None
 
-    def start(self) -> Any:
-        """Start it; returns its mpi4py request."""
+    def start(self) -> MPI.Request:
+        """Start it."""
         raise NotImplementedError
 
-    def done(self, status: Any) -> None:
-        """It has arrived, with this mpi4py status."""
+    def done(self, status: MPI.Status) -> None:
+        """It has arrived, with this status."""
 
 
 class Call(Message):
@@ -46,12 +44,13 @@ class Call(Message):
 
     __slots__ = ("_begin",)
 
-    def __init__(self, begin: Callable[[], Any]) -> None:
+    def __init__(self, begin: Callable[[], MPI.Request]) -> None:
+        """`begin` is called by the thread that makes MPI calls."""
         super().__init__(0)
         self._begin = begin
 
-    def start(self) -> Any:
-        """Start it; returns its mpi4py request."""
+    def start(self) -> MPI.Request:
+        """Start it."""
         return self._begin()
 
 
@@ -75,31 +74,38 @@ class _Window:
 
 
 class MessageQueue:
-    """Messages in one direction or more, each in order. MPI matches the n-th message of a peer with its n-th receive.
+    """Messages of several directions, each in order: MPI matches the n-th message of a peer with its n-th receive."""
 
-    `mpi` is mpi4py's MPI module; `window` the bytes that each direction keeps under way.
-    """
+    def __init__(self, mpi: ModuleType, *directions: Sequence[Message], window: int = WINDOW) -> None:
+        """Queue the messages of `directions`; nothing is started before the first `advance`.
 
-    def __init__(self, mpi: Any, *directions: Sequence[Message], window: int = WINDOW) -> None:
+        Args:
+            mpi: mpi4py's MPI module.
+            directions: the messages of each direction, in the order in which they start.
+            window: bytes that each direction keeps under way.
+        """
         self._test = mpi.Request.Testsome
-        self._waiting = [_Window(messages, window) for messages in directions if messages]
+        self._windows = [_Window(messages, window) for messages in directions if messages]
         self._active: list[Message] = []
-        self._requests: list[Any] = []
+        self._requests: list[MPI.Request] = []
 
     @property
     def finished(self) -> bool:
         """Whether all messages have arrived."""
-        return not self._active and not self._waiting
+        return not self._active and not self._windows
 
     def advance(self) -> bool:
         """Start what fits into the windows and note what has arrived; returns whether anything happened."""
-        started = bool(self._waiting) and self._start()
+        # Start messages, then test all that are under way.
+        started = bool(self._windows) and self._start()
         if not self._active:
             return started
-        statuses: list[Any] = []  # mpi4py adds as many as it needs
+        statuses: list[MPI.Status] = []  # mpi4py adds as many as it needs
         arrived = self._test(self._requests, statuses)
         if not arrived:
             return started
+
+        # What has arrived makes room in its window.
         for place, status in zip(arrived, statuses, strict=True):
             message = self._active[place]
             message.window.room += message.size
@@ -109,44 +115,11 @@ class MessageQueue:
         return True
 
     def _start(self) -> bool:
+        """Start what fits into the windows; returns whether there was anything."""
         before = len(self._active)
-        for window in self._waiting:
+        for window in self._windows:
             while message := window.next():
                 self._active.append(message)
                 self._requests.append(message.start())
-        self._waiting = [window for window in self._waiting if window.messages]
+        self._windows = [window for window in self._windows if window.messages]
         return len(self._active) > before
-
-
-class Backoff:
-    """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
-
-    def __init__(self) -> None:
-        self.note(True)
-
-    def note(self, happened: bool) -> None:
-        """Whether the last test found anything new."""
-        self._idle = 0 if happened else self._idle + 1
-        if happened:
-            self._nap = _SHORTEST_NAP
-
-    def nap(self) -> float:
-        """Seconds to sleep before the next test."""
-        if self._idle <= _EAGER_TESTS:
-            return 0.0
-        nap, self._nap = self._nap, min(self._nap * 1.5, _LONGEST_NAP)
-        return nap
-
-
-def complete(flow: MessageQueue) -> None:
-    """Wait until `flow` is finished, asleep while nothing happens."""
-    mpi_calls.check()
-    pace = Backoff()
-    with waits:
-        while not flow.finished:
-            happened = flow.advance()
-            pace.note(happened)
-            if happened:
-                waits.moves += 1
-            else:
-                time.sleep(pace.nap())

@@ -14,7 +14,7 @@ _NARROW = 1 << 32
 
 @compiled
 def _subtract(ids, counts, first, out):
-    """out = ids less the first id of the range of their receiver; `counts` ids go to each rank in turn."""
+    """out[i] = ids[i] less the first id of the range of its receiver; `counts` ids go to each rank in turn."""
     position = 0
     for rank in range(len(counts)):
         for _ in range(counts[rank]):
@@ -24,13 +24,14 @@ def _subtract(ids, counts, first, out):
 
 @compiled
 def _add(offsets, first, out):
+    """out[i] = first + offsets[i]."""
     for i in range(len(offsets)):
         out[i] = first + np.int64(offsets[i])
 
 
 @dataclass(frozen=True, eq=False)
 class IdCodec:
-    """For each rank the ids that it may be sent: at most `longest` of them, from first[rank] on."""
+    """For each rank the range of the ids that it may be sent: at most `longest` ids, from first[rank] on."""
 
     first: np.ndarray
     """int64[ranks]."""
@@ -38,7 +39,7 @@ class IdCodec:
 
     @classmethod
     def at_home(cls, rank_offsets: np.ndarray) -> IdCodec:
-        """Every rank is sent ids at home with it; `rank_offsets` is int64[ranks + 1]."""
+        """Every rank is sent ids of which it is the home rank; `rank_offsets` is int64[ranks + 1]."""
         return cls(np.ascontiguousarray(rank_offsets[:-1]), int(np.diff(rank_offsets).max()))
 
     @classmethod
@@ -48,11 +49,14 @@ class IdCodec:
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of one id on the wire."""
+        """Bytes of one id on the network."""
         return 4 if self.longest <= _NARROW else 8
 
     def encode(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """`ids` (int64, in order of receiver, counts[r] of them for rank r) as int32 words or int64 offsets."""
+        """`ids` (int64, in order of receiver, counts[r] of them for rank r) as offsets.
+
+        The type is int64, or int32, whose bits are those of uint32.
+        """
         out = np.empty(len(ids), np.uint32 if self.id_bytes == 4 else np.int64)
         _subtract(ids, counts, self.first, out)
         return out.view(np.int32) if self.id_bytes == 4 else out
@@ -62,7 +66,7 @@ class IdCodec:
         return np.empty(count, np.int32 if self.id_bytes == 4 else np.int64)
 
     def decode(self, received: np.ndarray, rank: int) -> np.ndarray:
-        """The int64 ids that others sent to `rank`, from what `encode` made of them."""
+        """The int64 ids that others sent to `rank`, from the offsets that `encode` made of them."""
         ids = np.empty(len(received), np.int64)
         _add(received.view(np.uint32) if self.id_bytes == 4 else received, self.first[rank], ids)
         return ids

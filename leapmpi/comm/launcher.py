@@ -1,4 +1,4 @@
-"""What the program that started this process says of it, known before MPI starts: by environment variables."""
+"""What the launcher (mpirun, srun) says of this process in environment variables, known before MPI starts."""
 
 from __future__ import annotations
 

@@ -7,22 +7,31 @@ Everything that crosses ranks is therefore turned into plain bytes here, after c
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    Array = np.ndarray | torch.Tensor
+    """Numbers on the host, or on a device."""
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8")
 """Types that may cross ranks; the position is the code that both sides compare."""
 
-PIECE = 1 << 28
+MESSAGE_LIMIT = 1 << 28
 """Largest single MPI message in bytes, far below the 2**31 that MPI-3 counts can hold."""
 
 
 class DeviceBytes:
     """A range of device memory as bytes, shown to MPI by the CUDA array interface (version 3)."""
 
-    def __init__(self, pointer: int, size: int, owner: Any) -> None:
-        self.pointer, self.size, self.owner = pointer, size, owner
+    def __init__(self, pointer: int, size: int, owner: torch.Tensor) -> None:
+        """`size` bytes from the address `pointer` on; `owner` keeps the memory alive."""
+        self.pointer = pointer
+        self.size = size
+        self.owner = owner
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -36,28 +45,28 @@ class DeviceBytes:
         return self.size
 
 
-def on_device(array: Any) -> bool:
+def on_device(array: Array) -> bool:
     """Whether `array` lies in device memory."""
     return bool(getattr(array, "is_cuda", False))
 
 
-def dtype_name(array: Any) -> str:
+def dtype_name(array: Array) -> str:
     """The name of the element type, 'float32' for numpy and torch alike."""
     return _name_of(array.dtype)
 
 
 @cache  # numpy makes such a name anew each time, which takes longer than all else that is done to a small message
-def _name_of(dtype: Any) -> str:
+def _name_of(dtype: np.dtype | torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def type_code(array: Any) -> int:
-    """The number of the element type, sent along with it so that both sides can compare."""
+def type_code(array: Array) -> int:
+    """The number of the element type. It is sent as the message's tag, so that both sides can compare."""
     return DTYPES.index(dtype_name(array))
 
 
-def check(array: Any, what: str) -> None:
-    """Raise ValueError unless `array` may cross ranks: a known type and C-contiguous."""
+def check(array: Array, what: str) -> None:
+    """Raise ValueError, which calls the array `what`, unless it has a known type and is C-contiguous."""
     if dtype_name(array) not in DTYPES:
         raise ValueError(f"{what}: type {dtype_name(array)} may not cross ranks; one of {', '.join(DTYPES)}")
     contiguous = array.flags.c_contiguous if isinstance(array, np.ndarray) else array.is_contiguous()
@@ -65,8 +74,11 @@ def check(array: Any, what: str) -> None:
         raise ValueError(f"{what}: the array is not contiguous in C order")
 
 
-def as_bytes(array: Any, what: str) -> np.ndarray | DeviceBytes:
-    """The memory of `array` as bytes, without a copy: numpy uint8 on the host, DeviceBytes on a device."""
+def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
+    """The memory of `array` as bytes, without a copy: uint8[bytes] on the host, DeviceBytes on a device.
+
+    Raises ValueError as `check` does.
+    """
     check(array, what)
     if on_device(array):
         interface = getattr(array, "__cuda_array_interface__")  # noqa: B009  (a name with underscores is mangled)
@@ -75,7 +87,7 @@ def as_bytes(array: Any, what: str) -> np.ndarray | DeviceBytes:
     return host.reshape(-1).view(np.uint8)
 
 
-def synchronise(array: Any) -> None:
+def synchronise(array: Array) -> None:
     """Wait until device work on `array` is done: MPI knows nothing of streams."""
     if not on_device(array):
         return
@@ -87,18 +99,18 @@ def synchronise(array: Any) -> None:
     torch.cuda.current_stream(array.device).synchronize()
 
 
-def empty_like(array: Any, *shape: int) -> Any:
+def empty_like(array: Array, *shape: int) -> Array:
     """Uninitialised memory of the same kind, device and type as `array`."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 
-def pieces(size: int, largest: int | None = None) -> list[slice]:
-    """Slices of at most `largest` bytes, and never more than PIECE, that cover `size` bytes."""
-    step = min(largest or PIECE, PIECE)
+def parts(size: int, largest: int | None = None) -> list[slice]:
+    """Slices of at most `largest` bytes, and never more than MESSAGE_LIMIT, that cover `size` bytes."""
+    step = min(largest or MESSAGE_LIMIT, MESSAGE_LIMIT)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 
-def cut(memory: Any, largest: int) -> list[Any]:
-    """`memory`, bytes as `as_bytes` gives them, in parts of at most `largest` bytes, and never more than PIECE."""
-    parts = pieces(len(memory), largest)
-    return [memory] if len(parts) == 1 else [memory[part] for part in parts]
+def cut(memory: np.ndarray | DeviceBytes, largest: int) -> list[np.ndarray | DeviceBytes]:
+    """`memory`, bytes as `as_bytes` gives them, in parts as `parts` makes them."""
+    found = parts(len(memory), largest)
+    return [memory] if len(found) == 1 else [memory[part] for part in found]

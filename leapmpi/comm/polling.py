@@ -1,41 +1,55 @@
-"""Waiting for MPI requests without burning a processor: test, then sleep a little longer each time."""
+"""Waiting for MPI without burning a processor: test, then sleep a little longer each time nothing has happened.
+
+Every wait of leapmpi goes through `Backoff`: `complete` for the calling thread, and the loop of the progress thread.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from leapmpi.system import channels
 
-_EAGER_TESTS = 50
-_SHORTEST_SLEEP = 20e-6
-_LONGEST_SLEEP = 1e-3
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_EAGER_TESTS = 5
+"""Tests without a sleep between them, for messages that have as good as arrived."""
+
+_SHORTEST_NAP = 20e-6
+_LONGEST_NAP = 200e-6
+"""Seconds. Longer naps would delay every message that takes a while."""
+
+_LONG_WAIT = 500
+_LONGEST_NAP_OF_LONG_WAITS = 1e-3
+"""After so many tests without news, about 0.1 s, naps may be so long: next to the wait, the delay is small."""
 
 
 class Waits:
-    """How this process gets on with waiting for other ranks: read by the watchdog's thread, never by the hot path.
+    """How far this process is in waiting for other ranks. The watchdog's thread reads it.
 
-    `begun` counts waits, in step on all ranks that run the same collectives, but for what one has done ahead of the
-    other; `moves` counts beginnings, ends and arrivals; `waiting` is true while training is in a wait, or gets no work
-    because what is done ahead is in one.
+    `begun` counts waits. All ranks run the same collectives, so the counts of two ranks differ only by what one rank
+    has done ahead of the other. `moves` counts beginnings and ends of waits, and arrivals of messages. `waiting` is
+    true while training is in a wait, or gets no work because the work done ahead is in a wait.
     """
 
     def __init__(self) -> None:
+        """Nothing has been waited for yet."""
         self.moves = 0
         self.for_work = False
         """Whether training is waiting for work that is done ahead."""
-        self._begun = [0 for _ in channels.LANES]
-        self._within = [False for _ in channels.LANES]
+        self._begun = [0 for _ in channels.CHANNELS]
+        self._within = [False for _ in channels.CHANNELS]
 
     @property
     def begun(self) -> int:
-        """Waits begun in all lanes."""
+        """Waits begun in all channels."""
         return sum(self._begun)
 
     @property
     def waiting(self) -> bool:
-        """Whether this rank cannot go on without others."""
+        """Whether this rank cannot go on without other ranks."""
         training, *others = self._within
         return training or (self.for_work and any(others))
 
@@ -50,41 +64,95 @@ class Waits:
 
 
 waits = Waits()
-"""Those of this process."""
+"""The waits of this process."""
 
 
 class MpiCalls:
     """Which thread may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
 
     def __init__(self) -> None:
+        """Any thread may make MPI calls, one at a time."""
         self._owner: int | None = None
 
     def belong_to(self, thread: int | None) -> None:
-        """From now on `thread` (its identifier) alone makes MPI calls; None: whichever does, one at a time."""
+        """From now on only `thread` (its identifier) makes MPI calls; None: any thread does, one at a time."""
         self._owner = thread
 
     def check(self) -> None:
         """Raise RuntimeError in a thread that may not make MPI calls now: a defect of leapmpi."""
         if self._owner not in (None, threading.get_ident()):
-            raise RuntimeError("an MPI call from a thread that does not own MPI; go through Wire")
+            raise RuntimeError("an MPI call from a thread that does not own MPI; go through Communicator")
 
 
 mpi_calls = MpiCalls()
-"""Those of this process."""
+"""The owner of MPI in this process."""
 
 
-def wait_all(requests: list[Any]) -> None:
-    """Wait for all mpi4py `requests`, asleep between tests."""
+class Backoff:
+    """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
+
+    def __init__(self) -> None:
+        """Begin with eager tests."""
+        self.note(True)
+
+    def note(self, happened: bool) -> None:
+        """Take note of whether the last test found anything new."""
+        self._idle = 0 if happened else self._idle + 1
+        if happened:
+            self._nap = _SHORTEST_NAP
+
+    def nap(self) -> float:
+        """Seconds to sleep before the next test."""
+        if self._idle <= _EAGER_TESTS:
+            return 0.0
+        nap = self._nap
+        longest = _LONGEST_NAP if self._idle < _LONG_WAIT else _LONGEST_NAP_OF_LONG_WAITS
+        self._nap = min(nap * 1.5, longest)
+        return nap
+
+
+class Pollable(Protocol):
+    """Communication under way that goes on only when it is tested."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it has ended."""
+        ...
+
+    def advance(self) -> bool:
+        """Test it; returns whether anything happened."""
+        ...
+
+
+def complete(work: Pollable) -> None:
+    """Wait until `work` is finished, asleep while nothing happens."""
     mpi_calls.check()
-    if not requests:
-        return
-    test_all = type(requests[0]).Testall
-    tests, nap = 0, _SHORTEST_SLEEP
+    backoff = Backoff()
     with waits:
-        while not test_all(requests):
-            tests += 1
-            if tests <= _EAGER_TESTS:
-                time.sleep(0)
-                continue
-            time.sleep(nap)
-            nap = min(nap * 1.5, _LONGEST_SLEEP)
+        while not work.finished:
+            happened = work.advance()
+            backoff.note(happened)
+            if happened:
+                waits.moves += 1
+            else:
+                time.sleep(backoff.nap())
+
+
+def wait_all(requests: list[MPI.Request]) -> None:
+    """Wait for all `requests`, asleep between tests."""
+    mpi_calls.check()
+    if requests:
+        complete(_Requests(requests))
+
+
+class _Requests:
+    """MPI requests that have been started."""
+
+    def __init__(self, requests: list[MPI.Request]) -> None:
+        self._requests = requests
+        self.finished = False
+
+    def advance(self) -> bool:
+        """Test all requests; returns whether all have ended."""
+        self.finished = type(self._requests[0]).Testall(self._requests)
+        return self.finished

@@ -1,7 +1,7 @@
-"""The thread that makes all MPI calls while a rank works in several lanes at once.
+"""The thread that makes all MPI calls while a rank works in several channels at once.
 
-Other threads hand it their messages and wait, without using a processor, until these have arrived. It starts and
-tests messages of all lanes in turn, those of training first, and never waits for one lane before it looks at the
+Other threads hand it their messages and wait, without using a processor, until these have arrived. It starts and tests
+the messages of all channels in turn, those of training first, and never waits for one channel before it looks at the
 others. MPI needs to offer THREAD_SERIALIZED: calls come from several threads, but never at the same time.
 """
 
@@ -11,21 +11,24 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from leapmpi.comm.flow_control import Backoff, MessageQueue
-from leapmpi.comm.polling import mpi_calls, waits
+from leapmpi.comm.flow_control import MessageQueue
+from leapmpi.comm.polling import Backoff, mpi_calls, waits
 from leapmpi.system import channels
 
 
-class CourierStopped(RuntimeError):
-    """Messages were handed over after the courier had stopped, or were under way when it did."""
+class ProgressThreadStopped(RuntimeError):
+    """Messages were handed over after the progress thread had stopped, or were under way when it did."""
 
 
 class Ticket:
-    """Messages on their way, and what came of them."""
+    """Messages that the progress thread carries for another thread, which waits for their end."""
 
-    def __init__(self, flow: MessageQueue) -> None:
-        self._flow, self.lane = flow, channels.current()
-        self.ended, self._error = False, None
+    def __init__(self, messages: MessageQueue) -> None:
+        """`messages` belong to the channel of the calling thread."""
+        self.channel = channels.current()
+        self.ended = False
+        self._messages = messages
+        self._error: Exception | None = None
         self._end = threading.Lock()
         self._end.acquire()
 
@@ -33,8 +36,8 @@ class Ticket:
         """Take the messages a step further; returns whether anything happened, their end included."""
         happened = False
         try:
-            happened = self._flow.advance()
-            if self._flow.finished:
+            happened = self._messages.advance()
+            if self._messages.finished:
                 self.end()
         except Exception as error:
             self.end(error)
@@ -42,23 +45,22 @@ class Ticket:
 
     def end(self, error: Exception | None = None) -> None:
         """The messages have arrived, or will not because of `error`."""
-        self.ended, self._error = True, error
+        self.ended = True
+        self._error = error
         self._end.release()
 
     def wait(self) -> None:
-        """Wait for the end; raises what went wrong. Called once."""
+        """Wait for the end of the messages; raises what went wrong with them. Called once."""
         self._end.acquire()
         if self._error is not None:
             raise self._error
 
 
 class ProgressThread:
-    """Owns MPI from `start` to `stop`; the thread that started it must make no MPI call in between.
-
-    `on_start` runs first on the thread, to select its GPU.
-    """
+    """Owns MPI from `start` to `stop`; the thread that started it must make no MPI call in between."""
 
     def __init__(self, on_start: Callable[[], None] | None = None) -> None:
+        """`on_start` runs first on the new thread, to select its GPU."""
         self._on_start = on_start
         self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -66,53 +68,61 @@ class ProgressThread:
 
     def start(self) -> None:
         """Take MPI over from the calling thread."""
-        self._thread = threading.Thread(target=self._work, name="leapmpi-courier", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="leapmpi-progress", daemon=True)
         self._thread.start()
         mpi_calls.belong_to(self._thread.ident)
 
     def stop(self) -> None:
-        """Give MPI back. What is still under way is given up: whoever waits for it gets CourierStopped."""
+        """Give MPI back. Messages still under way are given up: who waits for them gets ProgressThreadStopped."""
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread = self._thread
+            self._thread = None
         if thread:
             self._inbox.put(None)
             thread.join()
             mpi_calls.belong_to(None)
 
-    def carry(self, flow: MessageQueue) -> Ticket:
-        """Start the messages of `flow`, in the lane of the calling thread, and see them through."""
-        order = Ticket(flow)
+    def carry(self, messages: MessageQueue) -> Ticket:
+        """Start `messages`, in the channel of the calling thread, and see them through."""
+        ticket = Ticket(messages)
         with self._lock:
             if not self._thread:
-                raise CourierStopped("messages were handed over after the last")
-            self._inbox.put(order)
-        return order
+                raise ProgressThreadStopped("messages were handed over to a progress thread that has stopped")
+            self._inbox.put(ticket)
+        return ticket
 
     def _work(self) -> None:
+        """The thread: test all tickets in turn, asleep while nothing happens."""
         if self._on_start:
             self._on_start()
-        under_way: list[Ticket] = []
-        pace = Backoff()
-        while self._take_in(under_way, pace):
+        tickets: list[Ticket] = []
+        backoff = Backoff()
+
+        while self._take_in(tickets, backoff):
             happened = False
-            for order in under_way:
-                happened |= order.advance()
-            pace.note(happened)
+            for ticket in tickets:
+                happened |= ticket.advance()
+            backoff.note(happened)
             if happened:
                 waits.moves += 1
-                under_way = [order for order in under_way if not order.ended]
-        for order in under_way:
-            order.end(CourierStopped("messages were under way when the courier stopped"))
+                tickets = [ticket for ticket in tickets if not ticket.ended]
 
-    def _take_in(self, under_way: list[Ticket], pace: Backoff) -> bool:
-        """Take in a new order, waiting for one as long as nothing else is to be done. Returns False at the end."""
+        # End the waits for messages that are given up.
+        for ticket in tickets:
+            ticket.end(ProgressThreadStopped("messages were under way when the progress thread stopped"))
+
+    def _take_in(self, tickets: list[Ticket], backoff: Backoff) -> bool:
+        """Add a new ticket to `tickets`; wait for one while there is nothing else to do. Returns False at the end."""
+        # While messages are under way, the wait for a new ticket is the sleep between two tests.
         try:
-            order = self._inbox.get(timeout=pace.nap()) if under_way else self._inbox.get()
+            ticket = self._inbox.get(timeout=backoff.nap()) if tickets else self._inbox.get()
         except Empty:
             return True
-        if order is None:
+        if ticket is None:
             return False
-        pace.note(True)
-        under_way.append(order)
-        under_way.sort(key=lambda each: each.lane)
+
+        # Training's messages come first.
+        backoff.note(True)
+        tickets.append(ticket)
+        tickets.sort(key=lambda each: each.channel)
         return True

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
-def map_shared(node: Any, size: int, name: str) -> mmap.mmap | None:
+
+def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
     """Memory of `size` bytes that all ranks of `node` see, or None on all of them where one cannot. Collective."""
+    # The first rank makes the memory; the others open it through the first rank's process.
     handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
     place = all_gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
     if node.rank != 0 and place:
         memory = _open_shared(*place, size)
+
+    # The first rank's handle may be closed once all have mapped the memory.
     everywhere = all(all_gather_values(node, memory is not None))
     if node.rank == 0 and memory:
         os.close(handle)
@@ -33,6 +39,7 @@ def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
 
 
 def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
+    """The memory behind `handle` of `process`; None where it cannot be reached."""
     try:
         mine = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
     except OSError:

@@ -1,35 +1,71 @@
-"""Memory through which messages pass, kept between calls: each lane has its own."""
+"""The way of arrays on a device: handed to MPI as they are (CUDA-aware MPI), or staged through pinned host memory.
+
+`StagingBuffers.stages` decides, array by array. The buffers are kept between calls; each channel has its own.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.system import channels
 
+if TYPE_CHECKING:
+    import torch
+
+    from leapmpi.comm.mpi_buffers import Array
+
 
 class StagingBuffers:
-    """Buffers by what they are used for."""
+    """Buffers of one communicator, by what they are used for."""
 
-    def __init__(self) -> None:
-        self._kept: tuple[dict[str, Any], ...] = tuple({} for _ in channels.LANES)
+    def __init__(self, direct: bool) -> None:
+        """`direct`: MPI takes device memory as it is."""
+        self.direct = direct
+        self._kept: tuple[dict[str, Array], ...] = tuple({} for _ in channels.CHANNELS)
 
-    def scratch(self, use: str, like: Any, *shape: int) -> Any:
-        """A buffer of the kind and type of `like`, kept between calls of the same shape."""
-        of_lane = self._kept[channels.current()]
-        kept = of_lane.get(use)
+    def stages(self, array: Array) -> bool:
+        """Whether `array` travels through host memory: it lies on a device and MPI is not CUDA-aware."""
+        return mpi_buffers.on_device(array) and not self.direct
+
+    def outgoing(self, use: str, array: Array) -> Array:
+        """What MPI is to send for `array`, the work on it being done: `array`, or a copy in host memory."""
+        if self.stages(array):
+            copy = self._pinned(use, array)
+            copy.copy_(array)
+            return copy
+        mpi_buffers.synchronise(array)
+        return array
+
+    def incoming(self, use: str, array: Array) -> Array:
+        """Where MPI is to receive for `array`: `array`, or host memory, from which `deliver` copies."""
+        if self.stages(array):
+            return self._pinned(use, array)
+        mpi_buffers.synchronise(array)
+        return array
+
+    def deliver(self, arrived: Array, array: Array) -> None:
+        """Fill `array` with what `incoming` gave for it, now that MPI has received."""
+        if arrived is not array:
+            array.copy_(arrived)
+
+    def scratch(self, use: str, like: Array, *shape: int) -> Array:
+        """A buffer of `shape`, of the kind and type of `like`, kept between calls of the same shape."""
+        buffers = self._kept[channels.current()]
+        kept = buffers.get(use)
         if kept is None or tuple(kept.shape) != shape or kept.dtype != like.dtype:
-            kept = of_lane[use] = mpi_buffers.empty_like(like, *shape)
+            kept = buffers[use] = mpi_buffers.empty_like(like, *shape)
         return kept
 
-    def pinned(self, use: str, like: Any) -> Any:
+    def _pinned(self, use: str, like: torch.Tensor) -> torch.Tensor:
         """A pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
         import torch
 
-        key, wanted = f"pinned-{use}", like.numel() * like.element_size()
-        of_lane = self._kept[channels.current()]
-        kept = of_lane.get(key)
-        if kept is None or kept.numel() < wanted:
-            kept = torch.empty(max(wanted, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-            of_lane[key] = kept
-        return kept[:wanted].view(like.dtype).view(like.shape)
+        key = f"pinned-{use}"
+        size = like.numel() * like.element_size()
+        buffers = self._kept[channels.current()]
+        kept = buffers.get(key)
+        if kept is None or kept.numel() < size:
+            kept = torch.empty(max(size, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+            buffers[key] = kept
+        return kept[:size].view(like.dtype).view(like.shape)

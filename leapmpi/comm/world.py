@@ -1,4 +1,4 @@
-"""Who am I: rank, size, node, threads. MPI starts and ends here, and a failure anywhere ends the job everywhere.
+"""This process among the others: rank, size, node, threads. MPI starts and ends here.
 
 MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
 """
@@ -19,12 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
 
 from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size
 from leapmpi.comm.polling import wait_all
 from leapmpi.errors import LaunchError, LeapmpiError, error_of
 from leapmpi.system.stale_files import prefix
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 T = TypeVar("T")
 
@@ -39,14 +43,14 @@ _PATIENCE = 2.0
 class World:
     """This process among the others.
 
-    `comm` is a private duplicate, `ahead_comms` two others for the lanes of work done ahead of training; `node_comm`
+    `comm` is a private duplicate, `ahead_comms` two others for the channels of work done ahead of training; `node_comm`
     holds the ranks that share this node's memory; `node` numbers the nodes in order of their lowest rank; `threads` is
     how many threads this rank should use.
     """
 
-    comm: Any
-    ahead_comms: tuple[Any, Any]
-    node_comm: Any
+    comm: MPI.Intracomm
+    ahead_comms: tuple[MPI.Intracomm, MPI.Intracomm]
+    node_comm: MPI.Intracomm
     node: int
     nodes: int
     host: str
@@ -67,12 +71,50 @@ class World:
         """'rank 2/4 on HOST', for messages."""
         return f"rank {self.rank}/{self.size} on {self.host}"
 
+    def on_all(self, action: Callable[[], T]) -> T:
+        """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
+
+        The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all
+        ranks end in step. `action` must not itself talk to other ranks.
+        """
+        from leapmpi.comm.collectives import all_gather_values
+
+        # Run the action; ranks that wait for a long one sleep in the barrier.
+        error, result = None, None
+        try:
+            result = action()
+        except LeapmpiError as caught:
+            error = caught
+        wait_all([self.comm.Ibarrier()])
+
+        # All ranks learn of all errors and raise the first.
+        errors = all_gather_values(self.comm, error and [type(error).__name__, str(error)])
+        for rank, found in enumerate(errors):
+            if found is not None:
+                agreed = error if rank == self.rank else error_of(*found)
+                agreed.agreed = True
+                agreed.rank = rank
+                raise agreed
+        return result
+
     def on_root(self, action: Callable[[], T]) -> T | None:
-        """Run `action` on rank 0 alone; None elsewhere. Raises a user's error of it on all ranks. Collective."""
-        return on_all_ranks(self, lambda: action() if self.rank == 0 else None)
+        """Run `action` on rank 0 alone; other ranks get None. What fails there is raised on all ranks, as by `on_all`.
+
+        `action` must not itself talk to other ranks. Collective.
+        """
+        return self.on_all(action if self.rank == 0 else _do_nothing)
 
 
-def load_mpi() -> Any:
+def _do_nothing() -> None:
+    """What ranks run while rank 0 acts."""
+
+
+def on_all_ranks(world: World, action: Callable[[], T]) -> T:
+    """`world.on_all(action)`."""
+    return world.on_all(action)
+
+
+def load_mpi() -> ModuleType:
     """mpi4py's MPI module, not started. Raises LaunchError when there is no MPI library."""
     try:
         import mpi4py
@@ -88,7 +130,7 @@ def load_mpi() -> Any:
     return MPI
 
 
-def library_name(mpi: Any) -> str:
+def library_name(mpi: ModuleType) -> str:
     """The MPI library in one line, such as 'Open MPI v5.0.11'."""
     return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
 
@@ -103,7 +145,7 @@ def library_file() -> str:
     return ", ".join(sorted(names)) or "unknown"
 
 
-def start(threads: int = 0, comm: Any = None) -> World:
+def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
     """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
 
     Args:
@@ -115,34 +157,38 @@ def start(threads: int = 0, comm: Any = None) -> World:
     # Here and not above: it loads numpy, which `--help` does without.
     from leapmpi.comm.collectives import all_gather_values
 
+    # MPI starts once in a process; it cannot start twice, so it ends with the process, not with a run.
     mpi = load_mpi()
     if not mpi.Is_initialized():
-        with _nothing_left_behind(), warnings.catch_warnings():
-            # mpi4py's word on foreign launchers; `check_launcher` says it better, and only where it matters.
+        with no_files_left_behind(), warnings.catch_warnings():
+            # mpi4py warns of foreign launchers; `check_launcher` says it better, and only where it matters.
             warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
             mpi.Init_thread(mpi.THREAD_SERIALIZED)
-        # MPI cannot start twice in a process, so it ends with the process, not with a run.
         atexit.register(_end_mpi, mpi)
     if comm is None:
         check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
+
+    # The lowest rank of a node stands for the node.
     comm = (comm or mpi.COMM_WORLD).Dup()
     node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
     leaders = all_gather_values(comm, all_gather_values(node_comm, comm.rank)[0])
-    order = sorted(set(leaders))
+    nodes = sorted(set(leaders))
+
+    # The ranks of a node share its cores.
+    masks = all_gather_values(node_comm, sorted(os.sched_getaffinity(0)))
     return World(
         comm=comm,
         ahead_comms=(comm.Dup(), comm.Dup()),
         node_comm=node_comm,
-        node=order.index(leaders[comm.rank]),
-        nodes=len(order),
+        node=nodes.index(leaders[comm.rank]),
+        nodes=len(nodes),
         host=socket.gethostname(),
-        threads=threads
-        or default_threads(all_gather_values(node_comm, sorted(os.sched_getaffinity(0))), node_comm.rank),
+        threads=threads or default_threads(masks, node_comm.rank),
     )
 
 
 @contextmanager
-def _nothing_left_behind() -> Iterator[None]:
+def no_files_left_behind() -> Iterator[None]:
     """Start MPI in the body such that a process without a launcher leaves no files.
 
     Open MPI 5 makes a segment in /dev/shm and a session folder, which are the launcher's to remove. A single process
@@ -151,6 +197,8 @@ def _nothing_left_behind() -> Iterator[None]:
     if launcher_size() is not None:
         yield
         return
+
+    # Set what Open MPI reads when it starts, then put back what was set before.
     before = {name: os.environ.get(name) for name in ("OMPI_MCA_btl", "TMPDIR")}
     with TemporaryDirectory(prefix=prefix("single")) as folder:
         os.environ.update({"OMPI_MCA_btl": before["OMPI_MCA_btl"] or "self", "TMPDIR": folder})
@@ -164,13 +212,13 @@ def _nothing_left_behind() -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _end_mpi(mpi: Any) -> None:
+def _end_mpi(mpi: ModuleType) -> None:
     """Finalise MPI, unless this process ends by an error of the user's script.
 
     The other ranks may then never come to the end of theirs; left unfinalised, the launcher ends them.
     """
-    # A wish for a checkpoint comes too late now; it would end a job that has done its work with a failure. So would
-    # srun, which asks the ranks that have not left yet to end when the first one has left with a code of its own.
+    # A request for a checkpoint comes too late now; it would make a failure of a job that has done its work. So would
+    # srun, which sends SIGTERM to the ranks that are still there when the first one has left with another code than 0.
     for each in (signal.SIGUSR2, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     if not hasattr(sys, "last_value") and not mpi.Is_finalized():
@@ -203,7 +251,7 @@ def abort(world: World, code: int) -> None:
     """End all ranks of the job now; nothing after this line runs."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # The launcher reads output in its own time; what it has not read when it learns of the abort may be lost.
+    # What the launcher has not read when it learns of the abort may be lost.
     time.sleep(_OUTPUT_DELAY)
     world.comm.Abort(code)
 
@@ -231,35 +279,12 @@ def meet_before_the_end() -> None:
     wait_all([everyone.Ibarrier()])
 
 
-def on_all_ranks(world: World, action: Callable[[], T]) -> T:
-    """Run `action` on each rank; if it fails for a user's reason on any, raise that error on all. Collective.
-
-    The error of the lowest failing rank is raised everywhere with `agreed` set, so that it is shown once and all ranks
-    end in step. `action` must not itself talk to other ranks.
-    """
-    from leapmpi.comm.collectives import all_gather_values
-
-    error, result = None, None
-    try:
-        result = action()
-    except LeapmpiError as caught:
-        error = caught
-    wait_all([world.comm.Ibarrier()])
-    for rank, told in enumerate(all_gather_values(world.comm, error and [type(error).__name__, str(error)])):
-        if told is not None:
-            agreed = error if rank == world.rank else error_of(*told)
-            agreed.agreed = True
-            agreed.rank = rank
-            raise agreed
-    return result
-
-
-def threads_may_call(mpi: Any) -> bool:
+def threads_may_call(mpi: ModuleType) -> bool:
     """Whether MPI, which must have been started, bears calls from several threads, one at a time."""
     return mpi.Query_thread() >= mpi.THREAD_SERIALIZED
 
 
-def cuda_aware(mpi: Any) -> tuple[bool, str]:
+def cuda_aware(mpi: ModuleType) -> tuple[bool, str]:
     """Whether the MPI library says it takes device memory, and the evidence. MPI must have been started."""
     try:
         query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support

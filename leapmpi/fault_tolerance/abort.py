@@ -7,26 +7,30 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from leapmpi.comm.world import World, abort
 from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
+from leapmpi.fault_tolerance.heartbeats import Facts
 from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.runs.run import FAILED, INTERRUPTED
 from leapmpi.system.phase_timers import PhaseTimers
 
 DEFECT_CODE = 70
-INTERRUPTED_CODE = 130
+"""Exit code of a defect of leapmpi."""
 
-_FIRST_RANK_FIRST = 1.0
+INTERRUPTED_CODE = 130
+"""Exit code after Ctrl-C."""
+
+_AFTER_RANK_0 = 1.0
 """Seconds that other ranks wait before they report a signal that most likely all were sent."""
-_HEARSAY = 0.5
-"""Seconds in which the watchdog hears of a rank that died: an error that follows from it is not told in its place."""
+
+_FOR_WATCHDOG = 0.5
+"""Seconds in which the watchdog notices a rank that died: an error that follows from the death is not reported."""
 
 
 class Failure(LeapmpiError):
-    """A failure that is no user's error, told in one sentence; its traceback stands in a file."""
+    """A defect of leapmpi or its libraries, reported in one sentence; the traceback is in a file."""
 
     exit_code = DEFECT_CODE
 
@@ -35,7 +39,7 @@ class Failure(LeapmpiError):
 def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
     """Run the body on all ranks; a failure of one ends all of them.
 
-    An error that all ranks agreed on (`world.on_all_ranks`) is passed on for an orderly end. Any other one is reported
+    An error that all ranks raise in step (`World.on_all`) is passed on for an orderly end. Any other one is reported
     here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. summary.json in the run
     folder (`folder`, empty while there is none) then says that the run failed and why, and a traceback goes to
     failure-rank-R.txt beside it.
@@ -43,6 +47,7 @@ def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog
     try:
         yield
     except (LeapmpiError, KeyboardInterrupt) as error:
+        # What users can do something about. If all ranks raise it, `leapmpi.cli` reports it once.
         why = str(error) if isinstance(error, LeapmpiError) else "interrupted"
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
@@ -52,6 +57,7 @@ def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
     except Exception as error:
+        # Memory that was refused, or a defect.
         found = _explain(error, world, phases, folder)
         if world.size == 1:
             record_failure_once(str(found), folder, _facts(world, phases))
@@ -62,40 +68,42 @@ def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog
 def _end_all(
     why: str, code: int, world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog, status: str = FAILED
 ) -> None:
-    """Tell of this rank's failure and abort the job; of a loss of another rank the watchdog tells."""
-    time.sleep(_FIRST_RANK_FIRST if status == INTERRUPTED and world.rank else _HEARSAY)
-    if watchdog.told:
-        watchdog.ends_the_process()
-    watchdog.failing()
-    watchdog.launcher_ends(status == INTERRUPTED)
+    """Report this rank's failure and abort the job; the loss of another rank is reported by the watchdog."""
+    time.sleep(_AFTER_RANK_0 if status == INTERRUPTED and world.rank else _FOR_WATCHDOG)
+    if watchdog.has_reported:
+        watchdog.wait_for_the_end()
+    watchdog.announce_failure()
+    watchdog.clean_up_launcher(status == INTERRUPTED)
     report_failure(why, folder, _facts(world, phases), status)
     abort(world, code)
 
 
-def _facts(world: World, phases: PhaseTimers) -> dict[str, Any]:
+def _facts(world: World, phases: PhaseTimers) -> Facts:
+    """Where this rank is, for summary.json."""
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
     return {"rank": world.rank, "host": world.host, **place}
 
 
 def _explain(error: Exception, world: World, phases: PhaseTimers, folder: list[Path]) -> LeapmpiError:
-    """What to tell the user about an error that nobody foresaw."""
+    """The error to report for one that is not a LeapmpiError."""
     if _lacks_memory(error):
         return ResourceError(
             f"{world.name} ran out of memory in {phases.where()}; use a smaller batch, fan-out or hidden width, "
             "fewer ranks per node, or more nodes"
         )
-    # torch appends the calls inside its library, line by line.
+    # The first line: torch appends the calls inside its library.
     said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
     return Failure(f"{world.name} failed in {phases.where()}: {said}{_keep_traceback(world, folder)}")
 
 
 def _lacks_memory(error: Exception) -> bool:
-    """Whether Python, numpy or torch was refused memory; torch says so on a CPU in its text alone."""
+    """Whether Python, numpy or torch was refused memory; on a CPU only the text of torch's error says so."""
     refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return refused or "can't allocate memory" in str(error)
 
 
 def _keep_traceback(world: World, folder: list[Path]) -> str:
+    """Write the traceback to the run folder; returns where it is, for the message."""
     if not folder:
         return ""
     path = folder[0] / f"failure-rank-{world.rank}.txt"

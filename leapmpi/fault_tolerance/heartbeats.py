@@ -1,9 +1,10 @@
-"""Where each rank stands, in memory that outlives it: one slot a rank, read by survivors and by the next start.
+"""Heartbeats: where each rank is, in memory that outlives it. Survivors and the next start of the run read them.
 
-The memory is a mapped file of the run folder, ranks.stamps; before there is one, and for ranks that cannot reach it, it
-is shared by the ranks of a node. A slot has a page of its own, so that ranks on different hosts never write to the same
-page of a network file system. A change of phase is stamped by the training thread in well under a microsecond; the
-rest, the pulse, is written by the watchdog's thread a few times a second.
+The memory is a mapped file of the run folder, ranks.stamps. Before there is one, and for ranks that cannot reach it, it
+is memory shared by the ranks of a node. Each rank writes one slot. A slot has a page to itself, so that ranks on
+different hosts never write to the same page of a network file system. The training thread writes the phase, epoch and
+iteration at each change of phase, in well under a microsecond; the watchdog's thread writes the rest, the pulse, a few
+times a second.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from pathlib import Path
 from leapmpi.system.phase_timers import PHASES, place
 
 RUNNING, GIVING_UP, FAILED, ENDED = 1, 2, 3, 4
-"""States of a rank: at work; about to end because nothing moves; has told of its failure; has ended in order."""
+"""States of a rank: at work; about to end because nothing moves; has reported its failure; has ended in order."""
 
 PAGE = 4096
+"""Bytes of the header, and of each slot."""
+
+Facts = dict[str, int | str | None]
+"""Where a rank is, as in summary.json: rank, host, phase, epoch and iteration, the last two from 0."""
+
 _FORMAT, _VERSION = "leapmpi-stamps", 1
 _NAMES = ("start", *PHASES)
 _NUMBER = {name: number for number, name in enumerate(_NAMES)}
@@ -38,7 +44,11 @@ _PLACE_AT, _PULSE_AT, _STATE_AT = 128, 256, 384
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What one slot says. Times are seconds since 1970 by the rank's own clock."""
+    """What one slot says. Times are seconds since 1970 by the rank's clock; epochs and iterations count from 0.
+
+    `since` is when the rank entered its phase, `changes` how many phases it has entered, `pulse` when it last gave a
+    sign of life; `moves`, `waits` and `waiting` are those of `leapmpi.comm.polling.Waits`.
+    """
 
     rank: int
     host: str
@@ -59,8 +69,8 @@ class Heartbeat:
         """'phase compute, epoch 3, iteration 12', counted from 1."""
         return place(self.phase, self.epoch, self.iteration)
 
-    def facts(self) -> dict[str, int | str | None]:
-        """What summary.json tells of the rank that a failure is about."""
+    def facts(self) -> Facts:
+        """What summary.json says of the rank that a failure is about."""
         return {
             "rank": self.rank,
             "host": self.host,
@@ -70,26 +80,29 @@ class Heartbeat:
         }
 
 
-class HeartbeatBoard:
-    """The slots of all ranks in `memory` (a map or another writable buffer); this rank writes the slot of `rank`."""
+class HeartbeatTable:
+    """The slots of all ranks, of which this rank writes one."""
 
     def __init__(self, memory: mmap.mmap | bytearray, rank: int, path: Path | None = None) -> None:
-        self.memory, self.rank, self.path = memory, rank, path
+        """Fill the slot of `rank` in `memory`: a map of the file `path`, or memory shared by the node (None)."""
+        self.memory = memory
+        self.rank = rank
+        self.path = path
         self.changes = 0
         self._slot = PAGE * (1 + rank)
         host = socket.gethostname().encode()[:64]
         _IDENTITY.pack_into(memory, self._slot, os.getpid(), host)
-        self.stamp("start", None, None)
+        self.write_place("start", None, None)
         self.state = RUNNING
 
-    def stamp(self, phase: str, epoch: int | None, iteration: int | None) -> None:
-        """Note where this rank stands."""
+    def write_place(self, phase: str, epoch: int | None, iteration: int | None) -> None:
+        """Write where this rank is now."""
         self.changes += 1
         numbers = (-1 if epoch is None else epoch, -1 if iteration is None else iteration)
         _PLACE.pack_into(self.memory, self._slot + _PLACE_AT, _NUMBER[phase], *numbers, time.time(), self.changes)
 
-    def pulse(self, processor_seconds: float, moves: int, waits: int, waiting: bool) -> None:
-        """Note how this rank gets on."""
+    def write_pulse(self, processor_seconds: float, moves: int, waits: int, waiting: bool) -> None:
+        """Write that this rank lives, and how far it is in using the processor and in waiting."""
         _PULSE.pack_into(self.memory, self._slot + _PULSE_AT, time.time(), processor_seconds, moves, waits, waiting)
 
     @property
@@ -106,8 +119,8 @@ class HeartbeatBoard:
         """Set the state of `rank` in `memory`."""
         memory[PAGE * (1 + rank) + _STATE_AT] = state
 
-    def anyone(self, state: int) -> bool:
-        """Whether another rank is in `state`, as far as this host has heard."""
+    def any_other_in(self, state: int) -> bool:
+        """Whether another rank is in `state`, as far as this host can see."""
         places = range(PAGE + _STATE_AT, len(self.memory), PAGE)
         return any(self.memory[at] == state for at in places if at != self._slot + _STATE_AT)
 
@@ -117,49 +130,56 @@ class HeartbeatBoard:
             with suppress(OSError):
                 self.memory.flush(self._slot, PAGE)
 
-    def look(self) -> dict[int, Heartbeat]:
-        """The stamps of all ranks that have one, by rank. May block while the file system does."""
+    def read(self) -> dict[int, Heartbeat]:
+        """The heartbeats of all ranks that have one, by rank. May block while the file system does."""
         if self.path is not None:
             with suppress(OSError, ValueError):
-                # Opened anew, because a network file system tells what others wrote when a file is opened.
+                # Opened anew, because a network file system looks for what others wrote when a file is opened.
                 return read_heartbeats(self.path)
-        return self.look_at(self.memory)
-
-    @staticmethod
-    def look_at(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
-        """The stamps in `memory`, by rank."""
-        return _stamps(bytes(memory), _NAMES)
+        return heartbeats_in(self.memory)
 
 
-def size_of(ranks: int) -> int:
+def heartbeats_in(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
+    """The heartbeats in the memory of a HeartbeatTable, by rank."""
+    return _parsed(bytes(memory), _NAMES)
+
+
+def table_bytes(ranks: int) -> int:
     """Bytes of the slots of `ranks` ranks and the header before them."""
     return PAGE * (1 + ranks)
 
 
-def create_stamps(path: Path, ranks: int) -> str:
-    """Make an empty file of stamps at `path`, in place of any other, and return the mark that tells it from others."""
-    mark = secrets.token_hex(8)
-    header = {"format": _FORMAT, "version": _VERSION, "ranks": ranks, "phases": _NAMES, "mark": mark}
+def create_heartbeats(path: Path, ranks: int) -> str:
+    """Make a file of empty slots at `path`, in place of any other; returns the token that identifies it.
+
+    Raises OSError when it cannot be written.
+    """
+    token = secrets.token_hex(8)
+    header = {"format": _FORMAT, "version": _VERSION, "ranks": ranks, "phases": _NAMES, "mark": token}
     aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         with aside.open("wb") as file:
             file.write(json.dumps(header).encode())
-            file.truncate(size_of(ranks))
+            file.truncate(table_bytes(ranks))
+
         # Blocks are reserved now: a store to a mapped file on a full disk would end the process.
         with aside.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size_of(ranks))
+            os.posix_fallocate(file.fileno(), 0, table_bytes(ranks))
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-    return mark
+    return token
 
 
-def map_stamps(path: Path, mark: str, patience: float = 2.0) -> mmap.mmap | None:
-    """The file of stamps at `path`, mapped for writing; None where it cannot be reached or is not the one of `mark`."""
+def map_heartbeats(path: Path, token: str, patience: float = 2.0) -> mmap.mmap | None:
+    """The file of heartbeats at `path`, mapped for writing.
+
+    None where it cannot be reached within `patience` seconds, or is not the one that `token` identifies.
+    """
     deadline = time.monotonic() + patience
     while True:
         with suppress(OSError, ValueError), path.open("r+b") as file:
-            if _header(file.read(PAGE))["mark"] == mark:
+            if _header(file.read(PAGE))["mark"] == token:
                 return mmap.mmap(file.fileno(), 0)
         if time.monotonic() > deadline:
             return None
@@ -168,32 +188,40 @@ def map_stamps(path: Path, mark: str, patience: float = 2.0) -> mmap.mmap | None
 
 
 def read_heartbeats(path: Path) -> dict[int, Heartbeat]:
-    """The stamps in file `path`, by rank. Raises OSError when it cannot be read, ValueError when it holds no stamps."""
+    """The heartbeats in file `path`, by rank.
+
+    Raises OSError when it cannot be read, ValueError when it holds no heartbeats.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
         header = _header(file.read(PAGE))
-        if os.fstat(handle).st_size != size_of(header["ranks"]):
+        size = table_bytes(header["ranks"])
+        if os.fstat(handle).st_size != size:
             raise ValueError(f"{path} has another size than that of {header['ranks']} ranks")
         file.seek(0)
-        return _stamps(file.read(size_of(header["ranks"])), tuple(header["phases"]))
+        return _parsed(file.read(size), tuple(header["phases"]))
 
 
 def _header(page: bytes) -> dict:
+    """The header of a file of heartbeats. Raises ValueError for anything else."""
     header = json.loads(page.rstrip(b"\0"))
     if not isinstance(header, dict) or (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
-        raise ValueError("not a file of stamps of this version")
+        raise ValueError("not a file of heartbeats of this version")
     ranks, names = header.get("ranks"), header.get("phases")
     if not isinstance(ranks, int) or not 0 < ranks <= _MOST_RANKS or not isinstance(names, list):
-        raise ValueError("a damaged file of stamps")
+        raise ValueError("a damaged file of heartbeats")
     return header
 
 
-def _stamps(memory: bytes, names: tuple[str, ...]) -> dict[int, Heartbeat]:
+def _parsed(memory: bytes, names: tuple[str, ...]) -> dict[int, Heartbeat]:
+    """The heartbeats in `memory`, by rank; `names` are those of the phases, by number."""
     found = {}
     for rank in range(len(memory) // PAGE - 1):
         slot = PAGE * (1 + rank)
         process, host = _IDENTITY.unpack_from(memory, slot)
         phase, epoch, iteration, since, changes = _PLACE.unpack_from(memory, slot + _PLACE_AT)
+
+        # An empty slot, or a damaged one.
         if not process or not 0 <= phase < len(names):
             continue
         found[rank] = Heartbeat(

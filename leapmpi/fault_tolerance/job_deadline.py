@@ -1,4 +1,4 @@
-"""When the batch job that this process belongs to will be ended by its scheduler."""
+"""When Slurm will end the batch job that this process belongs to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
 
     From $SLURM_JOB_END_TIME where Slurm sets it, else from squeue. Starts a process, so call it before MPI runs.
     """
-    told = environment.get("SLURM_JOB_END_TIME", "")
-    if told.isdigit() and int(told) > 0:
-        return float(told)
+    # Newer versions of Slurm set the end.
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    if end.isdigit() and int(end) > 0:
+        return float(end)
+
+    # With others, squeue says how much time is left.
     job = environment.get("SLURM_JOB_ID", "")
     if not job.isdigit():
         return None
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=dict(environment))
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=dict(environment))
     except (OSError, subprocess.SubprocessError):
         return None
-    left = seconds_of(asked.stdout.strip())
+    left = seconds_of(answer.stdout.strip())
     return None if left is None else time.time() + left
 
 

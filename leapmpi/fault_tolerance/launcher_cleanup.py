@@ -1,9 +1,9 @@
-"""What to do when the launcher would outlive its job.
+"""Ends a launcher that hangs after its ranks have ended.
 
 mpirun ends when all its ranks have, unless it waits for its daemon on a host that is cut off the network: a quarter of
 an hour with Open MPI 5, until the kernel gives the connection up. Open MPI 5.0.11 over several hosts may also hang for
 ever after ranks have ended with an error. A rank that ends so, or because nothing moves any more, therefore leaves a
-process behind, which asks the launcher of its host to end, and ends with it.
+process behind. It asks the launcher of its host to end, and ends with it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from contextlib import suppress
 from pathlib import Path
 
 _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
-"""What may be asked to end: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
+"""What may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
 
 _BY_ITSELF = 20.0
 """Seconds that the launcher has to end by itself."""
 
 _AFTER_A_FAILURE = 60.0
-"""The same after an error: the last words of all ranks come earlier."""
+"""The same after an error: all ranks have reported long before."""
 
-_ASKED = 2.0
-"""Seconds between requests; Open MPI takes three within five seconds for an order."""
+_BETWEEN_SIGNALS = 2.0
+"""Seconds between signals; Open MPI ends at once when three come within five seconds."""
 
 
-def outlived_by_none(process: int, by_itself: float = _BY_ITSELF) -> None:
-    """See to it that the launcher `process`, where it is one, is ended if it has not `by_itself` seconds from now."""
+def end_launcher(process: int, by_itself: float = _BY_ITSELF) -> None:
+    """Leave a process behind that ends `process`, where it is a launcher and still there in `by_itself` seconds."""
     with suppress(OSError):
         if Path(f"/proc/{process}/comm").read_text().strip() in _NAMES:
             handle = os.pidfd_open(process)
@@ -43,34 +43,40 @@ def outlived_by_none(process: int, by_itself: float = _BY_ITSELF) -> None:
             )  # fmt: skip
 
 
-def outlived_after_a_failure(process: int, interrupted: bool) -> None:
-    """The same for a launcher whose ranks end with an error, `interrupted` or not.
+def end_launcher_after_failure(process: int, interrupted: bool) -> None:
+    """`end_launcher` for a launcher whose ranks end with an error, `interrupted` or not.
 
-    Where a job that was interrupted goes back into Slurm's queue, its batch script sees to that.
+    Where a job that was interrupted goes back into Slurm's queue, its batch script takes care of the launcher.
     """
     if not (interrupted and "SLURM_JOB_ID" in os.environ):
-        outlived_by_none(process, _AFTER_A_FAILURE)
+        end_launcher(process, _AFTER_A_FAILURE)
 
 
-def end(handle: int, process: int, by_itself: float = _BY_ITSELF, asked: float = _ASKED) -> None:
-    """Wait for the end of `process`, which `handle`, a pidfd, means; ask it to end, three times; then kill it.
+def wait_and_end(
+    handle: int, process: int, by_itself: float = _BY_ITSELF, between_signals: float = _BETWEEN_SIGNALS
+) -> None:
+    """Wait for the end of `process`, whose pidfd is `handle`; after `by_itself` seconds end it, with its children.
 
-    Children of one that had to be asked, such as connections to its daemons, are ended after it.
+    It is asked to end three times (SIGINT), then killed. Its children, such as connections to its daemons, are ended
+    after it.
     """
     if select.select([handle], [], [], by_itself)[0]:
         return
     children = _children(process)
-    patience = [asked, asked, 5 * asked, asked]
-    for seconds, kind in zip(patience, [signal.SIGINT, signal.SIGINT, signal.SIGINT, signal.SIGKILL], strict=True):
+
+    # The last request has more time than the others.
+    kinds = [signal.SIGINT, signal.SIGINT, signal.SIGINT, signal.SIGKILL]
+    for kind, turns in zip(kinds, [1, 1, 5, 1], strict=True):
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, kind)
-        if select.select([handle], [], [], seconds)[0]:
+        if select.select([handle], [], [], turns * between_signals)[0]:
             break
+
     for kind in (signal.SIGTERM, signal.SIGKILL):
         for child in children:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(child, kind)
-        time.sleep(asked)
+        time.sleep(between_signals)
 
 
 def _children(process: int) -> list[int]:
@@ -83,4 +89,4 @@ def _children(process: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    end(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    wait_and_end(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

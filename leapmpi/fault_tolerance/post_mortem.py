@@ -1,7 +1,8 @@
-"""How the last start of a run ended, read from its folder by the next one: also when nobody was left to tell."""
+"""How the last start of a run ended, read from its folder by the next start: also when no rank was left to report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,29 @@ from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import HEARTBEATS_FILE
 
 _AT_ONCE = 1.0
-"""Seconds between the last signs of ranks that count as having ended together."""
+"""Seconds between the last signs of life of ranks that count as having ended at once."""
 
 
 def how_it_ended(folder: Path) -> dict[str, Any] | None:
-    """The `status` (failed or interrupted) of the last start in the run folder, `why`, and what is known of the rank
-    that it began with, as in summary.json; None when there was no such end."""
+    """How the last start in the run folder failed, as in summary.json: `status` (failed or interrupted), `why`, and the
+    rank with which it began, its host, phase, epoch and iteration. None when the last start did not fail."""
+    # What survivors have recorded counts.
     failure = Run(folder).failure
     if failure is not None or Run(folder).finished:
         return failure
+
+    # Else ranks whose last heartbeats say that they run were lost.
     try:
-        stamps = read_heartbeats(folder / HEARTBEATS_FILE)
+        heartbeats = read_heartbeats(folder / HEARTBEATS_FILE)
     except (OSError, ValueError):
         return None
-    silent = [each for each in stamps.values() if each.state == RUNNING]
-    return _about(silent, stamps) if silent else None
+    silent = [each for each in heartbeats.values() if each.state == RUNNING]
+    return _about(silent, heartbeats) if silent else None
 
 
-def _about(silent: list[Heartbeat], stamps: dict[int, Heartbeat]) -> dict[str, Any]:
-    """The story of the ranks that stopped without a word: of those that stopped first, where they can be told."""
-    last = max(each.pulse for each in stamps.values())
+def _about(silent: Sequence[Heartbeat], heartbeats: Mapping[int, Heartbeat]) -> dict[str, Any]:
+    """The failure of the ranks that stopped without a report: of those that stopped first, where the times differ."""
+    last = max(each.pulse for each in heartbeats.values())
     first = [each for each in silent if each.pulse < last - _AT_ONCE] or silent
     names = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in first)
     return {

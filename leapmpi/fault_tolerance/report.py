@@ -1,33 +1,80 @@
-"""How a failure is told: one line on standard error, and the same in the run folder's summary; by one rank only."""
+"""What is said of a failure, and where: one line on standard error and in the run's summary, by one rank only.
+
+The sentences about ranks that died or that the job waits for are made here; errors bring theirs.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
+from leapmpi.fault_tolerance.heartbeats import Facts, Heartbeat
+from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
 from leapmpi.runs.run_folder import record_failure
 
 
-def report(sentence: str, label: str = LeapmpiError.label) -> None:
-    """One whole line on standard error."""
-    sys.stderr.write(f"leapmpi: {label}{one_line(sentence)}\n")
-    sys.stderr.flush()
+def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> str:
+    """A sentence about ranks that ended without a report.
+
+    Args:
+        lost: their last heartbeats.
+        ranks: how many the job has.
+        for_memory: whether the system has just killed a process for lack of memory.
+    """
+    names = " and ".join(f"rank {each.rank}/{ranks} on {each.host} in {each.where()}" for each in lost)
+    if for_memory:
+        return (
+            f"lost {names}: most likely killed by the system for lack of memory, as a process was just now; use a "
+            "smaller batch, fan-out or hidden width, fewer ranks per node, more nodes, or ask for more memory per node"
+        )
+    return f"lost {names}: killed from outside, out of memory, or crashed"
 
 
-def report_failure(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def describe_stall(
+    heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
+) -> tuple[str, Heartbeat | None]:
+    """A sentence about a job in which nothing moves, and the heartbeat of the rank to blame, where there is one.
+
+    Args:
+        heartbeats: those that can be seen, by rank.
+        silent: ranks among them that have stopped giving a sign of life.
+        ranks: how many the job has.
+        limit: seconds in which nothing has moved.
+        seen_by: the name of the rank that observes.
+    """
+    blamed = late_ranks(heartbeats.values(), silent)
+    text = f"nothing has moved for {limit:g} s (--comm-timeout)"
+
+    # A rank that is in no wait is named; where all wait, the network is suspect, and all are listed.
+    idle = [each for each in blamed if not each.waiting or each.rank in silent]
+    if idle:
+        names = " and ".join(f"rank {each.rank}/{ranks} on {each.host}, {each.where()}" for each in idle)
+        text += f": the job waits for {names}"
+    else:
+        places = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in heartbeats.values())
+        text += f" though every rank waits for others, as when a network link is down; as seen by {seen_by}: {places}"
+
+    if unseen := [str(rank) for rank in range(ranks) if rank not in heartbeats]:
+        text += f"; ranks that cannot be seen from here: {', '.join(unseen)}"
+    return text, blamed[0] if blamed else None
+
+
+def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
     """Report `why` and record it with `facts`, unless another rank has done so; returns whether this rank did.
 
     `folder` holds the run folder once there is one; `status` is FAILED or INTERRUPTED.
     """
     if record_failure_once(why, folder, facts, status) or not folder or Run(folder[0]).failure is None:
-        report(why, Interrupted.label if status == INTERRUPTED else LeapmpiError.label)
+        label = Interrupted.label if status == INTERRUPTED else LeapmpiError.label
+        sys.stderr.write(f"leapmpi: {label}{one_line(why)}\n")
+        sys.stderr.flush()
         return True
     return False
 
 
-def record_failure_once(why: str, folder: list[Path], facts: dict[str, Any], status: str = FAILED) -> bool:
+def record_failure_once(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
     """Record in the run folder that the run failed; False where there is none or something is recorded already."""
     return bool(folder) and record_failure(folder[0], why, status, **facts)

@@ -1,15 +1,19 @@
-"""When does a job stand still? Decided from what ranks were seen to do; no clock, thread or process is touched here.
+"""When does a job stall? Decided from what ranks were seen to do; no clock, thread or process is touched here.
 
 A rank moves when it changes its phase, begins or ends a wait for others, or a message arrives; and, outside a wait,
-when its process uses the processor. Waiting for a rank that moves is no standstill, however long it takes: a large
-evaluation or a compilation is waited for. A rank that uses the processor and does nothing else is taken for one that
-runs in circles after `PATIENCE` times the limit.
+when its process uses the processor. To wait for a rank that moves is no stall, however long it takes: a large
+evaluation or a compilation is waited for. A rank that uses the processor and does nothing else is taken for one in an
+endless loop after `PATIENCE` times the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leapmpi.fault_tolerance.heartbeats import Heartbeat
 
 PATIENCE = 10
 """How many times the limit a rank may compute without changing its phase or hearing from another rank."""
@@ -36,46 +40,62 @@ class RankActivity:
 
 
 class StallDetector:
-    """Follows ranks by what they are seen to do; all times are seconds of the observer's own clock."""
+    """Follows ranks by what they are seen to do; all times are seconds of the observer's clock."""
 
     def __init__(self, limit: float) -> None:
+        """`limit`: seconds without a move after which a rank counts as still."""
         self.limit = limit
-        self.paces: dict[int, RankActivity] = {}
+        self.ranks: dict[int, RankActivity] = {}
 
-    def see(self, now: float, rank: int, moves: int, processor_seconds: float, waiting: bool) -> None:
-        """Take note of what `rank` had done by `now`; a rank seen for the first time has just moved."""
-        pace = self.paces.get(rank)
-        if pace is None:
-            self.paces[rank] = RankActivity(moves, processor_seconds, now, now, now, waiting)
+    def observe(self, now: float, rank: int, moves: int, processor_seconds: float, waiting: bool) -> None:
+        """Take note of what `rank` had done by `now`; a rank seen for the first time has just moved.
+
+        Args:
+            now: time of the observation.
+            rank: the observed rank.
+            moves: how often it has moved since it started.
+            processor_seconds: processor time of its process since it started.
+            waiting: whether it waits for other ranks.
+        """
+        activity = self.ranks.get(rank)
+        if activity is None:
+            self.ranks[rank] = RankActivity(moves, processor_seconds, now, now, now, waiting)
             return
-        if moves != pace.moves:
-            pace.moved = now
-        elif not waiting and processor_seconds - pace.processor_seconds > _AT_WORK * (now - pace.seen):
-            pace.worked = now
-        pace.moves, pace.processor_seconds, pace.seen, pace.waiting = moves, processor_seconds, now, waiting
 
-    def forget(self) -> None:
-        """Begin anew: this process itself was stopped for a while, so that nothing is known."""
-        self.paces.clear()
+        # A waiting rank's tests for messages use the processor too: they are no work.
+        spent = processor_seconds - activity.processor_seconds
+        if moves != activity.moves:
+            activity.moved = now
+        elif not waiting and spent > _AT_WORK * (now - activity.seen):
+            activity.worked = now
+        activity.moves = moves
+        activity.processor_seconds = processor_seconds
+        activity.seen = now
+        activity.waiting = waiting
 
-    def moves(self, rank: int, now: float, limit: float | None = None) -> bool:
-        """Whether `rank` has moved, or computes and is given the time to, within `limit` (by default the limit)."""
-        pace, limit = self.paces[rank], limit or self.limit
-        return now - pace.quiet_since < limit and now - pace.moved < PATIENCE * self.limit
+    def reset(self) -> None:
+        """Begin anew: the observer itself was stopped for a while, so that nothing is known."""
+        self.ranks.clear()
 
-    def quiet(self, rank: int, now: float) -> float:
+    def is_moving(self, rank: int, now: float, limit: float | None = None) -> bool:
+        """Whether `rank` has moved or computed within `limit` (by default the limit), and is in no endless loop."""
+        activity = self.ranks[rank]
+        still = now - activity.quiet_since >= (limit or self.limit)
+        return not still and now - activity.moved < PATIENCE * self.limit
+
+    def quiet_seconds(self, rank: int, now: float) -> float:
         """Seconds since `rank` was last seen to move or compute."""
-        return now - self.paces[rank].quiet_since
+        return now - self.ranks[rank].quiet_since
 
 
-def late(stamps: Iterable, silent: Iterable[int] = ()) -> list:
-    """Those of the `stamps` whose ranks the others wait for; empty when nobody can be told from the rest.
+def late_ranks(heartbeats: Iterable[Heartbeat], silent: Collection[int] = ()) -> list[Heartbeat]:
+    """The heartbeats of the ranks that the others wait for; empty when no rank differs from the rest.
 
-    These are the ranks that are in no wait, or that have stopped giving a sign (`silent`); else those that have begun
-    fewer waits than others, since all ranks run the same collectives.
+    These are the ranks that are in no wait, or have stopped giving a sign of life (`silent`); else those that have
+    begun fewer waits than others, since all ranks run the same collectives.
     """
-    stamps, silent = list(stamps), set(silent)
-    found = [each for each in stamps if not each.waiting or each.rank in silent]
-    most = max((each.waits for each in stamps), default=0)
-    found = found or [each for each in stamps if each.waits < most]
-    return found if len(found) < len(stamps) or len(stamps) == 1 else []
+    heartbeats = list(heartbeats)
+    found = [each for each in heartbeats if not each.waiting or each.rank in silent]
+    most = max((each.waits for each in heartbeats), default=0)
+    found = found or [each for each in heartbeats if each.waits < most]
+    return found if len(found) < len(heartbeats) or len(heartbeats) == 1 else []

@@ -1,7 +1,7 @@
-"""Stopping a job before it is done: signals, noticed between steps and decided by all ranks together.
+"""Stopping a job before it is done: signals are noticed between steps, and all ranks decide in a vote.
 
-A signal's handler only takes a note. In every iteration each rank says one word, which crosses ranks while the
-iteration runs, so that agreeing costs no round trip; the word that matters most is heard by all.
+A signal's handler only takes a note. In every iteration each rank sends one stop request. The maximum over ranks
+(an all-reduce) is found while the iteration runs, so the vote costs no round trip, and all ranks get the same result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
 _SAME_EVENT = 1.0
-"""Seconds within which a second signal is taken for the first one, come by another way."""
+"""Seconds within which a second signal counts as the first one, sent by another way."""
 
 _SAME_CAUSE = 10.0
 """The same for a signal of another kind: a scheduler's SIGTERM, which a batch script passes on as SIGUSR2."""
@@ -32,14 +32,15 @@ _KILLED = 128
 
 
 class Signals:
-    """What this process was asked by SIGTERM, SIGUSR2 or SIGINT.
+    """The SIGTERM, SIGUSR2 or SIGINT that this process was sent.
 
-    `number` is the first one that came, 0 before. While `polled` is true somebody asks for it between steps; otherwise
-    there is nothing to save, and the signal raises Interrupted with `exit_code` where it arrives. A second signal
-    always does.
+    `number` is the first signal that came, 0 before. While `polled` is true the checkpointer looks at it between steps;
+    otherwise there is nothing to save, and the signal raises Interrupted with `exit_code` where it arrives (None: 128
+    plus its number). A second signal always does.
     """
 
     def __init__(self) -> None:
+        """No signal has come."""
         self.number = 0
         self.polled = False
         self.exit_code: int | None = None
@@ -51,8 +52,8 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self._hear) for each in SIGNALS}
-        # A launcher that shuts its own ears may leave those of its children shut.
+        before = {each: signal.signal(each, self._receive) for each in SIGNALS}
+        # A launcher that blocks signals may leave them blocked in its children.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             yield
@@ -60,13 +61,15 @@ class Signals:
             for each, handler in before.items():
                 signal.signal(each, signal.SIG_DFL if handler is None else handler)
 
-    def _hear(self, number: int, frame: object) -> None:
-        del frame
-        now, name = time.monotonic(), signal.Signals(number).name
+    def _receive(self, number: int, _frame: object) -> None:
+        """The handler: note the signal, or raise Interrupted."""
+        now = time.monotonic()
+        name = signal.Signals(number).name
         if self.number and now - self._since < (_SAME_EVENT if number == self.number else _SAME_CAUSE):
             return
         again = self.number != 0
-        self.number, self._since = number, now
+        self.number = number
+        self._since = now
         if again:
             raise Interrupted(f"a second signal, {name}, ended the job at once", _KILLED + number)
         if not self.polled:
@@ -74,26 +77,32 @@ class Signals:
 
 
 NOTHING, SAVE, STOP = 0, 1, 2
+"""What a rank may request: to go on, to save a checkpoint, or to stop after saving one."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """What one rank wants: NOTHING, SAVE a checkpoint, or STOP after saving one.
+    """What one rank requests: the `action` is NOTHING, SAVE or STOP.
 
     `signal` is the signal that `rank` was sent, 0 when the job's time runs out.
     """
 
-    wish: int = NOTHING
+    action: int = NOTHING
     signal: int = 0
     rank: int = 0
 
+    @property
+    def wish(self) -> int:
+        """`action`."""
+        return self.action
+
     def packed(self) -> int:
-        """One number; of two words the one that matters more is the larger."""
-        return self.wish << 48 | self.signal << 32 | self.rank
+        """The request as a number below 2**63: a stop is larger than a save, and a signal than the end of the time."""
+        return self.action << 48 | self.signal << 32 | self.rank
 
     @classmethod
     def unpacked(cls, number: int) -> StopRequest:
-        """The word that `packed` made `number` of."""
+        """The request of which `packed` made `number`."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
@@ -104,17 +113,18 @@ class StopRequest:
 
 
 class StopVote:
-    """One word of all ranks per iteration: `ask` at its start, `answer` at its end. `wish` gives this rank's word."""
+    """One vote of all ranks per iteration: `ask` at its start, `answer` at its end."""
 
-    def __init__(self, communicator: Communicator, wish: Callable[[], StopRequest]) -> None:
+    def __init__(self, communicator: Communicator, request: Callable[[], StopRequest]) -> None:
+        """`request` gives this rank's request when the vote begins."""
         self.communicator = communicator
-        self.wish = wish
-        self._heard: Callable[[], int] | None = None
+        self.request = request
+        self._result: Callable[[], int] | None = None
 
     def ask(self) -> None:
-        """Send this rank's word on its way. Collective."""
-        self._heard = self.communicator.start_all_reduce_maximum(self.wish().packed())
+        """Begin a vote with this rank's request. Collective."""
+        self._result = self.communicator.start_all_reduce_maximum(self.request().packed())
 
     def answer(self) -> StopRequest:
-        """The word that matters most of those asked for last, the same on all ranks. Collective."""
-        return StopRequest.unpacked(self._heard())
+        """The largest request of the vote begun last, the same on all ranks. Collective."""
+        return StopRequest.unpacked(self._result())

@@ -1,8 +1,8 @@
-"""What iterations need not pay for again: the pages of freed memory, and the garbage collector's walk through torch.
+"""Settings of malloc and of garbage collection, so that no iteration pays again for freed pages or for a full walk.
 
-glibc hands large blocks back to the system at once, and the next iteration pays for every page anew, which takes longer
-than writing it. Python's collector goes through all objects every few iterations, those of imported modules too, which
-are some hundred thousand and never garbage.
+glibc gives large blocks back to the system at once, and the next iteration pays for every page anew, which takes longer
+than writing it. Python's collector walks through all objects every few iterations. Most of them, some hundred thousand,
+belong to imported modules and are never garbage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Make the C library keep what is freed from now on; False where it is not glibc. The process shrinks no more."""
+    """Make the C library keep freed memory from now on; False where it is not glibc. The process shrinks no more."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -26,13 +26,13 @@ def keep_freed_memory() -> bool:
 
 
 _set_aside = False
-"""Whether what garbage collection leaves alone was set aside here."""
+"""Whether this module has set objects aside."""
 
 
 def set_aside_lasting_objects() -> None:
-    """Spare all objects that live now from garbage collection: call it when set-up is over and what lives will last.
+    """Exclude all objects that live now from garbage collection. Call it when set-up is over: what lives will last.
 
-    Does nothing where the program around has set objects aside itself: they could not be told from ours.
+    Does nothing where the program around has set objects aside itself: they could not be distinguished from ours.
     """
     global _set_aside
     if gc.get_freeze_count() and not _set_aside:
@@ -44,7 +44,7 @@ def set_aside_lasting_objects() -> None:
 
 
 def take_back_lasting_objects() -> None:
-    """Have garbage collection look at all objects again, once what was set aside here may be done with."""
+    """Include in garbage collection again what was set aside here."""
     global _set_aside
     if _set_aside:
         gc.unfreeze()

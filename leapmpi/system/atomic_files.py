@@ -15,6 +15,7 @@ from leapmpi.errors import DataError, ResourceError
 
 
 def _sync(path: Path) -> None:
+    """Bring the file or folder `path` to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -23,6 +24,7 @@ def _sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
+    """Remove the file or folder `path`, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -51,9 +53,11 @@ def remove_abandoned(path: Path) -> None:
     with suppress(OSError):
         found = [entry for entry in path.absolute().parent.iterdir() if pattern.fullmatch(entry.name)]
         for entry in sorted(found, key=lambda entry: not entry.name.endswith("-old")):
+            # What its owner still holds is in use.
             successor = entry.with_name(entry.name.removesuffix("-old"))
             if successor.exists() and not _is_abandoned(successor):
                 continue
+            # The last whole state of `path` goes back; the rest goes.
             if entry != successor and not path.exists():
                 os.replace(entry, path)
             else:
@@ -61,7 +65,7 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _is_abandoned(entry: Path) -> bool:
-    """Whether nobody holds `entry`; not knowing counts as held."""
+    """Whether nobody holds `entry`; where that cannot be found out, it counts as held."""
     try:
         handle = os.open(entry, os.O_RDONLY)
     except OSError:
@@ -76,12 +80,14 @@ def _is_abandoned(entry: Path) -> bool:
 
 
 def put_in_place(aside: Path, path: Path) -> None:
-    """Sync the file or folder `aside` and rename it to `path` beside it; a file or folder that stands there goes."""
+    """Sync the file or folder `aside` and rename it to `path` beside it; a file or folder that is there is removed."""
+    # The content must be on disk before the name is.
     for folder, _, names in os.walk(aside):
         for name in names:
             _sync(Path(folder, name))
     _sync(aside)
-    # A folder cannot be replaced in one go: it steps aside, so that it is whole at any moment.
+
+    # A folder cannot be replaced in one go: the old one gets another name first, so that one is whole at any moment.
     old = aside.with_name(f"{aside.name}-old")
     if path.is_dir() and not path.is_symlink():
         os.replace(path, old)
@@ -96,7 +102,7 @@ def is_full(error: OSError) -> bool:
 
 
 def explain(error: OSError, path: Path) -> Exception:
-    """The LeapmpiError that tells a user about `error`, met while writing `path`."""
+    """The LeapmpiError that explains `error`, met while writing `path`, to the user."""
     text = str(error)
     if is_full(error):
         return ResourceError(f"{path}: the disk is full or a quota is reached; free some space or write elsewhere")
@@ -109,16 +115,19 @@ def explain(error: OSError, path: Path) -> Exception:
 def written_aside(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is synced and renamed to `path`, on failure removed.
 
-    The body may make a file or a folder there. What stands at `path` is replaced only with `overwrite`.
+    The body may make a file or a folder there. What is at `path` already is replaced only with `overwrite`.
 
     Raises DataError when `path` exists and `overwrite` is false, or its parent does not exist or is not writable;
     ResourceError when the disk is full.
     """
+    # Refuse before any work is done.
     path = Path(path)
     if path.exists() and not overwrite:
         raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
     if not path.absolute().parent.is_dir():
         raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
+
+    # Write beside `path`: a rename is atomic within one file system only.
     aside = path.absolute().parent / f".{path.name}.partial-{os.getpid()}"
     try:
         remove(aside)

@@ -1,4 +1,4 @@
-"""Memory that is kept between iterations, so that nothing large is allocated in the steady state."""
+"""Memory that is kept between iterations, so that no iteration allocates anything large."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class _Loan:
-    """Memory that arrays stand on; its end is noticed when none of them, nor any view of them, is left."""
+    """The owner of lent memory. It is freed when no array on the memory, nor any view of one, is left."""
 
     def __init__(self, memory: np.ndarray) -> None:
         self.memory = memory
@@ -22,20 +22,21 @@ class _Loan:
 class BufferPool:
     """Lends arrays, each valid as long as it, or a view or tensor of it, is held; then its memory is lent again.
 
-    Nothing is allocated once as many arrays, of sizes as large, have been in use at once as ever will be. One thread
-    at a time borrows; any may give back.
+    Allocates only when more arrays, or larger ones, are in use at once than ever before. One thread at a time borrows;
+    any may give back.
     """
 
     def __init__(self) -> None:
+        """The pool is empty."""
         self._free: list[np.ndarray] = []
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
-        """An uninitialised array; grows by a quarter beyond the need so that varying sizes settle."""
+        """An uninitialised array. New memory is a quarter larger than needed, so that sizes that vary soon fit."""
         dtype = np.dtype(dtype)
-        wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        needed = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         memory = self._free.pop() if self._free else None
-        if memory is None or memory.nbytes < wanted:
-            memory = np.empty(wanted + wanted // 4 + 64, np.uint8)
+        if memory is None or memory.nbytes < needed:
+            memory = np.empty(needed + needed // 4 + 64, np.uint8)
         loan = _Loan(memory)
         weakref.finalize(loan, self._free.append, memory).atexit = False
-        return np.asarray(loan)[:wanted].view(dtype).reshape(shape)
+        return np.asarray(loan)[:needed].view(dtype).reshape(shape)

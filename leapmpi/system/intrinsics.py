@@ -7,7 +7,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _FOR_READING, _KEEP, _DATA = 0, 3, 1
-"""Arguments of LLVM's prefetch: what for, in which caches (3: all), and that it is no code."""
+"""Arguments of LLVM's prefetch: for reading, into all caches, of data and not of code."""
 
 
 @intrinsic
@@ -15,8 +15,11 @@ def prefetch(typing_context, array, index):
     """Ask for the cache line of array[index], one-dimensional, without waiting for it. Never fails."""
 
     def generate(context, builder, signature, arguments):
+        # The address of array[index], as LLVM's generic pointer.
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         address = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+
+        # A call of LLVM's own function.
         word = ir.IntType(32)
         function = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
         callee = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")

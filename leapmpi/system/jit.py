@@ -1,6 +1,6 @@
-"""numba, set up for batch jobs: a cache that works on shared and read-only homes.
+"""numba, set up for batch jobs: a cache that works where home folders are shared or read-only.
 
-All compiled kernels are made by `compiled` or `compiled_parallel`: numba's settings stand in one place.
+All kernels are compiled by `compiled`, `compiled_parallel` or `compiled_dot`, so numba's settings are in one place.
 numba keys its cache by source and processor type; the folder adds the user. Threads are set by `set_threads`.
 """
 
@@ -34,12 +34,15 @@ def _version_of_shared_kernels() -> str:
 
 def cache_folder() -> Path:
     """The folder for compiled kernels: $NUMBA_CACHE_DIR, the user's cache, or a per-user temporary folder."""
+    # A folder of the user's choice, or one for this version of the kernels in the user's cache.
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
     version = _version_of_shared_kernels()
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / f"kernels-{version}"
     if writable(home):
         return home
+
+    # Home folders of batch nodes may be read-only.
     temporary = Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}-{version}"
     temporary.mkdir(mode=0o700, exist_ok=True)
     # A folder that another user put there could hold anything: cached kernels are code.

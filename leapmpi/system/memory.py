@@ -1,4 +1,4 @@
-"""Memory: what this process has used, shared pages counted by their share, and what its machine has left."""
+"""Memory that this process has used, shared pages counted by their share, and that its machine has left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leapmpi.errors import ResourceError
 def peak_bytes() -> int:
     """The most bytes ever resident, less what other processes share of the pages resident now (PSS).
 
-    The plain peak where the system does not tell shares.
+    The plain peak where the system does not report shares.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     try:
@@ -23,7 +23,7 @@ def peak_bytes() -> int:
 
 
 def used_bytes() -> int:
-    """Bytes resident now, shared pages counted by their share (PSS) where the system tells it."""
+    """Bytes resident now, shared pages counted by their share (PSS) where the system reports it."""
     try:
         return _sizes(Path("/proc/self/smaps_rollup").read_text())["Pss"]
     except (OSError, KeyError):
@@ -31,7 +31,7 @@ def used_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """Memory that this machine, or the control group this process is in, still has; None where nobody tells."""
+    """Memory that this machine, or the control group this process is in, still has; None where it is unknown."""
     found = []
     with suppress(OSError, KeyError):
         found.append(_sizes(Path("/proc/meminfo").read_text())["MemAvailable"])
@@ -43,16 +43,16 @@ def available_bytes() -> int | None:
 
 
 def check_memory(
-    wanted: int, what: str, host: str, advice: str = "use nodes with more memory or a smaller graph"
+    needed: int, what: str, host: str, advice: str = "use nodes with more memory or a smaller graph"
 ) -> None:
-    """Raise ResourceError, with `advice`, when `wanted` bytes, for `what` ("... takes"), are more than `host` has left.
+    """Raise ResourceError when `needed` bytes are more than this machine, called `host`, has left.
 
-    `host` is this machine's name.
+    The message begins with `what` ("... takes") and ends with `advice`.
     """
     free = available_bytes()
-    if free is not None and wanted > free:
+    if free is not None and needed > free:
         raise ResourceError(
-            f"{what} {wanted / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of memory available; {advice}"
+            f"{what} {needed / 2**30:.1f} GiB but {host} has {free / 2**30:.1f} GiB of memory available; {advice}"
         )
 
 

@@ -1,8 +1,8 @@
 """Where the time goes: seconds per phase on this rank, and the phase it is in, for messages.
 
-Each lane (`leapmpi.system.channels`) has a clock of its own: what is done ahead of training is told apart, with how
-much of it training did not have to wait for. That of the lane ROWS never runs: the thread that moves them is in a phase
-of AHEAD.
+Each channel (`leapmpi.system.channels`) has a clock, so the work done ahead of training is counted separately, with how
+much of it training did not have to wait for. The clock of the channel ROWS never runs: the thread that moves rows is in
+a phase of the channel AHEAD.
 """
 
 from __future__ import annotations
@@ -27,35 +27,37 @@ PHASES = (
     "checkpoint",
     "wait",
 )
-
+"""What seconds are counted as."""
 
 IDLE = ("start", "wait")
-"""What a rank is in when it does nothing for its training: not yet begun, or waiting for others or for work ahead."""
+"""Phases in which a rank does nothing for its training: not yet begun, or waiting for work done ahead."""
 
 
 class PhaseTimers:
-    """Adds up seconds by phase and lane. A phase entered inside another interrupts the outer one's clock.
+    """Adds up seconds by phase and channel. A phase entered inside another interrupts the outer one's clock.
 
-    `current`, `epoch` and `iteration` say where the calling thread's lane stands; `span`, where set, is told of every
-    stretch of time: lane, phase, epoch, iteration, and its begin and end on the clock time.perf_counter. `stamp` is
-    told at every change of phase where the rank stands: where training does, or what it is waiting for.
+    `current`, `epoch` and `iteration` say where the calling thread's channel is. Others may listen: `span`, where set,
+    is called with every stretch of time: channel, phase, epoch, iteration, and its begin and end on the clock
+    time.perf_counter. `on_change` is called at every change of phase with the phase, epoch and iteration in which the
+    rank is: those of training, or those of the work ahead that training waits for.
     """
 
     def __init__(self) -> None:
-        self.stamp: Callable[[str, int | None, int | None], None] = _nobody
+        """All clocks begin in the phase "start"; nobody listens."""
+        self.on_change: Callable[[str, int | None, int | None], None] = ignore_change
         self.span: Callable[[int, str, int | None, int | None, float, float], None] | None = None
         self._lock = threading.Lock()
-        self._clocks = [_Clock() for _ in channels.LANES]
+        self._clocks = [_Clock() for _ in channels.CHANNELS]
         self._hidden = 0.0
 
     @property
     def current(self) -> str:
-        """The phase the lane is in."""
+        """The phase in which the calling thread's channel is."""
         return self._mine.phase
 
     @property
     def epoch(self) -> int | None:
-        """The epoch the lane is in, from 0."""
+        """The epoch in which the channel is, from 0."""
         return self._mine.epoch
 
     @epoch.setter
@@ -64,7 +66,7 @@ class PhaseTimers:
 
     @property
     def iteration(self) -> int | None:
-        """The iteration the lane is in, from 0."""
+        """The iteration in which the channel is, from 0."""
         return self._mine.iteration
 
     @iteration.setter
@@ -73,7 +75,7 @@ class PhaseTimers:
 
     @property
     def since(self) -> float:
-        """When the lane's running stretch of time began, on the clock time.perf_counter: after `take`, when it took."""
+        """When the channel's present stretch of time began, on the clock time.perf_counter: no earlier than `take`."""
         return self._mine.since
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
@@ -81,19 +83,20 @@ class PhaseTimers:
         return _Stretch(self._switch, phase)
 
     def take(self) -> dict[str, float]:
-        """Seconds by phase of the calling thread's lane since the last take."""
+        """Seconds by phase of the calling thread's channel since the last take."""
         self._switch(self.current)
         return self._mine.take()
 
     def take_ahead(self) -> tuple[dict[str, float], float]:
-        """Seconds by phase of the lane AHEAD since the last take, and how many of them training did not wait for."""
+        """Seconds by phase of the channel AHEAD since the last take, and how many of them training did not wait for."""
         with self._lock:
             hidden, self._hidden = self._hidden, 0.0
             return self._clocks[channels.AHEAD].take(), hidden
 
     def stand_ahead(self) -> None:
-        """Stand where the lane AHEAD stands: what went wrong there is about to be told from here."""
-        ahead, mine = self._clocks[channels.AHEAD], self._mine
+        """Take over the place of the channel AHEAD: an error of the work ahead is about to be raised here."""
+        ahead = self._clocks[channels.AHEAD]
+        mine = self._mine
         mine.phase, mine.epoch, mine.iteration = ahead.phase, ahead.epoch, ahead.iteration
 
     def where(self) -> str:
@@ -105,21 +108,26 @@ class PhaseTimers:
         return self._clocks[channels.current()]
 
     def _switch(self, phase: str) -> str:
-        """Enter `phase`; returns the one that was left."""
-        mine = channels.current()
-        clock, training, ahead = self._clocks[mine], self._clocks[channels.FOREGROUND], self._clocks[channels.AHEAD]
+        """Enter `phase`; returns the phase that was left."""
+        channel = channels.current()
+        clock = self._clocks[channel]
+        training, ahead = self._clocks[channels.FOREGROUND], self._clocks[channels.AHEAD]
         with self._lock:
             now = time.perf_counter()
             begin, left = clock.since, clock.phase
+
+            # While training was busy, it did not wait for the work ahead.
             busy = training.busy_until(now)
             if clock is not training and left in PHASES:
                 self._hidden += busy - clock.training_busy
             clock.training_busy = busy
+
+            # Where training waits for the work ahead, the rank is where that work is.
             clock.switch(phase, now)
             shown = ahead if training.phase == "wait" and ahead.phase in PHASES else training
-            self.stamp(shown.phase, shown.epoch, shown.iteration)
+            self.on_change(shown.phase, shown.epoch, shown.iteration)
         if self.span and left in PHASES:
-            self.span(mine, left, clock.epoch, clock.iteration, begin, now)
+            self.span(channel, left, clock.epoch, clock.iteration, begin, now)
         return left
 
 
@@ -149,12 +157,12 @@ def place(phase: str, epoch: int | None, iteration: int | None) -> str:
     return text
 
 
-def _nobody(phase: str, epoch: int | None, iteration: int | None) -> None:
-    """Hears of a change of phase where no one keeps stamps."""
+def ignore_change(phase: str, epoch: int | None, iteration: int | None) -> None:
+    """What `on_change` is while nobody listens."""
 
 
 class _Clock:
-    """Where one lane stands, and its seconds by phase."""
+    """Where one channel is, and its seconds by phase."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -163,11 +171,11 @@ class _Clock:
         self.iteration: int | None = None
         self.since = time.perf_counter()
         self.training_busy = 0.0
-        """What `busy_until` of the training lane's clock was at the last switch of this one."""
+        """What `busy_until` of training's clock was at the last switch of this clock."""
         self._busy = 0.0
 
     def busy_until(self, now: float) -> float:
-        """Seconds spent in phases other than those of IDLE up to `now`."""
+        """Seconds spent up to `now` in phases other than those of IDLE."""
         return self._busy + (now - self.since if self.phase not in IDLE else 0.0)
 
     def switch(self, phase: str, now: float) -> None:
@@ -179,5 +187,6 @@ class _Clock:
 
     def take(self) -> dict[str, float]:
         """Seconds by phase since the last take."""
-        taken, self.seconds = self.seconds, dict.fromkeys(PHASES, 0.0)
+        taken = self.seconds
+        self.seconds = dict.fromkeys(PHASES, 0.0)
         return taken

@@ -1,4 +1,4 @@
-"""What jobs that were killed outright may leave on a machine, and its removal: only what is leapmpi's and nobody uses.
+"""Finds and removes what killed jobs left on a machine: only folders of leapmpi that nobody uses.
 
 Folders of leapmpi carry their owner's process and process name space in their names: leapmpi-KIND.NAMESPACE.PROCESS.*
 in the temporary folder and in /dev/shm.
@@ -24,7 +24,7 @@ def prefix(kind: str) -> str:
 
 
 def leftovers() -> list[Path]:
-    """Folders of this user's ended jobs on this machine, in the temporary folder and in shared memory."""
+    """Folders of this user's ended jobs on this machine, in the temporary folder and in shared memory, sorted."""
     found = []
     for place in (Path(tempfile.gettempdir()), SHARED_MEMORY):
         with suppress(OSError):
@@ -33,7 +33,7 @@ def leftovers() -> list[Path]:
 
 
 def clean() -> list[Path]:
-    """Remove the leftovers; returns those that are gone."""
+    """Remove what `leftovers` finds; returns the folders that are gone."""
     found = leftovers()
     for each in found:
         shutil.rmtree(each, ignore_errors=True)
@@ -50,4 +50,5 @@ def _is_left(entry: Path) -> bool:
 
 
 def _namespace() -> str:
+    """The number of the process name space: process numbers are comparable only within one."""
     return re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))

@@ -1,7 +1,7 @@
-"""When this rank did what, in training and ahead of it: every stretch of every phase, in Chrome's trace format.
+"""A timeline of this rank, of its training and its work ahead: every stretch of every phase, in Chrome's trace format.
 
 https://ui.perfetto.dev shows the files of all ranks side by side. Times are those of the host's clock, in microseconds
-since 1970, so hosts are in step as far as their clocks are. The format is the JSON array of "Trace Event Format"
+since 1970, so hosts agree as far as their clocks are. The format is the JSON array of "Trace Event Format"
 (Google, 2016), one event a line; its closing bracket may be missing, as it is after a crash.
 """
 
@@ -18,20 +18,23 @@ from leapmpi.system.atomic_files import explain
 from leapmpi.system.phase_timers import PhaseTimers
 
 NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
-"""What each lane is called."""
+"""What each channel with a clock is called."""
 
 _KEPT = 4096
 """Spans in memory before they are written."""
 
 
 class Trace:
-    """Takes down the spans of `phases` from now on, in a new file `path`.
+    """Writes the spans of `phases` from now on to a new file `path`.
 
     Raises ResourceError or DataError when it cannot be written.
     """
 
     def __init__(self, path: Path, phases: PhaseTimers, rank: int, name: str) -> None:
-        self.path, self.phases, self.rank = path, phases, rank
+        """`name` is what the viewer calls the rank."""
+        self.path = path
+        self.phases = phases
+        self.rank = rank
         self._offset = time.time() - time.perf_counter()
         self._events: list[dict] = [_named("process_name", rank, 0, name)]
         self._events += [_named("thread_name", rank, number, known) for number, known in NAMES.items()]
@@ -39,8 +42,9 @@ class Trace:
         phases.span = self.add
 
     def add(self, number: int, phase: str, epoch: int | None, iteration: int | None, begin: float, end: float) -> None:
-        """Take down one span of lane `number`; times on the clock time.perf_counter."""
-        start, place = round((begin + self._offset) * 1e6), {"epoch": epoch, "iteration": iteration}
+        """Add one span of channel `number`; times are of the clock time.perf_counter, epochs and iterations from 0."""
+        start = round((begin + self._offset) * 1e6)
+        place = {"epoch": epoch, "iteration": iteration}
         event = {"name": phase, "ph": "X", "ts": start, "dur": round((end - begin) * 1e6)}
         self._events.append(event | {"pid": self.rank, "tid": number, "args": place})
         if len(self._events) >= _KEPT and number == channels.FOREGROUND:
@@ -48,7 +52,8 @@ class Trace:
 
     def write(self, last: str = "") -> None:
         """Append what has not been written yet, and `last`. Called by the thread that trains."""
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
         try:
             with self.path.open("a" if self._written else "w", encoding="utf-8") as file:
                 for number, event in enumerate(events, self._written):
@@ -59,14 +64,14 @@ class Trace:
         self._written += len(events)
 
     def close(self) -> None:
-        """Write the rest and take down no more."""
+        """Write the rest and listen no more."""
         self.phases.span = None
         self.write("]\n")
 
 
 @contextmanager
 def recorded(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
-    """Take down in `folder` (None: nowhere) what this rank, called `name`, does while the body runs."""
+    """Write a timeline of this rank, called `name`, to `folder` (None: nowhere) while the body runs."""
     if folder is None:
         yield
         return
@@ -78,4 +83,5 @@ def recorded(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> 
 
 
 def _named(kind: str, rank: int, number: int, name: str) -> dict:
+    """The event that names a process or thread in the viewer."""
     return {"name": kind, "ph": "M", "pid": rank, "tid": number, "args": {"name": name}}

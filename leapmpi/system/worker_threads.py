@@ -1,4 +1,4 @@
-"""Work on blocks by several threads, for kernels and system calls that let other threads run meanwhile."""
+"""Work on blocks by several threads, for kernels and system calls that release Python's lock."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ def processor_count() -> int:
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:
-    """`work` of each item by `threads` threads, the results in the order of the items; few are under way at a time.
+    """`work` of each item by `threads` threads, the results in the order of the items.
 
-    `items` is iterated by the caller's thread. An error of `work` is raised where its result would have come.
+    At most one item more than threads is under way. `items` is iterated by the caller's thread. An error of `work` is
+    raised where its result would have come.
     """
     threads = threads or processor_count()
     with ThreadPoolExecutor(threads) as pool:
+        # The oldest result is taken when all threads have work and one item waits.
         waiting: list[Future[Result]] = []
         for item in items:
             waiting.append(pool.submit(work, item))

@@ -1,29 +1,54 @@
-"""The launcher of end-to-end tests: output and exit codes come back, and nothing outlives a time-out."""
-
-import sys
-import time
-from pathlib import Path
+"""What launchers say before MPI starts, and launchers that do not belong to the MPI library."""
 
 import pytest
 
-from tests.support.launch import mpirun
+from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size, local_rank
+from leapmpi.errors import LaunchError
+
+SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "3", "SLURM_PROCID": "7"}
+BATCH_SCRIPT = {"SLURM_STEP_ID": "4294967291", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0"}
 
 
-def test_output_and_exit_code_come_back():
-    job = mpirun(2, ["sh", "-c", "echo out; echo err >&2; exit 3"])
-    assert job.returncode == 3
-    assert "out" in job.stdout
-    assert "err" in job.stderr
+@pytest.mark.parametrize(
+    ("environment", "local", "rank", "size"),
+    [
+        ({}, 0, 0, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 2, 4),
+        ({"PMI_SIZE": "3", "PMI_RANK": "2", "MPI_LOCALRANKID": "2"}, 2, 2, 3),
+        ({"PALS_SIZE": "6", "PALS_RANKID": "5", "PALS_LOCAL_RANKID": "1"}, 1, 5, 6),
+        (SRUN, 3, 7, 8),
+        (BATCH_SCRIPT, 0, 0, None),
+        ({"SLURM_LOCALID": "5", "SLURM_JOB_ID": "1", "SLURM_NTASKS": "8"}, 0, 0, None),
+        # mpirun inside a Slurm batch script: the launcher nearer to the process counts.
+        (BATCH_SCRIPT | {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 0, 2),
+    ],
+)
+def test_what_the_launcher_says_is_understood(environment, local, rank, size):
+    assert local_rank(environment) == local
+    assert launched_rank(environment) == rank
+    found = launcher_size(environment)
+    assert (found and found[1]) == size
 
 
-def test_a_job_that_takes_too_long_fails_and_is_gone(tmp_path):
-    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1], str(os.getpid())).touch(); time.sleep(60)"
-    start = time.monotonic()
-    with pytest.raises(pytest.fail.Exception, match="no end after 2 s"):
-        mpirun(2, [sys.executable, "-c", code, tmp_path], timeout=2)
-    assert time.monotonic() - start < 15
-    ranks = list(tmp_path.iterdir())
-    assert len(ranks) == 2
-    for rank in ranks:
-        stat = Path("/proc", rank.name, "stat")
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+@pytest.mark.parametrize(
+    ("environment", "launcher"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI's mpirun"),
+        ({"PMI_SIZE": "4"}, "MPICH-like mpirun"),
+        (SRUN | {"SLURM_STEP_NUM_TASKS": "4"}, "Slurm's srun"),
+    ],
+)
+def test_a_foreign_launcher_is_refused_and_both_sides_are_named(environment, launcher):
+    with pytest.raises(LaunchError) as caught:
+        check_launcher(1, "MPICH 4.2", environment)
+    assert launcher in str(caught.value)
+    assert "4 ranks" in str(caught.value)
+    assert "MPICH 4.2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "environment"),
+    [(4, {"OMPI_COMM_WORLD_SIZE": "4"}), (1, {"OMPI_COMM_WORLD_SIZE": "1"}), (1, {}), (1, BATCH_SCRIPT)],
+)
+def test_a_fitting_launcher_is_accepted(size, environment):
+    check_launcher(size, "Open MPI", environment)

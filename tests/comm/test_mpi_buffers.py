@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import KINDS, ROWS, ByteCounters
 from tests.support.fake_device import FakeDevice, launch
 
 
@@ -49,16 +48,16 @@ def test_what_mpi_would_garble_is_refused_by_name(name):
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 1000])
-def test_pieces_cover_all_bytes_once(size, monkeypatch):
-    monkeypatch.setattr(mpi_buffers, "PIECE", 10)
-    found = mpi_buffers.pieces(size)
+def test_parts_cover_all_bytes_once(size, monkeypatch):
+    monkeypatch.setattr(mpi_buffers, "MESSAGE_LIMIT", 10)
+    found = mpi_buffers.parts(size)
     assert [byte for part in found for byte in range(part.start, part.stop)] == list(range(size))
     assert all(0 < part.stop - part.start <= 10 for part in found)
 
 
-def test_a_piece_fits_the_counts_of_mpi():
-    assert mpi_buffers.PIECE < 2**31
-    assert [part.stop - part.start for part in mpi_buffers.pieces(2**33 + 1)][-1] == 1
+def test_a_message_fits_the_counts_of_mpi():
+    assert mpi_buffers.MESSAGE_LIMIT < 2**31
+    assert [part.stop - part.start for part in mpi_buffers.parts(2**33 + 1)][-1] == 1
 
 
 def test_device_memory_is_shown_by_its_address():
@@ -89,16 +88,3 @@ def test_new_memory_is_of_the_same_kind():
     made = mpi_buffers.empty_like(torch.zeros(3, dtype=torch.float64), 2, 5)
     assert (made.shape, made.dtype) == ((2, 5), torch.float64)
     assert isinstance(mpi_buffers.empty_like(FakeDevice.of(np.zeros(3)), 2), FakeDevice)
-
-
-def test_the_ledger_counts_by_kind_and_starts_again():
-    byte_counters = ByteCounters()
-    byte_counters.add_bytes("ids", 8)
-    byte_counters.add_bytes("ids", 16)
-    byte_counters.add_rows("remote", 3)
-    sent, read = byte_counters.take()
-    assert sent == dict.fromkeys(KINDS, 0) | {"ids": 24}
-    assert read == dict.fromkeys(ROWS, 0) | {"remote": 3}
-    assert byte_counters.take() == (dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0))
-    with pytest.raises(KeyError):
-        byte_counters.add_bytes("gossip", 1)

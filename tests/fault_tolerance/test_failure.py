@@ -82,7 +82,7 @@ def test_one_rank_alone_fails_with_a_message_too(data, tmp_path):
     assert "Traceback" not in job.stderr
 
 
-def test_when_all_ranks_fail_one_of_them_tells(data, tmp_path):
+def test_when_all_ranks_fail_one_of_them_reports(data, tmp_path):
     job, run, seconds = failing_job("raise", "0,1", 2, data, tmp_path)
     assert job.returncode not in (0, 1)
     assert seconds < SOON
@@ -132,7 +132,7 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     waiting = (run / "stuck-rank-0.txt").read_text()
     assert "iteration 3: waits for others" in waiting
     # Its training thread waits for messages, or for the thread that sends them.
-    assert any(f"leapmpi/{name}.py" in waiting for name in ("waiting", "flow", "wire"))
+    assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/polling", "comm/progress_thread"))
 
 
 def test_a_rank_that_computes_is_waited_for(data, tmp_path):

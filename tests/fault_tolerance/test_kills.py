@@ -10,10 +10,10 @@ TRIALS = 6
 @pytest.mark.timeout(1800)
 def test_killed_ranks_end_the_job_and_the_next_start_goes_on(tmp_path):
     said = []
-    hits, told, compared, _ = soak(TRIALS, 2, seed=5, base=tmp_path, say=said.append)
+    hits, reported, compared, _ = soak(TRIALS, 2, seed=5, base=tmp_path, say=said.append)
     assert sum(hits.values()) == TRIALS, said
     assert compared >= 1
     # A rank may have gone on to the next phase when the signal arrived; most are met where they were looked for.
     assert len({phase for phase, _ in hits} & set(PHASES)) >= 4, said
-    # The next start knows of every kill; survivors have told of most before their launcher ended them.
-    assert told >= TRIALS // 2, said
+    # The next start knows of every kill; survivors have reported most before their launcher ended them.
+    assert reported >= TRIALS // 2, said

@@ -1,4 +1,4 @@
-"""A launcher that would outlive its ranks is asked to end, then killed; nothing else is touched."""
+"""A launcher that hangs after its ranks have ended is asked to end, then killed; nothing else is touched."""
 
 import os
 import select
@@ -28,7 +28,7 @@ def started(folder, name, script):
 @pytest.mark.parametrize(("script", "code"), [(DEAF, -signal.SIGKILL), (COUNTING, 9)])
 def test_it_is_asked_three_times_and_then_killed(script, code, tmp_path):
     process = started(tmp_path, "mpirun", script)
-    launcher_cleanup.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=0.3)
+    launcher_cleanup.wait_and_end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, between_signals=0.3)
     assert process.wait(timeout=10) == code
 
 
@@ -37,7 +37,7 @@ def test_what_it_leaves_is_ended_too(tmp_path):
         tmp_path, "mpirun", "trap 'exit 9' INT; (trap '' TERM; exec sleep 60) & echo $! > child; echo ready; wait"
     )
     child = os.pidfd_open(int((tmp_path / "child").read_text()))
-    launcher_cleanup.end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, asked=1)
+    launcher_cleanup.wait_and_end(os.pidfd_open(process.pid), process.pid, by_itself=0.1, between_signals=1)
     assert process.wait(timeout=10) == 9
     assert select.select([child], [], [], 10)[0], "the child still runs"
 
@@ -45,7 +45,7 @@ def test_what_it_leaves_is_ended_too(tmp_path):
 def test_one_that_ends_by_itself_is_left_alone(tmp_path):
     process = started(tmp_path, "mpirun", "echo ready; sleep 0.2; exit 7")
     begin = time.monotonic()
-    launcher_cleanup.end(os.pidfd_open(process.pid), process.pid, by_itself=30)
+    launcher_cleanup.wait_and_end(os.pidfd_open(process.pid), process.pid, by_itself=30)
     assert process.wait(timeout=10) == 7
     assert time.monotonic() - begin < 20
 
@@ -53,17 +53,17 @@ def test_one_that_ends_by_itself_is_left_alone(tmp_path):
 def test_only_launchers_are_ended(tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **keywords: begun.append(keywords["pass_fds"]))
-    launcher_cleanup.outlived_by_none(os.getpid())
+    launcher_cleanup.end_launcher(os.getpid())
     assert begun == []
     monkeypatch.setattr(launcher_cleanup, "_NAMES", (Path("/proc/self/comm").read_text().strip(),))
-    launcher_cleanup.outlived_by_none(os.getpid())
+    launcher_cleanup.end_launcher(os.getpid())
     ((handle,),) = begun
     os.close(handle)
 
 
 def test_the_process_that_is_left_behind_ends_a_launcher_that_hangs(tmp_path):
     process = started(tmp_path, "mpirun", COUNTING)
-    launcher_cleanup.outlived_by_none(process.pid, by_itself=0.1)
+    launcher_cleanup.end_launcher(process.pid, by_itself=0.1)
     assert process.wait(timeout=60) == 9
 
 
@@ -72,11 +72,9 @@ def test_the_process_that_is_left_behind_ends_a_launcher_that_hangs(tmp_path):
 )
 def test_the_launcher_of_an_interrupted_job_is_left_to_slurm(interrupted, job, left_to_slurm, monkeypatch):
     begun = []
-    monkeypatch.setattr(
-        launcher_cleanup, "outlived_by_none", lambda process, by_itself: begun.append((process, by_itself))
-    )
+    monkeypatch.setattr(launcher_cleanup, "end_launcher", lambda process, by_itself: begun.append((process, by_itself)))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     if job:
         monkeypatch.setenv("SLURM_JOB_ID", job)
-    launcher_cleanup.outlived_after_a_failure(3, interrupted)
+    launcher_cleanup.end_launcher_after_failure(3, interrupted)
     assert begun == ([] if left_to_slurm else [(3, 60.0)])

@@ -1,4 +1,4 @@
-"""Words of ranks, signals and the end of a Slurm job, without a job; a stopped job under a real mpirun."""
+"""Stop requests, signals and the end of a Slurm job, without a job; a stopped job under a real mpirun."""
 
 import os
 import signal
@@ -18,33 +18,33 @@ from leapmpi.training.checkpointer import _stop_at
 from tests.support.launch import mpirun
 
 
-def test_the_word_that_matters_most_is_the_largest():
-    words = [
+def test_the_request_that_matters_most_is_the_largest():
+    requests = [
         StopRequest(), StopRequest(SAVE), StopRequest(STOP), StopRequest(STOP, signal.SIGTERM, 0),
         StopRequest(STOP, signal.SIGTERM, 2**31 - 1), StopRequest(STOP, 64, 5),
     ]  # fmt: skip
-    packed = [word.packed() for word in words]
+    packed = [each.packed() for each in requests]
     assert sorted(packed) == packed
-    assert [StopRequest.unpacked(number) for number in packed] == words
+    assert [StopRequest.unpacked(number) for number in packed] == requests
     assert max(packed) < 2**63
-    assert words[4].reason() == f"SIGTERM on rank {2**31 - 1}"
-    assert words[2].reason() == "the job's time is running out"
-    assert StopRequest().wish == NOTHING
+    assert requests[4].reason() == f"SIGTERM on rank {2**31 - 1}"
+    assert requests[2].reason() == "the job's time is running out"
+    assert StopRequest().action == NOTHING
 
 
-def test_alone_a_rank_agrees_with_itself():
+def test_alone_a_rank_gets_its_request():
     class Alone:
         def start_all_reduce_maximum(self, value):
             return lambda: value
 
-    wishes = iter([StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)])
-    agreement = StopVote(Alone(), lambda: next(wishes))
-    for wanted in (StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)):
-        agreement.ask()
-        assert agreement.answer() == wanted
+    given = iter([StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)])
+    vote = StopVote(Alone(), lambda: next(given))
+    for expected in (StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)):
+        vote.ask()
+        assert vote.answer() == expected
 
 
-def test_signals_are_noted_only_inside_and_where_somebody_asks():
+def test_signals_are_noted_only_inside_and_while_somebody_polls():
     before = [signal.getsignal(each) for each in SIGNALS]
     signals = Signals()
     with signals.heard():
@@ -54,12 +54,12 @@ def test_signals_are_noted_only_inside_and_where_somebody_asks():
         os.kill(os.getpid(), signal.SIGTERM)  # the same event by another way
         assert signals.number == signal.SIGUSR2
     assert [signal.getsignal(each) for each in SIGNALS] == before
-    for code, wanted in ((None, 128 + signal.SIGINT), (75, 75)):
+    for code, expected in ((None, 128 + signal.SIGINT), (75, 75)):
         signals = Signals()
         signals.exit_code = code
         with pytest.raises(Interrupted, match="SIGINT ended the job") as caught, signals.heard():
             os.kill(os.getpid(), signal.SIGINT)
-        assert caught.value.exit_code == wanted
+        assert caught.value.exit_code == expected
 
 
 def test_one_cause_may_send_signals_of_two_kinds(monkeypatch):

@@ -12,7 +12,7 @@ import leapmpi
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import FRAGMENT, WINDOW
 from leapmpi.comm.polling import wait_all
-from leapmpi.comm.progress_thread import CourierStopped, ProgressThread
+from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.config.schema import Config
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
@@ -257,10 +257,10 @@ def test_when_training_fails_the_threads_end_though_others_never_answer(world_co
     world.comm.barrier()
 
 
-def test_a_courier_that_has_stopped_takes_nothing(world):
+def test_a_progress_thread_that_has_stopped_takes_nothing(world):
     communicator = Communicator(world.comm)
     communicator.progress_thread = ProgressThread()
-    with pytest.raises(CourierStopped):
+    with pytest.raises(ProgressThreadStopped):
         communicator.barrier()
 
 

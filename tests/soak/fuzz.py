@@ -1,4 +1,4 @@
-"""Damages headers of datasets, weights, checkpoints and stamps at random, and reads them:
+"""Damages headers of datasets, weights, checkpoints and heartbeats at random, and reads them:
 
     python -m tests.soak.fuzz --trials 5000 --seed 0
 
@@ -32,7 +32,7 @@ from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
-from leapmpi.fault_tolerance.heartbeats import HeartbeatBoard, create_stamps, map_stamps, read_heartbeats
+from leapmpi.fault_tolerance.heartbeats import HeartbeatTable, create_heartbeats, map_heartbeats, read_heartbeats
 from leapmpi.nn.parameters import digest
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import HEARTBEATS_FILE
@@ -76,7 +76,7 @@ def read_checkpoint(folder):
 
 
 def read_ranks(folder):
-    """How many ranks have a stamp; damage of a stamp itself is not noticed, and need not be."""
+    """How many ranks have a heartbeat; damage of a heartbeat itself is not noticed, and need not be."""
     try:
         return len(read_heartbeats(folder / HEARTBEATS_FILE)) <= 2
     except (OSError, ValueError) as error:
@@ -104,9 +104,9 @@ def make(folder):
     checkpoints.begin(name)
     checkpoints.write_rank(name, 0, CheckpointFile({"losses": np.arange(9.0)}, {"checkpoint": "x"}))
     checkpoints.finish(name, CheckpointFile(arrays, {"checkpoint": "x", "rank_pieces": 1, "progress": {"epoch": 0}}))
-    mark = create_stamps(folder / HEARTBEATS_FILE, 2)
+    token = create_heartbeats(folder / HEARTBEATS_FILE, 2)
     for rank in range(2):
-        HeartbeatBoard(map_stamps(folder / HEARTBEATS_FILE, mark), rank)
+        HeartbeatTable(map_heartbeats(folder / HEARTBEATS_FILE, token), rank)
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------

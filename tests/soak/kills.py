@@ -2,7 +2,7 @@
 
     python -m tests.soak.kills --trials 100 --ranks 3 --seed 0
 
-A trial watches the stamps of the run folder until the chosen rank is in the chosen phase (while loading there are
+A trial watches the heartbeats in the run folder until the chosen rank is in the chosen phase (while loading there are
 none: there it waits a random time), waits a moment more, and kills it. The job must end by itself with an error, name
 the rank and its phase, and leave no process and nothing in shared memory. The next trial starts the same command
 again, which goes on from the checkpoint. When the run is finished its weights must be, bit for bit, those of a run that
@@ -57,7 +57,7 @@ class Job:
         )  # fmt: skip
 
     def rank_process(self, rank):
-        """The process of `rank`, found by what its launcher told it; None while there is none."""
+        """The process of `rank`, found by what its launcher put into its environment; None while there is none."""
         for process in session_members(self.process.pid):
             with suppress(OSError):
                 found = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
@@ -106,33 +106,33 @@ def kill(job, rank, phase, chance, number=signal.SIGKILL):
         os.kill(process, number)
     except ProcessLookupError:
         return None
-    stamp = stamp_of(job, rank, process)
-    return stamp.phase if stamp and stamp.state == RUNNING else "load" if stamp is None else None
+    heartbeat = heartbeat_of(job, rank, process)
+    return heartbeat.phase if heartbeat and heartbeat.state == RUNNING else "load" if heartbeat is None else None
 
 
-def stamp_of(job, rank, process):
-    """What `rank` of this start has stamped in the run folder; None while it has not."""
+def heartbeat_of(job, rank, process):
+    """The heartbeat of `rank` of this start in the run folder; None while there is none."""
     try:
-        stamp = read_heartbeats(job.run / HEARTBEATS_FILE).get(rank)
+        heartbeat = read_heartbeats(job.run / HEARTBEATS_FILE).get(rank)
     except (OSError, ValueError):
         return None
-    return stamp if stamp and stamp.process == process else None
+    return heartbeat if heartbeat and heartbeat.process == process else None
 
 
 def met(job, rank, process, phase, skip):
     """Wait until `rank` enters `phase` for the time after `skip` others; False when the job ends before."""
     seen, deadline = None, time.monotonic() + TIME_LIMIT
     while time.monotonic() < deadline:
-        stamp = stamp_of(job, rank, process)
-        if stamp is None:
+        heartbeat = heartbeat_of(job, rank, process)
+        if heartbeat is None:
             if job.process.poll() is not None:
                 return False
             time.sleep(0.01)
-        elif stamp.phase == phase and stamp.changes != seen:
+        elif heartbeat.phase == phase and heartbeat.changes != seen:
             if not skip:
                 return True
-            seen, skip = stamp.changes, skip - 1
-        elif stamp.state != RUNNING or job.process.poll() is not None:
+            seen, skip = heartbeat.changes, skip - 1
+        elif heartbeat.state != RUNNING or job.process.poll() is not None:
             return False
     return False
 
@@ -141,16 +141,16 @@ def check_end(code, text, left, run, ranks, rank, phase):
     """The job has ended as it should after `rank` was killed in `phase`."""
     assert code not in (0, None), text[-3000:]
     assert not left, f"{left} outlived the job"
-    told = re.findall(rf"leapmpi: error: lost rank {rank}/{ranks} on \S+ in phase (\w+)", text)
+    reported = re.findall(rf"leapmpi: error: lost rank {rank}/{ranks} on \S+ in phase (\w+)", text)
     after = how_it_ended(run) or {}
     if phase == "load":
         # Before MPI runs there is nobody to tell but the launcher.
-        assert told in (["load"], ["start"], []), told
-        assert told or f"rank {rank}" in text, text[-3000:]
-        return bool(told)
-    assert told == [phase] or not told, (told, phase)
+        assert reported in (["load"], ["start"], []), reported
+        assert reported or f"rank {rank}" in text, text[-3000:]
+        return bool(reported)
+    assert reported == [phase] or not reported, (reported, phase)
     assert (after.get("rank"), after.get("phase")) == (rank, phase), (after, phase, text[-3000:])
-    return bool(told)
+    return bool(reported)
 
 
 def weights_of(run):
@@ -159,7 +159,7 @@ def weights_of(run):
 
 
 def soak(trials, ranks, seed, base, epochs=6, say=print):
-    """Run the trials; returns how many ended in each (phase, rank), how many of them survivors told of, how many runs
+    """Run the trials; returns how many ended in each (phase, rank), how many of them survivors reported, how many runs
     were finished and compared, and the seconds from each kill to the end of its job."""
     chance = random.Random(seed)
     data = base / "data"
@@ -167,9 +167,9 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
     write_dataset(data, graph, assign(graph, "random", 4), 4, method="random", figures={}, seed=0)
     code, text, _ = Job(ranks, data, base / "reference", epochs).finish()
     assert code == 0, text[-4000:]
-    wanted = weights_of(base / "reference")
+    expected = weights_of(base / "reference")
 
-    cells, hits, told, compared = list(itertools.product(PHASES, range(ranks))), Counter(), 0, 0
+    cells, hits, reported, compared = list(itertools.product(PHASES, range(ranks))), Counter(), 0, 0
     seconds = []
     chance.shuffle(cells)
     targets, runs = itertools.cycle(cells), itertools.count()
@@ -184,7 +184,7 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
             assert code == 0, text[-4000:]
             assert misses <= trials + 3, "the chosen phase is missed again and again"
         else:
-            told += check_end(code, text, left, run, ranks, rank, died_in)
+            reported += check_end(code, text, left, run, ranks, rank, died_in)
             hits[died_in, rank] += 1
             seconds.append(job.ended - killed)
             say(
@@ -193,12 +193,12 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
             )
         if Run(run).finished:
             compared += 1
-            assert weights_of(run) == wanted, f"{run} ended with other weights"
+            assert weights_of(run) == expected, f"{run} ended with other weights"
             run = base / f"run-{next(runs)}"
     code, text, _ = Job(ranks, data, run, epochs).finish()
     assert code == 0, text[-4000:]
-    assert weights_of(run) == wanted, f"{run} ended with other weights"
-    return hits, told, compared + 1, seconds
+    assert weights_of(run) == expected, f"{run} ended with other weights"
+    return hits, reported, compared + 1, seconds
 
 
 def main():
@@ -210,12 +210,12 @@ def main():
     given = parser.parse_args()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="leapmpi-kills-") as base:
-        hits, told, compared, seconds = soak(given.trials, given.ranks, given.seed, Path(base))
+        hits, reported, compared, seconds = soak(given.trials, given.ranks, given.seed, Path(base))
     table = {phase: [hits[phase, rank] for rank in range(given.ranks)] for phase, _ in sorted(hits)}
     print("kills by phase and rank:", json.dumps(table))
     print(
-        f"{sum(hits.values())} kills on {given.ranks} ranks, {told} told by survivors, {compared} runs went on to the "
-        f"same weights, {time.monotonic() - begin:.0f} s; "
+        f"{sum(hits.values())} kills on {given.ranks} ranks, {reported} reported by survivors, {compared} runs went on "
+        f"to the same weights, {time.monotonic() - begin:.0f} s; "
         f"seconds from kill to end: median {statistics.median(seconds):.1f}, longest {max(seconds):.1f}"
     )
 

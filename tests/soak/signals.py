@@ -42,7 +42,7 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
     write_dataset(data, graph, assign(graph, "random", 4), 4, method="random", figures={}, seed=0)
     code, text, _ = Job(ranks, data, base / "reference", epochs).finish()
     assert code == 0, text[-4000:]
-    wanted, compared, hits = weights_of(base / "reference"), 0, Counter()
+    expected, compared, hits = weights_of(base / "reference"), 0, Counter()
     cells = list(itertools.product(PHASES, range(ranks), SIGNALS))
     chance.shuffle(cells)
     runs = (base / f"run-{number}" for number in itertools.count())
@@ -58,11 +58,11 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
             say(f"{number.name} to rank {rank} in {met} (meant: {phase}): exit code {code}")
         if Run(run).finished:
             compared += 1
-            assert weights_of(run) == wanted, f"{run} ended with other weights"
+            assert weights_of(run) == expected, f"{run} ended with other weights"
             run = next(runs)
     code, text, _ = Job(ranks, data, run, epochs).finish()
     assert code == 0, text[-4000:]
-    assert weights_of(run) == wanted, f"{run} ended with other weights"
+    assert weights_of(run) == expected, f"{run} ended with other weights"
     return hits, compared + 1
 
 

@@ -59,8 +59,8 @@ def test_only_folders_of_ended_jobs_are_removed(place, capsys):
 def test_a_process_killed_while_mpi_starts_leaves_what_cleaning_finds(tmp_path):
     code = """
 import os, signal
-from leapmpi.comm.world import _nothing_left_behind
-with _nothing_left_behind():
+from leapmpi.comm.world import no_files_left_behind
+with no_files_left_behind():
     os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = child_environment({"TMPDIR": str(tmp_path)})

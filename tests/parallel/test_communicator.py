@@ -1,4 +1,4 @@
-"""Wire: bytes arrive whole and in order at any size and split, sums are in rank order, and every byte is counted."""
+"""Bytes arrive whole and in order at any size and split, sums are in rank order, and every byte is counted."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.communicator import Communicator, WireError
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import WINDOW
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.comm.transport import CommunicationError
 from tests.support.fake_device import FakeDevice, SpyComm, launch
 
 OVER_EAGER = 1 << 17  # numbers: far more bytes than any MPI sends before the receiver asks for them
@@ -65,20 +66,20 @@ def traffic(communicator, pattern, width, dtype):
     receive_counts = np.array([rows_for(origin, rank, size, pattern) for origin in range(size)], np.int64)
     columns = width or 1
     sent = [content(rank, to, send_counts[to], columns, dtype) for to in range(size)]
-    wanted = [content(origin, rank, receive_counts[origin], columns, dtype) for origin in range(size)]
+    expected = [content(origin, rank, receive_counts[origin], columns, dtype) for origin in range(size)]
     shape = (-1,) if width is None else (-1, width) if width else (0, 0)
-    sent, wanted = (np.concatenate(each).reshape(shape) for each in (sent, wanted))
-    return sent, send_counts, wanted, receive_counts
+    sent, expected = (np.concatenate(each).reshape(shape) for each in (sent, expected))
+    return sent, send_counts, expected, receive_counts
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("width", [None, 5])
 def test_exchange_brings_every_row_to_its_place(communicator, pattern, width, dtype):
-    sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, width, dtype)
-    received = np.zeros_like(wanted)
+    sent, send_counts, expected, receive_counts = traffic(communicator, pattern, width, dtype)
+    received = np.zeros_like(expected)
     communicator.exchange(sent, send_counts, received, receive_counts, "features")
-    np.testing.assert_array_equal(received, wanted)
+    np.testing.assert_array_equal(received, expected)
     others = send_counts.sum() - send_counts[communicator.rank]
     assert counted(communicator) == expected_bytes(
         communicator, features=others * (width or 1) * np.dtype(dtype).itemsize
@@ -87,20 +88,20 @@ def test_exchange_brings_every_row_to_its_place(communicator, pattern, width, dt
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 def test_exchange_takes_torch_tensors(communicator, dtype):
-    sent, send_counts, wanted, receive_counts = traffic(communicator, "uneven", 3, dtype)
-    received = torch.zeros(wanted.shape, dtype=getattr(torch, dtype))
+    sent, send_counts, expected, receive_counts = traffic(communicator, "uneven", 3, dtype)
+    received = torch.zeros(expected.shape, dtype=getattr(torch, dtype))
     communicator.exchange(torch.from_numpy(sent), send_counts, received, receive_counts, "activations")
-    np.testing.assert_array_equal(received.numpy(), wanted)
+    np.testing.assert_array_equal(received.numpy(), expected)
 
 
-@pytest.mark.parametrize("piece", [5, 64])
-def test_messages_cut_into_pieces_arrive_whole(communicator, piece, monkeypatch):
-    monkeypatch.setattr(mpi_buffers, "PIECE", piece)
-    monkeypatch.setattr("leapmpi.comm.transport.FRAGMENT", piece)
-    sent, send_counts, wanted, receive_counts = traffic(communicator, "uneven", 5, "float64")
-    received = np.zeros_like(wanted)
+@pytest.mark.parametrize("limit", [5, 64])
+def test_messages_cut_into_parts_arrive_whole(communicator, limit, monkeypatch):
+    monkeypatch.setattr(mpi_buffers, "MESSAGE_LIMIT", limit)
+    monkeypatch.setattr("leapmpi.comm.transport.FRAGMENT", limit)
+    sent, send_counts, expected, receive_counts = traffic(communicator, "uneven", 5, "float64")
+    received = np.zeros_like(expected)
     communicator.exchange(sent, send_counts, received, receive_counts, "features")
-    np.testing.assert_array_equal(received, wanted)
+    np.testing.assert_array_equal(received, expected)
 
     given = np.arange(1200, dtype=np.int64) * 3
     np.testing.assert_array_equal(communicator.broadcast(given if communicator.rank == 0 else None, "schedule"), given)
@@ -123,10 +124,10 @@ def test_messages_cut_into_pieces_arrive_whole(communicator, piece, monkeypatch)
 def test_exchanges_follow_each_other_without_mixing(communicator):
     for turn in range(50):
         pattern = PATTERNS[(turn * 5) % len(PATTERNS)]
-        sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, 1 + turn % 4, "int64")
-        received = np.zeros_like(wanted)
+        sent, send_counts, expected, receive_counts = traffic(communicator, pattern, 1 + turn % 4, "int64")
+        received = np.zeros_like(expected)
         communicator.exchange(sent + turn, send_counts, received, receive_counts, "features")
-        np.testing.assert_array_equal(received, wanted + turn)
+        np.testing.assert_array_equal(received, expected + turn)
 
 
 @pytest.mark.parametrize("rows", [1, 200_000])
@@ -143,29 +144,29 @@ def test_exchanges_far_larger_than_what_may_be_under_way_arrive_whole(communicat
         return np.random.default_rng([origin, to]).integers(0, 2**60, (origin * 3 + to * 5) % 7 * (WINDOW // 16))
 
     parts = [of(communicator.rank, to) for to in range(communicator.size)]
-    wanted = [of(origin, communicator.rank) for origin in range(communicator.size)]
-    received = np.empty(sum(map(len, wanted)), np.int64)
-    counts, theirs = (np.array([len(part) for part in each]) for each in (parts, wanted))
+    expected = [of(origin, communicator.rank) for origin in range(communicator.size)]
+    received = np.empty(sum(map(len, expected)), np.int64)
+    counts, theirs = (np.array([len(part) for part in each]) for each in (parts, expected))
     communicator.exchange(np.concatenate(parts), counts, received, theirs, "features")
-    np.testing.assert_array_equal(received, np.concatenate(wanted))
+    np.testing.assert_array_equal(received, np.concatenate(expected))
 
 
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
-def test_exchange_ids_tells_who_asks_for_what(communicator, span):
+def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span):
     bounds = np.arange(communicator.size + 1, dtype=np.int64) * span
     width = 4 if span <= 1 << 32 else 8
 
-    def asked(origin, to):
-        """Ids at home with `to`, the last of them among them."""
+    def ids_from(origin, to):
+        """Ids whose home rank is `to`, the last of them among them."""
         count = rows_for(origin, to, communicator.size, "uneven")
         return np.maximum(bounds[to + 1] - 1 - content(origin, to, count, 1, np.int64)[:, 0] % span, bounds[to])
 
-    parts = [asked(communicator.rank, to) for to in range(communicator.size)]
+    parts = [ids_from(communicator.rank, to) for to in range(communicator.size)]
     counts = np.array([len(part) for part in parts], np.int64)
     received, theirs = communicator.exchange_ids(np.concatenate(parts), counts, IdCodec.at_home(bounds))
-    wanted = [asked(origin, communicator.rank) for origin in range(communicator.size)]
-    assert theirs.tolist() == [len(part) for part in wanted]
-    np.testing.assert_array_equal(received, np.concatenate(wanted))
+    expected = [ids_from(origin, communicator.rank) for origin in range(communicator.size)]
+    assert theirs.tolist() == [len(part) for part in expected]
+    np.testing.assert_array_equal(received, np.concatenate(expected))
     sent = int(counts.sum() - counts[communicator.rank])
     assert counted(communicator) == expected_bytes(communicator, ids=width * sent, control=8 * (communicator.size - 1))
 
@@ -189,7 +190,7 @@ def test_broadcast_refuses_what_others_would_misread(array):
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
 @pytest.mark.parametrize("shape", [(0,), (1,), (37,), (5, 3)])
-def test_gather_rows_lists_all_ranks_rows(communicator, shape, dtype):
+def test_all_gather_rows_lists_all_ranks_rows(communicator, shape, dtype):
     row = (np.arange(np.prod(shape)).reshape(shape) * (communicator.rank + 1)).astype(dtype)
     rows = communicator.all_gather_rows(row)
     assert rows.shape == (communicator.size, *shape)
@@ -198,7 +199,7 @@ def test_gather_rows_lists_all_ranks_rows(communicator, shape, dtype):
     assert counted(communicator) == expected_bytes(communicator, control=row.nbytes * (communicator.size - 1))
 
 
-def test_gather_objects_lists_all_ranks_values(communicator):
+def test_all_gather_objects_lists_all_ranks_values(communicator):
     assert communicator.all_gather_objects({"rank": communicator.rank}) == [
         {"rank": rank} for rank in range(communicator.size)
     ]
@@ -206,7 +207,7 @@ def test_gather_objects_lists_all_ranks_values(communicator):
 
 @pytest.mark.parametrize("count", [0, 1, 1000, OVER_EAGER])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_a_ring_of_hops_brings_every_state_home(communicator, kind, count):
+def test_after_a_ring_of_hops_every_state_is_back_where_it_was(communicator, kind, count):
     state = np.full(count, communicator.rank, np.float32)
     state = torch.from_numpy(state) if kind == "torch" else state
     memory = state.data_ptr() if kind == "torch" else state.ctypes.data
@@ -224,7 +225,7 @@ def test_a_ring_of_hops_brings_every_state_home(communicator, kind, count):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 1001, OVER_EAGER])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_reduce_is_the_sum_in_rank_order_bit_for_bit(communicator, kind, length, dtype):
+def test_all_reduce_is_the_sum_in_rank_order_bit_for_bit(communicator, kind, length, dtype):
     def of(rank):
         return (np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)).astype(dtype)
 
@@ -236,8 +237,8 @@ def test_reduce_is_the_sum_in_rank_order_bit_for_bit(communicator, kind, length,
     assert flat.tobytes() == total.tobytes()
 
     bounds = [length * rank // communicator.size for rank in range(communicator.size + 1)]
-    own = bounds[communicator.rank + 1] - bounds[communicator.rank]
-    numbers = (length - own) + (communicator.size - 1) * own
+    mine = bounds[communicator.rank + 1] - bounds[communicator.rank]
+    numbers = (length - mine) + (communicator.size - 1) * mine
     assert counted(communicator) == expected_bytes(communicator, gradients=numbers * flat.itemsize)
 
 
@@ -264,7 +265,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
-    """On COMM_SELF: the refusal is this rank's own."""
+    """On COMM_SELF: each rank refuses for itself."""
     communicator, array = Communicator(MPI.COMM_SELF), UNFIT[name]
     counts = np.array([len(array)])
     with pytest.raises(ValueError, match=r"contiguous|may not cross"):
@@ -284,7 +285,7 @@ def test_what_mpi_would_garble_is_refused_before_anything_is_sent(name):
     ],
 )
 def test_counts_and_types_that_contradict_each_other_here_are_refused(send, receive, send_count, receive_count):
-    with pytest.raises(WireError):
+    with pytest.raises(CommunicationError):
         Communicator(MPI.COMM_SELF).exchange(
             send, np.array([send_count]), receive, np.array([receive_count]), "features"
         )
@@ -301,16 +302,16 @@ def disagree(communicator, sent, received):
         communicator.exchange(sent, one_send, sent[:0].copy(), none, "features")
     elif communicator.rank == 1:
         one_receive[0] = len(received)
-        with pytest.raises(WireError, match="rank 1"):
+        with pytest.raises(CommunicationError, match="rank 1"):
             communicator.exchange(received[:0].copy(), none, received, one_receive, "features")
     communicator.comm.barrier()
 
 
-def test_one_exchange_at_a_time_is_under_way_in_a_lane(communicator):
+def test_one_exchange_at_a_time_is_under_way_in_a_channel(communicator):
     counts = np.ones(communicator.size, np.int64)
     arrays = [np.zeros(communicator.size), counts, np.zeros(communicator.size), counts]
     finish = communicator.start_exchange(*arrays, "features")
-    with pytest.raises(WireError, match="had ended"):
+    with pytest.raises(CommunicationError, match="had ended"):
         communicator.start_exchange(*arrays, "features")
     finish()
     communicator.exchange(*arrays, "features")
@@ -330,8 +331,8 @@ def test_a_peer_that_sends_another_type_of_the_same_size_is_caught(world_comm, t
 
 
 @pytest.fixture(params=[True, False], ids=["direct", "staged"])
-def device_wire(request, module_comm):
-    """A wire for fake device memory that records what MPI is handed."""
+def device_communicator(request, module_comm):
+    """A communicator for fake device memory that records what MPI is handed."""
     return Communicator(SpyComm(module_comm), direct=request.param)
 
 
@@ -339,25 +340,25 @@ def check_memory(communicator, tensors):
     """MPI got the tensors' own memory on the direct path, and none of it on the staged one."""
     pointers = {tensor.data_ptr() + offset for tensor in tensors for offset in range(tensor.nbytes)}
     for buffer in communicator.comm.handed:
-        assert isinstance(buffer, mpi_buffers.DeviceBytes) == communicator.direct
-        if not communicator.direct:
+        assert isinstance(buffer, mpi_buffers.DeviceBytes) == communicator.staging.direct
+        if not communicator.staging.direct:
             assert buffer.ctypes.data not in pointers
-    if communicator.direct:
+    if communicator.staging.direct:
         assert {buffer.pointer for buffer in communicator.comm.handed} <= pointers
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_device_rows_arrive_though_work_on_them_was_not_finished(device_wire, pattern, dtype):
-    communicator = device_wire
-    sent, send_counts, wanted, receive_counts = traffic(communicator, pattern, 3, dtype)
+def test_device_rows_arrive_though_work_on_them_was_not_finished(device_communicator, pattern, dtype):
+    communicator = device_communicator
+    sent, send_counts, expected, receive_counts = traffic(communicator, pattern, 3, dtype)
     send = FakeDevice.of(np.zeros_like(sent))
-    receive = FakeDevice.of(np.zeros_like(wanted))
+    receive = FakeDevice.of(np.zeros_like(expected))
     # Work still to be done: the rows are not written yet, and the place for received ones is not cleared yet.
     launch(send, lambda memory: memory.copy_(torch.from_numpy(sent)))
     launch(receive, lambda memory: memory.fill_(-1))
     communicator.exchange(send, send_counts, receive, receive_counts, "features")
-    np.testing.assert_array_equal(receive.host(), wanted)
+    np.testing.assert_array_equal(receive.host(), expected)
     check_memory(communicator, [send, receive])
     messages = np.count_nonzero(send_counts) + np.count_nonzero(receive_counts)
     assert len(communicator.comm.handed) == messages - 2 * bool(send_counts[communicator.rank])
@@ -366,8 +367,8 @@ def test_device_rows_arrive_though_work_on_them_was_not_finished(device_wire, pa
 
 
 @pytest.mark.parametrize("count", [1, OVER_EAGER])
-def test_device_states_go_round_though_work_on_them_was_not_finished(device_wire, count):
-    communicator = device_wire
+def test_device_states_go_round_though_work_on_them_was_not_finished(device_communicator, count):
+    communicator = device_communicator
     state = FakeDevice.of(np.zeros(count, np.float32))
     launch(state, lambda memory: memory.fill_(communicator.rank))
     for hop in range(1, communicator.size + 1):
@@ -377,8 +378,8 @@ def test_device_states_go_round_though_work_on_them_was_not_finished(device_wire
 
 
 @pytest.mark.parametrize("length", [1, 5, 1001])
-def test_device_gradients_are_summed_in_rank_order(device_wire, length):
-    communicator = device_wire
+def test_device_gradients_are_summed_in_rank_order(device_communicator, length):
+    communicator = device_communicator
 
     def of(rank):
         return np.random.default_rng([rank, length]).standard_normal(length) * 10.0 ** (rank * 3)

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from leapmpi.comm.polling import wait_all
-from leapmpi.comm.world import finish, on_all_ranks, start
+from leapmpi.comm.world import finish, start
 from leapmpi.errors import ConfigError, DataError
 
 
@@ -18,8 +18,8 @@ def test_every_rank_knows_its_place(world):
     assert MPI.Comm.Compare(world.comm, MPI.COMM_WORLD) == MPI.CONGRUENT
 
 
-def test_results_are_each_ranks_own(world):
-    assert on_all_ranks(world, lambda: world.rank * 2) == world.rank * 2
+def test_each_rank_gets_its_result(world):
+    assert world.on_all(lambda: world.rank * 2) == world.rank * 2
 
 
 @pytest.mark.parametrize("failing", [[0], [-1], [0, -1]])
@@ -31,13 +31,29 @@ def test_the_error_of_the_lowest_failing_rank_is_raised_on_all(world, failing):
             raise (DataError if world.rank % 2 else ConfigError)(f"rank {world.rank} cannot go on")
 
     with pytest.raises((ConfigError, DataError)) as caught:
-        on_all_ranks(world, action)
+        world.on_all(action)
     lowest = min(ranks)
     assert str(caught.value) == f"rank {lowest} cannot go on"
     assert isinstance(caught.value, DataError if lowest % 2 else ConfigError)
     assert caught.value.agreed
     assert caught.value.rank == lowest
     assert world.comm.allreduce(1) == world.size
+
+
+def test_an_action_on_the_root_runs_there_alone(world):
+    ran = []
+    found = world.on_root(lambda: ran.append(world.rank) or "done")
+    assert (found, ran) == (("done", [0]) if world.rank == 0 else (None, []))
+
+
+def test_an_error_on_the_root_is_raised_on_all(world):
+    def action():
+        raise DataError(f"rank {world.rank} cannot go on")
+
+    with pytest.raises(DataError, match="rank 0 cannot go on") as caught:
+        world.on_root(action)
+    assert caught.value.agreed
+    assert caught.value.rank == 0
 
 
 def test_a_world_can_be_started_and_given_back_many_times(world):
