@@ -211,7 +211,7 @@ def test_gathered_pieces_do_not_change_products(monkeypatch):
     edges = make_edges([9] * 20, 30)
     g, z = random(20, 8, grad=False), random(30, 8, grad=False)
     whole = csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2)
-    monkeypatch.setattr(csr_torch, "PIECE", 50)
+    monkeypatch.setattr(csr_torch, "MOST_GATHERED", 50)
     assert torch.equal(csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2), whole)
 
 
