@@ -1,6 +1,8 @@
-"""From a config to a model with its initial weights."""
+"""Builds the model that a config names, with its initial weights."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,14 +11,19 @@ from leapmpi.nn.initial import initialise
 from leapmpi.nn.model import Model
 from leapmpi.registry import Registry
 
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
 MODELS = Registry("model", "leapmpi.nn.models")
 
 
-def build_model(config, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
+def build_model(
+    config: ModelConfig, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32
+) -> Model:
     """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
-    `config` is a ModelConfig; `layers` the number of blocks, `in_dim` that of features, `out_dim` that
-    of classes. Raises ConfigError for an unknown model or unsuitable sizes.
+    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes. Raises ConfigError for an
+    unknown model or unsuitable sizes.
     """
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
