@@ -25,7 +25,7 @@ def argument_parser(about: str) -> argparse.ArgumentParser:
 def add_timing(
     parser: argparse.ArgumentParser, *, repeats: int, threads: int | None = None, clock: bool = False
 ) -> None:
-    """Add --repeats, and where asked for --threads and --clock, to `parser`."""
+    """Add --repeats to `parser`, and --threads and --clock where the caller passes them."""
     parser.add_argument("--repeats", type=int, default=repeats, help=f"measured repeats (default {repeats})")
     if threads is not None:
         parser.add_argument("--threads", type=int, default=threads, help=f"default {threads}")

@@ -26,7 +26,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def random_graph():
-    """A function: vertices, mean degree, seed -> Topology of an undirected graph; its last two vertices have no edge."""
+    """A function: vertices, mean degree, seed -> undirected Topology, whose last two vertices have no edges."""
 
     def make(vertices: int = 60, degree: int = 6, seed: int = 0) -> Topology:
         rng = np.random.default_rng(seed)
