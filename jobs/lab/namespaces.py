@@ -14,22 +14,25 @@ from collections.abc import Sequence
 SUBNET = "10.76.0"
 SWITCH, HOST = (f"leapmpi-{os.environ.get('LEAPMPI_LAB', 'lab')}-{kind}" for kind in ("switch", "host"))
 MOST = 200
+"""Largest number of hosts: their addresses share one byte."""
+
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-GRACE = 2.0  # seconds between asking processes to end and killing them
+GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 class LabError(Exception):
-    """What cannot be done, in a sentence."""
+    """An error, in one sentence."""
 
 
 def up(hosts: int, rate: str) -> None:
-    """Make the hosts; all of them or none."""
+    """Make the hosts; all of them or none. Raises LabError."""
     burst = burst_of(rate)
     if not 1 <= hosts <= MOST:
         raise LabError(f"the number of hosts must be 1 to {MOST}, not {hosts}")
     if SWITCH in namespaces():
         raise LabError(f"{count()} hosts are up already; remove them with: jobs/lab/hosts down")
-    run("ip", "netns", "add", SWITCH)  # fails when another `up` was first, and then nothing is to be removed
+    run("ip", "netns", "add", SWITCH)  # fails where another `up` was first; then there is nothing to remove
     try:
         run("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", SWITCH, "link", "set", "bridge", "up")
@@ -61,7 +64,7 @@ def shape(rate: str, burst: int) -> None:
 
 
 def burst_of(rate: str) -> int:
-    """Bytes that may pass at once: what the kernel lets through between two ticks of a slow clock, 128 KiB at least."""
+    """Bytes that may pass at once: those of 4 ms, a tick of a slow kernel clock, and at least 128 KiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", rate)
     if not found or not float(found[1]):
         raise LabError(f"give a rate such as 1gbit or 200mbit, not {rate!r}")
@@ -69,7 +72,7 @@ def burst_of(rate: str) -> int:
 
 
 def down() -> None:
-    """Remove hosts and switch, after all that runs on them. Also mends what a killed `up` left."""
+    """End what runs on the hosts, and remove hosts and switch, also those that a killed `up` left."""
     names = namespaces()
     for kind, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         end = time.monotonic() + seconds
@@ -114,11 +117,11 @@ def address(host: int) -> str:
 
 
 def run(*command: str) -> str:
-    """What a command prints. Raises LabError with its own words when it fails."""
+    """The standard output of a command. Raises LabError with the command's message when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise LabError(f"`{' '.join(command)}` failed: {said}")
+        message = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise LabError(f"`{' '.join(command)}` failed: {message}")
     return done.stdout
 
 

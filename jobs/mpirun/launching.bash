@@ -23,7 +23,7 @@ ranks_below() {
 }
 
 # Send a signal to the ranks of this machine, or to the launcher where it has none here.
-tell_ranks() {
+signal_ranks() {
     local ranks
     ranks=$(ranks_below "$job")
     kill "-$1" ${ranks:-"$job"} 2>/dev/null
@@ -34,29 +34,29 @@ wait_or_kill() { # `read` waits without a process of its own
     read -rt 5 _ <> <(:) || kill -KILL $(descendants "$job") "$job"
 }
 
-# Ask the job to end; the second time, tell it to. What has not ended after the grace is killed.
+# Send the job a signal to end, the second time SIGTERM. What still runs after the grace is killed.
 killer=
 end_job() {
     if [[ -n $killer ]]; then
         kill -TERM "$job" 2>/dev/null
         return
     fi
-    if [[ -n ${gentle:-} ]]; then tell_ranks "$gentle"; else kill "-$1" "$job" 2>/dev/null; fi
+    if [[ -n ${gentle:-} ]]; then signal_ranks "$gentle"; else kill "-$1" "$job" 2>/dev/null; fi
     wait_or_kill 2>/dev/null &
     killer=$!
 }
 
 # Run a launcher and its arguments; the exit code is the job's.
 launch() {
-    # In the background, so that this shell hears signals at once; job control, so that Ctrl-C is not ignored there.
+    # In the background, so that this shell handles signals at once; job control, so that Ctrl-C is not ignored there.
     set -m
     "$@" </dev/null &
     job=$!
     set +m
     trap 'end_job INT' INT
     trap 'end_job TERM' TERM HUP
-    trap 'tell_ranks USR1' USR1
-    trap 'tell_ranks USR2' USR2
+    trap 'signal_ranks USR1' USR1
+    trap 'signal_ranks USR2' USR2
 
     local code=0
     while :; do

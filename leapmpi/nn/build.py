@@ -1,4 +1,4 @@
-"""From a config to a model with its initial weights."""
+"""Builds the model that a config names, with its initial weights."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
+    from leapmpi.config.sections import ModelConfig
     from leapmpi.dataset.partitioned import Dataset
 
 MODELS = Registry("model", "leapmpi.nn.models")
 
 
-def build_model(config, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32) -> Model:
+def build_model(
+    config: ModelConfig, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32
+) -> Model:
     """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
-    `config` is a ModelConfig; `layers` the number of blocks, `in_dim` that of features, `out_dim` that
-    of classes. Raises ConfigError for an unknown model or unsuitable sizes.
+    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes. Raises ConfigError for an
+    unknown model or unsuitable sizes.
     """
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")

@@ -1,13 +1,18 @@
-"""Dropout whose masks are hashes of what they cover, so that merging or splitting batches changes nothing.
+"""Dropout whose masks are hashes of vertex and column, so that merging or splitting batches changes nothing.
 
 The mask of an element is a function of (stream, seed, epoch, iteration, layer, original vertex id, column); in
 attention of (..., layer, destination, source, head). One 64-bit hash serves four neighbouring columns, 16 bits each:
 an element is dropped when its 16 bits lie below rate x 65536, and the kept ones are scaled by the exact inverse of
-the keep probability. The compiled masks and their torch twin, for other devices, agree bit for bit.
+the keep probability. Masks are compiled for the CPU; their counterparts in torch operations, for other devices, agree
+with them bit for bit.
+
+In every function here `below` is the 16-bit threshold of the rate, `base` the hash of key, kind and layer, `first` the
+global number of the first column of `x`, and `vertices` int64 are original ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +28,9 @@ from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled, compiled_parallel, prange
 
 DropoutKey = DrawKey
+"""The key of a batch's masks: stream, seed, epoch and iteration."""
 
-# Words that keep masks apart from the sampler's draws, which fold small hop numbers into the same key.
+# Numbers that keep masks apart from the sampler's draws, which fold small hop numbers into the same key.
 _FEATURES, _ATTENTION = 0x66656174_00000000, 0x61747465_00000000
 _STEPS = 1 << 16
 
@@ -35,12 +41,13 @@ def threshold(rate: float) -> int:
 
 
 def _scale(below: int) -> float:
+    """The inverse of the probability to keep an element; 0 where all are dropped."""
     return _STEPS / (_STEPS - below) if below < _STEPS else 0.0
 
 
 @compiled
 def _mask_row(row, hashed, below, scale, first, words, out):
-    """Two passes that the compiler turns into vector code: hashes of groups of four, then their 16-bit lanes."""
+    """One row, in two loops that compile to vector code: hashes of four columns each, then their 16-bit lanes."""
     group = np.uint64(first >> 2)
     for k in range(len(words)):
         words[k] = fold(hashed, group + np.uint64(k))
@@ -51,6 +58,7 @@ def _mask_row(row, hashed, below, scale, first, words, out):
 
 @compiled
 def _words(first, width):
+    """Space for the hashes of columns `first` to `first + width`, one for four columns."""
     return np.empty((first + width + 3) // 4 - first // 4, np.uint64)
 
 
@@ -71,18 +79,21 @@ def _mask_edges(x, indptr, indices, vertices, base, below, scale, out):
 
 
 def _signed(word: int) -> int:
+    """The int64 with the bits of a uint64: torch has no arithmetic on the latter."""
     return word - (1 << 64) if word >> 63 else word
 
 
+# The constants of `counter_rng.fold`.
 _GOLDEN, _FIRST, _SECOND = map(_signed, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
+    """x >> bits as of unsigned numbers: zeros come in from the left."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def fold_tensor(base: Tensor | int, words: Tensor) -> Tensor:
-    """The torch twin of `keys.fold` on int64 tensors, whose products wrap as unsigned ones do."""
+    """`counter_rng.fold` of int64 tensors, whose products wrap as unsigned ones do."""
     x = base + (words + 1) * _GOLDEN
     x = (x ^ _shifted(x, 30)) * _FIRST
     x = (x ^ _shifted(x, 27)) * _SECOND
@@ -90,6 +101,7 @@ def fold_tensor(base: Tensor | int, words: Tensor) -> Tensor:
 
 
 def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int) -> Tensor:
+    """`x` float[n, width], masked by the row hashes int64[n]."""
     last = first + x.shape[1]
     groups = torch.arange(first >> 2, (last + 3) >> 2, device=x.device)
     words = fold_tensor(hashed.unsqueeze(1), groups)
@@ -99,19 +111,19 @@ def _mask_tensor(x: Tensor, hashed: Tensor, below: int, scale: float, first: int
 
 
 def mask_vertices_tensor(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`mask_vertices` in torch operations, for devices other than the CPU."""
+    """`mask_vertices` in torch operations."""
     return _mask_tensor(x, fold_tensor(_signed(base), vertices), below, _scale(below), first)
 
 
 def mask_edges_tensor(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
-    """`mask_edges` in torch operations, for devices other than the CPU."""
+    """`mask_edges` in torch operations."""
     target = vertices[: len(edges.counts)].repeat_interleave(edges.counts)
     hashed = fold_tensor(fold_tensor(_signed(base), target), vertices[edges.indices.long()])
     return _mask_tensor(x, hashed, below, _scale(below), 0)
 
 
 def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`x` (float[n, width]) with elements dropped and the rest scaled; rows are named by `vertices` (int64[n])."""
+    """`x` (float[n, width]) with elements dropped and the rest scaled; row i is that of vertices[i] (int64[n])."""
     if x.device.type != "cpu":
         return mask_vertices_tensor(x, vertices, base, below, first)
     rows = x.detach().contiguous()
@@ -124,7 +136,7 @@ def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int
 
 
 def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int) -> Tensor:
-    """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` names the sources (int64)."""
+    """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` int64[sources]."""
     if x.device.type != "cpu":
         return mask_edges_tensor(x, edges, vertices, base, below)
     rows = x.detach().contiguous()
@@ -147,7 +159,7 @@ def _mask_entries(values, indptr, columns, vertices, base, below, scale, first, 
 
 
 def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """`mask_entries` in torch operations, for devices other than the CPU."""
+    """`mask_entries` in torch operations."""
     row = fold_tensor(_signed(base), vertices).repeat_interleave(x.entries.counts)
     column = x.entries.indices.long() + first
     lane = (fold_tensor(row, column >> 2) >> (16 * (column & 3))) & 0xFFFF
@@ -156,7 +168,7 @@ def mask_entries_tensor(x: SparseMatrix, vertices: Tensor, base: int, below: int
 
 
 def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first: int) -> Tensor:
-    """The values of `x` as `mask_vertices` leaves them in the dense matrix."""
+    """float[entries]: the values of `x` as `mask_vertices` returns them in the dense matrix."""
     if x.device.type != "cpu":
         return mask_entries_tensor(x, vertices, base, below, first)
     out = torch.empty_like(x.values)
@@ -167,10 +179,10 @@ def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first
 
 
 class _Masked(Function):
-    """A mask applied forward and, made anew from its key, to the gradient: it is never stored."""
+    """Masks the input, and the gradient by the same mask, which is computed again rather than stored."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, mask, arguments: tuple) -> Tensor:
+    def forward(ctx, x: Tensor, mask: Callable[..., Tensor], arguments: tuple) -> Tensor:
         ctx.mask, ctx.arguments = mask, arguments
         return mask(x, *arguments)
 
@@ -181,6 +193,7 @@ class _Masked(Function):
 
 
 def _base(key: DropoutKey, kind: int, layer: int) -> int:
+    """The hash of which the masks of one layer and kind are drawn."""
     return int(fold(np.uint64(fold(key_hash(key), kind)), layer))
 
 
@@ -189,8 +202,9 @@ def drop_features(
 ) -> Rows:
     """Dropout of the input of layer number `layer`; `x` itself when `key` is None (evaluation) or the rate is 0.
 
-    `x` is float[n, width], of a sparse one only entries are dropped; `vertices` int64[n] original ids. `first_column`
-    is the global number of the first column where `x` holds only some of a vertex's columns.
+    `x` is float[n, width], `vertices` int64[n] original ids. The entries of a sparse `x` are dropped or kept as in the
+    dense matrix. Where `x` has only some of a vertex's columns, `first_column` is the global number of the first one.
+    Differentiable, but not in a sparse or scattered `x`.
     """
     below = threshold(rate)
     if key is None or below == 0:
@@ -204,7 +218,10 @@ def drop_features(
 def drop_attention(
     share: Tensor, edges: Edges, vertices: Tensor, key: DropoutKey | None, layer: int, rate: float
 ) -> Tensor:
-    """Dropout of attention shares float[edges, heads]; `vertices` int64[sources] original ids, destinations first."""
+    """Dropout of attention shares float[edges, heads]; the same ones when `key` is None or the rate is 0.
+
+    `vertices` int64[sources] are original ids, those of destinations first. Differentiable.
+    """
     below = threshold(rate)
     if key is None or below == 0:
         return share

@@ -1,7 +1,7 @@
-"""Backward from values that are no loss: what follows them was computed elsewhere, and their gradient came from there.
+"""Backward from values whose gradient another rank, or another autograd graph, has computed.
 
-torch's `backward(gradient)` does the same, but first compares shapes in a way that loads a computer algebra system, and
-that takes half a second of every start.
+torch's `backward(gradient)` does the same, but compares shapes in a way that loads a computer algebra system (sympy),
+which takes half a second at every start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 
 class _WithGradient(Function):
-    """A number whose gradient with respect to `values` is `gradient`."""
+    """A scalar whose gradient with respect to `values` is `gradient`."""
 
     @staticmethod
     def forward(ctx, values: Tensor, gradient: Tensor) -> Tensor:
@@ -26,10 +26,11 @@ class _WithGradient(Function):
 
 
 def pass_back(values: Tensor, gradient: Tensor) -> None:
-    """Add to all leaves that `values` were computed from what `gradient`, of the same shape and type, means for them.
+    """Add to the `grad` of all leaves of `values` their gradient, given that of `values`.
 
-    Raises RuntimeError for another shape, and for values that depend on no leaf that learns.
+    `gradient` has the shape and dtype of `values`. Raises RuntimeError for another shape, and for values that depend on
+    no leaf that requires a gradient.
     """
     with torch.enable_grad():
-        number = _WithGradient.apply(values, gradient)
-    number.backward()
+        scalar = _WithGradient.apply(values, gradient)
+    scalar.backward()

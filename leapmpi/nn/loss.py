@@ -1,4 +1,4 @@
-"""The loss of a set of roots: a weighted sum, so that the losses of any pieces of a batch add up to the batch's."""
+"""The loss of a set of roots: a weighted sum, so that the losses of micro-batches add up to that of the mini-batch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from torch import Tensor
 
 
 def weighted_loss(logits: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-    """Sum over roots of `weight` x loss(root), a scalar; 0 without roots, and backward still runs.
+    """Sum over roots of weight x loss(root), a scalar; 0 without roots, and backward still runs.
 
-    `logits` is float[roots, classes], `weight` one number for all roots or float[roots]. With int64[roots] labels in
-    [0, classes) a root's loss is its cross-entropy; with float[roots, classes] labels of 0 and 1 it is the mean binary
+    `logits` is float[roots, classes], `weight` one number for all roots, or float[roots]. With labels int64[roots] in
+    [0, classes) a root's loss is its cross-entropy; with labels float[roots, classes] of 0 and 1 it is the mean binary
     cross-entropy over the columns that are not NaN.
     """
+    # One class per root.
     if labels.dim() == 1:
         if isinstance(weight, Tensor):
             return (weight * F.cross_entropy(logits, labels, reduction="none")).sum()
         return weight * F.cross_entropy(logits, labels, reduction="sum")
+
+    # Several labels per root. Unknown ones have weight 0, and a target that is a number: NaN would spoil the gradient.
     known = ~labels.isnan()
     target = torch.where(known, labels, 0).to(logits.dtype)
     losses = F.binary_cross_entropy_with_logits(logits, target, weight=known.to(logits.dtype), reduction="none")

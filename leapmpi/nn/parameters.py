@@ -1,7 +1,7 @@
 """ParameterLayout: all parameters and their gradients in one flat buffer, so that one message moves a model.
 
-The module's parameters are views into the buffer; the optimizer, the ring, the reduction, the digest and the files
-all work on it as a whole. Here every rank holds all parameters; leapmpi/nn/sharded_parameters.py splits some of them.
+The module's parameters are views of the buffer; the optimizer, the ring, the all-reduce, the digest and the files use
+it as a whole. Here every rank holds all parameters; sharded_parameters.py splits some of them over the ranks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ from leapmpi.errors import DataError
 
 
 class ParameterLayout:
-    """The flat state of a model: `state` = `values` then `gradients`, each of `count` numbers.
+    """The flat state of a model: `state` = `values` then `gradients`, each of `count` numbers of the model's dtype.
 
-    `first` names the parameters that come first in it. Where a method says collective, it is so for layouts that split.
+    Parameters have the order of the module, but those named in `first` come first. Methods marked "Collective." are so
+    for sharded parameters, and every rank must call them.
     """
 
     def __init__(self, model: torch.nn.Module, first: Sequence[str] = ()) -> None:
+        self.model = model
         named = dict(model.named_parameters())
         parameters = {name: named[name] for name in (*first, *(name for name in named if name not in first))}
-        self.model = model
-        first = next(iter(parameters.values()))
         self.shapes = {name: tuple(each.shape) for name, each in parameters.items()}
         self.count = sum(each.numel() for each in parameters.values())
-        self.state = torch.zeros(2 * self.count, dtype=first.dtype, device=first.device)
-        self.values, self.gradients = self.state[: self.count], self.state[self.count :]
+
+        # The buffer, of the dtype and on the device of the parameters.
+        any_parameter = next(iter(parameters.values()))
+        self.state = torch.zeros(2 * self.count, dtype=any_parameter.dtype, device=any_parameter.device)
+        self.values = self.state[: self.count]
+        self.gradients = self.state[self.count :]
+
+        # Move each parameter into the buffer, and make it and its gradient views.
         begin = 0
         for parameter in parameters.values():
             place = slice(begin, begin + parameter.numel())
@@ -40,62 +46,65 @@ class ParameterLayout:
 
     @property
     def shared_gradients(self) -> torch.Tensor:
-        """The gradients, flat, of which every rank computes a share: those to be summed over ranks. A view."""
+        """The gradients to sum over ranks, since every rank computes a share of them: a flat view."""
         return self.gradients
 
     @property
     def whole_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of all ranks together."""
+        """Names and shapes of the parameters of the whole model, over all ranks."""
         return self.shapes
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
-        """Copies of the parameters of all ranks as numpy arrays, by name. Collective.
+        """Copies of the parameters of the whole model as numpy arrays, by name. Collective.
 
-        With `flat`, any other `count` numbers laid out like `values`, such as gradients or an optimizer's moments.
+        With `flat`, of other `count` numbers that are laid out like `values`, such as an optimizer's moments.
         """
-        return self._cut(self.values if flat is None else flat)
+        return self._arrays(self.values if flat is None else flat)
 
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str, flat: torch.Tensor | None = None) -> None:
-        """Set the parameters, or `flat` laid out like them, from what `by_name` gave. Local.
+        """Set the parameters, or `flat` laid out like them, from the result of `by_name`. No communication.
 
         Raises DataError, naming `origin`, when names or shapes differ.
         """
-        found, wanted = {name: tuple(array.shape) for name, array in arrays.items()}, self.whole_shapes
-        if found != wanted:
-            odd = sorted(set(found.items()) ^ set(wanted.items()))[0]
+        # The arrays must be those of this model.
+        found = {name: tuple(array.shape) for name, array in arrays.items()}
+        expected = self.whole_shapes
+        if found != expected:
+            odd = sorted(set(found.items()) ^ set(expected.items()))[0]
             raise DataError(f"{origin}: the weights belong to another model (first difference: {odd[0]} {odd[1]})")
-        held = np.concatenate([self._held(name, arrays[name]).reshape(-1) for name in self.shapes])
-        (self.values if flat is None else flat).copy_(torch.from_numpy(held))
+
+        shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
+        (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
 
     def digest(self) -> str:
-        """blake2b-128 over the little-endian bytes of all parameters, hexadecimal. Collective."""
+        """`digest` of all parameters. Collective."""
         return digest(self.by_name())
 
     def gradient_norm(self) -> float:
-        """The Euclidean norm of the gradients of all parameters, once they are reduced. Collective."""
+        """The Euclidean norm of the gradients of all parameters, after the all-reduce. Collective."""
         return float(torch.linalg.vector_norm(self.gradients))
 
     def whole_model(self) -> torch.nn.Module:
-        """A model with all parameters as they are now, to score with. Collective."""
+        """A model with the current values of all parameters, for evaluation. Collective."""
         return self.model
 
-    def _cut(self, flat: torch.Tensor) -> dict[str, np.ndarray]:
-        """Copies of what this rank holds, by name."""
-        held, begin, arrays = flat.detach().cpu().numpy(), 0, {}
+    def _arrays(self, flat: torch.Tensor) -> dict[str, np.ndarray]:
+        """Copies of this rank's parameters, by name, from numbers that are laid out like `values`."""
+        numbers = flat.detach().cpu().numpy()
+        arrays, begin = {}, 0
         for name, shape in self.shapes.items():
             size = int(np.prod(shape, dtype=np.int64))
-            arrays[name] = held[begin : begin + size].reshape(shape).copy()
+            arrays[name] = numbers[begin : begin + size].reshape(shape).copy()
             begin += size
         return arrays
 
-    def _held(self, name: str, array: np.ndarray) -> np.ndarray:
-        """What this rank holds of the whole parameter `name`."""
-        del name
+    def _shard(self, name: str, array: np.ndarray) -> np.ndarray:
+        """This rank's part of the parameter `name`, of which `array` is the whole."""
         return array
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """blake2b-128 over names and little-endian bytes of `arrays`, hexadecimal."""
+    """blake2b-128 over the names and little-endian bytes of `arrays`, in their order, hexadecimal."""
     state = hashlib.blake2b(digest_size=16)
     for name, array in arrays.items():
         state.update(name.encode())

@@ -1,4 +1,4 @@
-"""The projection layer: rows times a weight."""
+"""Projection: rows times a weight, the linear map of every layer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from leapmpi.nn.rows import Rows
 class Projection(nn.Module):
     """Multiplication of rows by a weight float[out, in], without bias.
 
-    `fans` overrides the (in, out) widths from which the initial weights' range is taken, where the weight
-    stands for several maps side by side.
+    `fans` overrides the widths (in, out) that set the range of the initial weights, where the weight is several maps.
     """
 
     def __init__(self, in_dim: int, out_dim: int, fans: tuple[int, int] | None = None) -> None:
@@ -22,5 +21,5 @@ class Projection(nn.Module):
         self.fans = {"weight": fans or (in_dim, out_dim)}
 
     def forward(self, x: Rows, rows: Tensor | None = None) -> Tensor:
-        """float[n, in] -> float[n, out]; with `rows`, int64[n] that lie in x, of x[rows]."""
+        """x float[n, in] -> float[n, out]; with `rows`, int64[n] numbers of rows of x, of x[rows]."""
         return product(x, self.weight, rows)

@@ -1,4 +1,4 @@
-"""What a first layer reads: rows in a matrix, rows where they lie, or rows of which most elements are zero."""
+"""The input of a first layer: rows in a matrix, rows in several places of memory, or sparse rows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def dense(x: Rows) -> Tensor:
     return x if isinstance(x, Tensor) else x.dense()
 
 
-def chosen(x: Rows, rows: Tensor | None) -> Rows:
-    """x[rows] for int64[k], or x itself where `rows` is None."""
+def select(x: Rows, rows: Tensor | None) -> Rows:
+    """x[rows] for rows int64[k], or x itself where `rows` is None."""
     return x if rows is None else x.index_select(0, rows)

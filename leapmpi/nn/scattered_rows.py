@@ -1,6 +1,6 @@
-"""Rows of features where they lie: own ones in their shard, others where they arrived. Nothing is copied to read them.
+"""Rows of features in several places of memory: local ones in their shard, remote ones in the buffer they arrived in.
 
-Products and sums take rows one by one, and so can do without a matrix of them. For single precision on the host.
+Products and sums read rows one by one by address, so no matrix of them is built. For float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from leapmpi.nn.kernels import row_sums
 from leapmpi.nn.kernels.simd import COLUMNS
 
 LEAST_WIDTH = COLUMNS
-"""Narrower rows are not worth reading in vectors."""
+"""Columns of a vector: narrower rows cannot be read in whole vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScatteredRows:
     """float32[rows, width], at least LEAST_WIDTH wide, never differentiated.
 
-    addresses: int64[rows], of each row's first element; sources: whatever holds that memory.
+    The memory of the rows must not move, and `sources` keeps it alive.
     """
 
     addresses: Tensor
+    """int64[rows]: the address of each row's first element."""
     width: int
     sources: tuple[Any, ...]
+    """The arrays and buffers that the rows lie in."""
 
     requires_grad = False
     dtype = torch.float32
@@ -44,32 +46,35 @@ class ScatteredRows:
         return len(self.addresses)
 
     def to(self, dtype: torch.dtype) -> ScatteredRows | Tensor:
-        """These rows, or a copy of another type."""
+        """These rows, or a dense copy in another dtype."""
         return self if dtype == self.dtype else self.dense().to(dtype)
 
     def __getitem__(self, rows: slice | np.ndarray) -> ScatteredRows:
-        """The rows `rows`, consecutive ones or those of int64[k]."""
+        """The rows of a slice, or those numbered int64[k]."""
         return replace(self, addresses=self.addresses[rows])
 
     def index_select(self, dim: int, rows: Tensor) -> ScatteredRows:
-        """The rows `rows` int64[k], `dim` being 0."""
+        """The rows numbered `rows` int64[k]; `dim` must be 0."""
         assert dim == 0, "scattered rows are taken by rows"
         return replace(self, addresses=self.addresses[rows])
 
     def dense(self) -> Tensor:
         """A copy as float32[rows, width]."""
+        # Each row is the sum of itself alone.
         rows = torch.arange(len(self) + 1)
         return self.weighted_sums(rows, rows[:-1], torch.ones(len(self), dtype=self.dtype))
 
     def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
-        """Row i is the sum over edges e of row i of weight[e] * row indices[e], in their order: float32[n, width].
+        """float32[n, width]: row i is the sum over its edges e of weight[e] * row indices[e], in the order of edges.
 
-        indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges]. Raises ValueError for other weights.
+        indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges]. Raises ValueError for weights of
+        another dtype or shape.
         """
         if weight.dtype != self.dtype or weight.shape != indices.shape:
             raise ValueError(f"{weight.dtype} {tuple(weight.shape)} cannot weigh {len(indices)} edges of float32 rows")
         if not len(indices):
             return torch.zeros(len(indptr) - 1, self.width, dtype=self.dtype)
+
         out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)
         arrays = (each.contiguous().numpy() for each in (indptr, indices, weight, self.addresses))
         row_sums.weighted_sums(*arrays, out.numpy(), numba.get_num_threads())

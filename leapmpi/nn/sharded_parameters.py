@@ -1,7 +1,7 @@
 """A ParameterLayout whose first layer is split over the ranks: each holds the weights of its columns of the features.
 
-The weights of a rank get their whole gradient there, so they are neither sent nor reduced; the optimizer's state
-follows them. Whole weights are put together for scores, digests and files, which are those of any other strategy.
+A rank computes the whole gradient of the weights it holds, so these are neither sent nor reduced; the optimizer's state
+is split like them. Whole weights are gathered for scores, digests and files, which are the same as without the split.
 """
 
 from __future__ import annotations
@@ -18,40 +18,45 @@ from leapmpi.nn.parameters import ParameterLayout
 
 
 class SplitLayout(ParameterLayout):
-    """The state of this rank's share of `whole`, whose first layer reads columns bounds[rank] to bounds[rank + 1].
+    """The state of this rank's shard of `whole`, whose first layer reads columns bounds[rank] to bounds[rank + 1].
 
-    `bounds` is int64[ranks + 1]. In the flat state the split weights come first, then those every rank holds.
+    `bounds` is int64[ranks + 1]. In the flat state the split weights come first, then those that every rank holds.
     """
 
     def __init__(self, whole: Model, communicator: Communicator, bounds: np.ndarray) -> None:
-        share = deepcopy(whole)
-        share.layers[0].keep_columns(*(int(bound) for bound in bounds[communicator.rank : communicator.rank + 2]))
+        # A copy of the model whose first layer has this rank's columns alone.
+        shard = deepcopy(whole)
+        first, end = bounds[communicator.rank : communicator.rank + 2]
+        shard.layers[0].keep_columns(int(first), int(end))
+
+        # Split are the parameters whose shapes are no longer those of the whole.
         shapes = {name: each.shape for name, each in whole.named_parameters()}
-        self.split = [name for name, each in share.named_parameters() if each.shape != shapes[name]]
-        super().__init__(share, self.split)
-        self.communicator, self.bounds, self._whole = communicator, bounds, whole
+        self.split = [name for name, each in shard.named_parameters() if each.shape != shapes[name]]
+        super().__init__(shard, self.split)
+        self.communicator = communicator
+        self.bounds = bounds
+        self._whole = whole
         self.split_count = sum(math.prod(self.shapes[name]) for name in self.split)
 
     @property
     def shared_gradients(self) -> torch.Tensor:
-        """Those of the parameters that every rank holds."""
+        """The gradients of the parameters that every rank holds."""
         return self.gradients[self.split_count :]
 
     @property
     def whole_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Those of the whole model."""
+        """Names and shapes of the parameters of the whole model."""
         return {name: tuple(each.shape) for name, each in self._whole.named_parameters()}
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
-        """Split parameters put together, the others as they are here. Collective."""
-        held = self._cut(self.values if flat is None else flat)
-        return {name: self._joined(held[name]) if name in self.split else held[name] for name in self.whole_shapes}
+        """Copies of all parameters by name: the split ones gathered, the others those of this rank. Collective."""
+        local = self._arrays(self.values if flat is None else flat)
+        return {name: self._gathered(local[name]) if name in self.split else local[name] for name in self.whole_shapes}
 
     def gradient_norm(self) -> float:
-        """Squares of the split weights' gradients are added up over ranks, in their order. Collective."""
-        split, shared = (
-            float(torch.linalg.vector_norm(part)) ** 2 for part in self.gradients.tensor_split([self.split_count])
-        )
+        """The Euclidean norm of all gradients; squares of the split ones are summed in rank order. Collective."""
+        split = float(torch.linalg.vector_norm(self.gradients[: self.split_count])) ** 2
+        shared = float(torch.linalg.vector_norm(self.gradients[self.split_count :])) ** 2
         return math.sqrt(float(self.communicator.all_gather_rows(np.array([split])).sum()) + shared)
 
     def whole_model(self) -> Model:
@@ -62,14 +67,15 @@ class SplitLayout(ParameterLayout):
                 parameter.copy_(torch.from_numpy(arrays[name]))
         return self._whole
 
-    def _joined(self, part: np.ndarray) -> np.ndarray:
-        """The columns of all ranks, side by side, of one weight (out, columns of this rank). Collective."""
+    def _gathered(self, shard: np.ndarray) -> np.ndarray:
+        """The columns of all ranks, side by side, of one weight float[out, columns of this rank]. Collective."""
+        # Ranks may hold different numbers of columns, and an all-gather needs equal ones: pad to the widest.
         widths = np.diff(self.bounds)
-        padded = np.zeros((len(part), int(widths.max())), part.dtype)
-        padded[:, : part.shape[1]] = part
+        padded = np.zeros((len(shard), int(widths.max())), shard.dtype)
+        padded[:, : shard.shape[1]] = shard
         parts = self.communicator.all_gather_rows(padded, "parameters")
         return np.concatenate([each[:, :width] for each, width in zip(parts, widths, strict=True)], axis=1)
 
-    def _held(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _shard(self, name: str, array: np.ndarray) -> np.ndarray:
         rank = self.communicator.rank
         return array[:, self.bounds[rank] : self.bounds[rank + 1]] if name in self.split else array

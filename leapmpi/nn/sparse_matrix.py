@@ -1,7 +1,8 @@
-"""Rows of features that are mostly zero, as the first layer reads them: its products touch their entries alone.
+"""Sparse rows of features, as the first layer reads them: its products read the non-zero entries alone.
 
-A product with the weights is a weighted sum over entries, of rows of the transposed weights: what aggregation does over
-edges. Its gradient with respect to the weights is the sum over the transposed entries, in a fixed order.
+A product with the weights is a weighted sum, over the entries of a row, of rows of the transposed weights: the same sum
+as aggregation over edges. Its gradient with respect to the weights is the sum over the transposed entries, in a fixed
+order.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from leapmpi.nn.tensors import Edges
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """float[rows, width], never differentiated. `entries` leads from columns (sources) to rows (destinations)."""
+    """float[rows, width], never differentiated."""
 
     entries: Edges
+    """One edge for each non-zero element, from its column (source) to its row (destination)."""
     values: Tensor
     """float[entries]."""
 
@@ -33,12 +35,12 @@ class SparseMatrix:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the values."""
+        """The dtype of the values."""
         return self.values.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the values are."""
+        """The device of the values."""
         return self.values.device
 
     def __len__(self) -> int:
@@ -49,9 +51,10 @@ class SparseMatrix:
         return self if dtype == self.dtype else replace(self, values=self.values.to(dtype))
 
     def __getitem__(self, rows: slice | np.ndarray) -> SparseMatrix:
-        """The rows `rows`, consecutive ones as views, those of int64[k] as copies."""
+        """The rows of a slice, as views, or those numbered int64[k], as copies."""
         if isinstance(rows, np.ndarray):
             return self.index_select(0, torch.from_numpy(rows).to(self.device))
+
         first, end, _ = rows.indices(len(self))
         indptr = self.entries.indptr[first : end + 1]
         begin, last = int(indptr[0]), int(indptr[-1])
@@ -59,14 +62,17 @@ class SparseMatrix:
         return SparseMatrix(entries, self.values[begin:last])
 
     def index_select(self, dim: int, rows: Tensor) -> SparseMatrix:
-        """The rows `rows` int64[k], `dim` being 0."""
+        """A copy of the rows numbered `rows` int64[k]; `dim` must be 0."""
         assert dim == 0, "a sparse matrix is taken by rows"
+        # Where the entries of each row start in the copy.
         counts = self.entries.counts[rows]
         indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(counts, 0, out=indptr[1:])
+
+        # The number, in this matrix, of each entry of the copy.
         shift = self.entries.indptr[rows] - indptr[:-1]
-        chosen = torch.arange(int(indptr[-1]), device=self.device) + shift.repeat_interleave(counts)
-        return SparseMatrix(Edges(indptr, self.entries.indices[chosen], self.entries.sources), self.values[chosen])
+        number = torch.arange(int(indptr[-1]), device=self.device) + shift.repeat_interleave(counts)
+        return SparseMatrix(Edges(indptr, self.entries.indices[number], self.entries.sources), self.values[number])
 
     def dense(self) -> Tensor:
         """float[rows, width], zeros included."""
@@ -76,5 +82,5 @@ class SparseMatrix:
         return out
 
     def times(self, weight: Tensor) -> Tensor:
-        """This x weight^T for float[out, width]: float[rows, out], differentiable in `weight`."""
+        """This matrix x weight^T for weight float[out, width]: float[rows, out], differentiable in `weight`."""
         return weighted_sum(self.entries, weight.t().contiguous(), self.values)

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def accuracy(*arguments: object, timeout: float = 280) -> subprocess.CompletedProcess[str]:
-    """Run the script and return what came of it; nothing outlives it."""
+    """Run the script to its end; no process of it is left."""
     command = [sys.executable, str(ACCURACY), *map(str, arguments)]
     return run(command, timeout, child_environment(), PROJECT)
 
 
 def rows_of(job: subprocess.CompletedProcess[str]) -> dict[int, dict]:
-    """The rows of a job that was asked for JSON, by number of ranks."""
+    """The rows of a job that prints JSON, by number of ranks."""
     assert job.returncode == 0, job.stderr
     return {row["ranks"]: row for row in json.loads(job.stdout)}
 
@@ -92,7 +92,7 @@ def test_wrong_input_gets_a_sentence_and_leaves_nothing(tmp_path, arguments, sen
 
 
 @pytest.mark.parametrize("arguments", [["--ranks", "0"], ["--seeds", "a"], ["--parts", "x"], []])
-def test_arguments_that_are_no_numbers_or_missing_are_named(tmp_path, arguments):
+def test_arguments_that_are_no_numbers_or_missing_are_reported(tmp_path, arguments):
     work = ["--work", tmp_path / "work"] if arguments else []
     job = accuracy(*work, *arguments, timeout=30)
     assert job.returncode == 2
@@ -100,7 +100,7 @@ def test_arguments_that_are_no_numbers_or_missing_are_named(tmp_path, arguments)
     assert f"error: argument {arguments[0]}" in job.stderr if arguments else "--work" in job.stderr
 
 
-def test_an_unknown_variant_and_a_failing_run_are_told(real_graph, tmp_path):
+def test_an_unknown_variant_and_a_failing_run_are_reported(real_graph, tmp_path):
     graph = "planetoid-cora"
     arguments = (graph, "--data", real_graph(graph).parent, "--work", tmp_path, "--seeds", 0, "--ranks", 1)
     unknown = accuracy(*arguments, "--variants", "gcm", timeout=30)

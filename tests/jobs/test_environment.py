@@ -1,4 +1,4 @@
-"""jobs/environment: what it refuses, before it touches anything."""
+"""jobs/environment: requests that it refuses before it changes anything."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ def test_a_folder_of_the_user_is_not_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_without_a_recent_python_it_says_so(tmp_path):
+def test_a_python_that_is_too_old_is_reported(tmp_path):
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)

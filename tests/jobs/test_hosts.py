@@ -1,4 +1,4 @@
-"""jobs/mpirun/hosts: ranks on several machines by a host file, and what a host file may not hold."""
+"""jobs/mpirun/hosts: ranks on the machines of a host file, and host files that are refused."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.support.launch import PROJECT, child_environment
 
 HOSTS = PROJECT / "jobs/mpirun/hosts"
 
-# Stands in for ssh, which has no server here: AGENT ADDRESS COMMANDLINE, in a bare environment.
+# Takes the place of ssh, which has no server here: AGENT ADDRESS COMMANDLINE, in a bare environment.
 AGENT = """#!/bin/bash
 host=node$((${1##*.} - 1))
 shift
@@ -22,7 +22,7 @@ RANK = "from leapmpi.comm.world import start; w = start(); print('rank', w.rank,
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "names no machine"),
         ("# nothing\n\n", "names no machine"),
@@ -31,12 +31,12 @@ RANK = "from leapmpi.comm.world import start; w = start(); print('rank', w.rank,
         ("one; rm -rf x\n", "line 1: write NAME"),
     ],
 )
-def test_bad_host_files_are_refused(text, said, tmp_path):
+def test_bad_host_files_are_refused(text, message, tmp_path):
     (tmp_path / "hosts").write_text(text)
     command = [HOSTS, tmp_path / "hosts", "true"]
     job = subprocess.run(command, env=child_environment(), capture_output=True, text=True, timeout=20)
     assert (job.returncode, job.stdout) == (2, "")
-    assert said in job.stderr
+    assert message in job.stderr
     assert job.stderr.count("\n") == 1
 
 

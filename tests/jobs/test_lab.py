@@ -1,4 +1,4 @@
-"""jobs/lab: hosts with a network of their own and what runs on them, the table, and what is refused."""
+"""jobs/lab: hosts and the commands that run on them, the table, and errors."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ from tests.support.cluster import wait_for
 from tests.support.launch import PROJECT, child_environment, run
 
 LAB = PROJECT / "jobs/lab"
-# Hosts of another name than those that somebody may be using.
+# Hosts of another name than those that somebody may use at the same time.
 NAME = f"test{os.getpid()}"
 REACH = "import socket; socket.create_connection(('{}', 9), timeout=1)"
 
@@ -24,8 +24,8 @@ def lab(program: str, *arguments: object, timeout: float = 60) -> subprocess.Com
     return run([str(LAB / program), *map(str, arguments)], timeout, child_environment({"LEAPMPI_LAB": NAME}), PROJECT)
 
 
-def said(*arguments: object) -> str:
-    """What jobs/lab/hosts prints; it must succeed."""
+def output(*arguments: object) -> str:
+    """The standard output of jobs/lab/hosts; it must succeed."""
     done = lab("hosts", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -64,18 +64,18 @@ def reaches(host: int, name: str) -> bool:
     return "Connection refused" in tried.stderr
 
 
-def test_hosts_are_apart_joined_by_links_and_leave_nothing_behind(no_hosts):
-    said("up", 2, "200mbit")
+def test_hosts_are_separate_joined_by_links_and_removed_without_a_trace(no_hosts):
+    output("up", 2, "200mbit")
     assert len(namespaces()) == 3
-    told = said("exec", 1, "bash", "-c", "hostname; ls /dev/shm; echo $((6 * 7)) 'a  b'; tc qdisc show dev eth0")
-    name, *files, text, bucket = told.splitlines()
-    assert (name, files, text) == ("lab1", ["hosts"], "42 a  b")
+    text = output("exec", 1, "bash", "-c", "hostname; ls /dev/shm; echo $((6 * 7)) 'a  b'; tc qdisc show dev eth0")
+    name, *files, words, bucket = text.splitlines()
+    assert (name, files, words) == ("lab1", ["hosts"], "42 a  b")
     assert "tbf" in bucket
     assert "rate 200Mbit" in bucket
     assert reaches(0, "lab1")
-    said("cut", 1)
+    output("cut", 1)
     assert not reaches(0, "lab1")
-    said("heal", 1)
+    output("heal", 1)
     assert reaches(0, "lab1")
     assert lab("hosts", "exec", 1, "bash", "-c", "exit 7").returncode == 7
     again = lab("hosts", "up", 3)
@@ -86,15 +86,15 @@ def test_hosts_are_apart_joined_by_links_and_leave_nothing_behind(no_hosts):
     environment = child_environment({"LEAPMPI_LAB": NAME})
     with subprocess.Popen(deaf, stdout=subprocess.PIPE, env=environment) as sleeper:
         assert sleeper.stdout.readline() == b"on\n"
-        said("down")
+        output("down")
         assert sleeper.wait(10) != 0
     assert namespaces() == []
 
 
-def test_hosts_go_when_the_table_is_stopped(no_hosts, tmp_path, small_data):
+def test_hosts_are_removed_when_the_table_is_stopped(no_hosts, tmp_path, small_data):
     graph = tmp_path / "small.h5"
     shutil.copytree(small_data, tmp_path / "small-metis-2")
-    graph.touch()  # its parts are there already
+    graph.touch()  # its parts exist already
     command = [LAB / "table", "--folder", tmp_path, "--graph", graph, "--ranks", "2", "--epochs", "100000"]
     environment = child_environment({"LEAPMPI_LAB": NAME})
     with subprocess.Popen(list(map(str, command)), env=environment, stderr=subprocess.DEVNULL) as table:
@@ -131,7 +131,7 @@ def test_a_table_is_measured_on_two_hosts(no_hosts, tmp_path):
         ("hosts", ["up", 0], "must be 1 to 200, not 0"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(no_hosts, program, arguments, sentence):
+def test_errors_are_one_sentence(no_hosts, program, arguments, sentence):
     job = lab(program, *arguments)
     assert (job.returncode, job.stdout, job.stderr.count("\n")) == (2, "", 1)
     assert sentence in job.stderr
@@ -159,7 +159,7 @@ def test_an_unknown_graph_is_refused_before_anything_is_made(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["distdgl/run", 2, "parts"], ["distdgl/partition", "graph.h5", "parts", 2]])
-def test_distdgl_asks_for_an_environment_of_its_own(arguments):
+def test_distdgl_names_the_environment_that_it_needs(arguments):
     if importlib.util.find_spec("dgl"):
         pytest.skip("this environment has DGL")
     job = lab(*arguments)

@@ -1,4 +1,4 @@
-"""jobs/configs/leapgnn: every sweep is accepted, says how it is run, and sweeps what its name says."""
+"""jobs/configs/leapgnn: every sweep is valid, says how to run it, and varies the setting of its name."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_there_is_a_file_for_each_experiment():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_runs_are_valid_and_differ_in_what_the_name_says(path, tmp_path):
+def test_runs_are_valid_and_differ_in_the_setting_of_the_name(path, tmp_path):
     sweep = read_sweep(path)
     shared = Config().assigned(sweep.base)
     configs = [sweep.config(index, shared, tmp_path) for index in range(len(sweep.points))]

@@ -1,4 +1,4 @@
-"""jobs/mpirun/local: messages, exit codes, signals, and nothing left behind."""
+"""jobs/mpirun/local: messages, exit codes, signals, and that no files stay behind."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.support.launch import PROJECT, child_environment, end_session, mpirun
 
 LOCAL = PROJECT / "jobs/mpirun/local"
 
-# Every rank is ready once all have met and rank 0 holds shared memory with the others; then it waits.
+# Every rank allocates shared memory with the others, is ready after a barrier, and then waits.
 WAITING_RANK = """
 import pathlib, sys, time
 from mpi4py import MPI
@@ -32,7 +32,7 @@ def local(*arguments, **env):
 
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "four", "2.5", ""])
-def test_a_number_of_ranks_that_is_none_is_refused_in_one_sentence(ranks):
+def test_an_invalid_number_of_ranks_is_refused_in_one_sentence(ranks):
     job = local(ranks, "true")
     assert job.returncode == 2
     assert job.stdout == ""
@@ -70,7 +70,7 @@ def test_the_exit_code_is_the_job_s():
     assert mpirun(2, ["sh", "-c", "exit 7"]).returncode == 7
 
 
-def test_settings_of_the_user_stand():
+def test_settings_of_the_user_win():
     job = mpirun(1, ["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"], env={"OMPI_MCA_mpi_yield_when_idle": "0"})
     assert job.stdout.split() == ["0"]
 
@@ -96,7 +96,7 @@ def left_behind(folder, job):
     return [*(folder / "tmp").iterdir(), *Path("/dev/shm").glob(f"leapmpi-local.*.{job.pid}.*")]
 
 
-def ended(session, seconds=10):
+def all_ended(session, seconds=10):
     deadline = time.monotonic() + seconds
     while session_members(session) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -110,13 +110,13 @@ def test_a_signal_ends_all_ranks_and_leaves_nothing(tmp_path, kind):
         assert left_behind(tmp_path, job), "a running job has a folder for MPI's files"
         job.send_signal(kind)
         assert job.wait(timeout=15) != 0
-        assert ended(job.pid)
+        assert all_ended(job.pid)
         assert not left_behind(tmp_path, job)
     finally:
         end_session(job)
 
 
-def test_ranks_that_do_not_listen_are_killed_after_the_grace(tmp_path):
+def test_ranks_that_ignore_signals_are_killed_after_the_grace(tmp_path):
     deaf = "trap '' USR2 TERM; touch $0; while :; do sleep 0.1; done"
     environment = child_environment({"LEAPMPI_GRACE": "1"})
     words = [LOCAL, "2", "bash", "-c", deaf, str(tmp_path / "ready")]
@@ -127,23 +127,23 @@ def test_ranks_that_do_not_listen_are_killed_after_the_grace(tmp_path):
             time.sleep(0.05)
         job.terminate()
         assert job.wait(timeout=30) != 0
-        assert ended(job.pid)
+        assert all_ended(job.pid)
     finally:
         end_session(job)
 
 
-def test_a_grace_that_is_none_is_refused():
+def test_an_invalid_grace_is_refused():
     assert local("2", "true", LEAPMPI_GRACE="soon").stderr.startswith("local: error: LEAPMPI_GRACE must be a positive")
 
 
-def test_killed_outright_its_ranks_end_and_the_next_job_tidies_up(tmp_path):
+def test_after_sigkill_its_ranks_end_and_the_next_job_removes_its_files(tmp_path):
     if subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode:
         pytest.skip("no setpriv with --pdeathsig")
     job = start_waiting_job(tmp_path)
     try:
         job.kill()
         job.wait()
-        assert ended(job.pid)
+        assert all_ended(job.pid)
         mpirun(1, ["true"], env={"TMPDIR": str(tmp_path / "tmp")})
         assert not left_behind(tmp_path, job)
     finally:

@@ -1,4 +1,4 @@
-"""jobs/bench/preparation: what it refuses. That it goes all the way is in tests/soak/test_preparation.py."""
+"""jobs/bench/preparation: wrong sizes are refused. tests/soak/test_preparation.py runs all steps."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ PREPARATION = PROJECT / "jobs/bench/preparation"
 
 
 def preparation(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the script and return what came of it."""
+    """Run the script to its end."""
     return run([sys.executable, str(PREPARATION), *map(str, arguments)], 100, child_environment(), PROJECT)
 
 

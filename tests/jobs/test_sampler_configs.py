@@ -1,4 +1,4 @@
-"""jobs/configs/samplers: sweeps over all samplers, which are accepted."""
+"""jobs/configs/samplers: the sweeps are valid and cover all samplers."""
 
 import pytest
 

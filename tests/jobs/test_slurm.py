@@ -52,7 +52,7 @@ def ended(cluster: Cluster, job: str, seconds: float = 120) -> str:
 
 
 def started(run: Path) -> None:
-    """Wait until a run is in the midst of its work."""
+    """Wait until a run has ended its first epoch."""
     metrics = run / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and '"event": "epoch"' in metrics.read_text(), 90, "the first epoch")
 
@@ -72,9 +72,9 @@ def test_prepared_staged_and_trained_on_four_nodes(cluster, submit, tmp_path):
     assert cluster.state(prepare) == "COMPLETED 0"
     summary = load_run(tmp_path / "runs" / f"leapmpi-{train}").summary
     assert summary["ranks"] == 4
-    said = log(tmp_path)
-    assert f"data /dev/shm/leapmpi-root.{train}: 400 vertices" in said
-    assert re.search(r"ranks 4 on 4 nodes", said)
+    text = log(tmp_path)
+    assert f"data /dev/shm/leapmpi-root.{train}: 400 vertices" in text
+    assert re.search(r"ranks 4 on 4 nodes", text)
     for host in range(4):
         assert cluster.said("ls", "/dev/shm", host=host) == ""
 
@@ -84,7 +84,7 @@ def test_a_cancelled_job_leaves_no_process_and_is_not_queued_again(cluster, subm
 
 
 def cancelled(launcher, cluster, submit, small_data, tmp_path):
-    """Start a job by `launcher`, cancel it, and see that nothing stays behind."""
+    """Start a job by `launcher`, cancel it, and check that no process stays behind."""
     (job,) = submit("--nodes", 2, "--launcher", launcher, "train", small_data, "--epochs", 10**6, "--run", "run")
     started(tmp_path / "run")
     # Ranks of other nodes may find another script of the name in PATH, but all are run by Python.
@@ -95,9 +95,9 @@ def cancelled(launcher, cluster, submit, small_data, tmp_path):
     assert cluster.said("squeue", "-h") == ""
 
 
-def test_a_job_told_to_stop_is_queued_again_goes_on_and_learns_the_same(cluster, submit, small_data, tmp_path):
+def test_a_job_that_is_stopped_is_queued_again_resumes_and_learns_the_same(cluster, submit, small_data, tmp_path):
     settings = ["--epochs", 30, "--hidden", 8, "--batch-size", 32, "--eval-every", 10, "--verify", "none"]
-    # Settled by no clock, so that both runs are the same to the last bit.
+    # Chosen by no measurement, so that both runs are the same to the last bit.
     settings += ["--time-steps", 1, "--remote", "partial"]
     (stopped,) = submit("--nodes", 4, "train", small_data, "--run", "stopped", *settings)
     (whole,) = submit("--nodes", 4, "train", small_data, "--run", "whole", *settings)
@@ -106,9 +106,9 @@ def test_a_job_told_to_stop_is_queued_again_goes_on_and_learns_the_same(cluster,
     cluster.said("scancel", "--signal=USR2", "--batch", stopped)
     assert ended(cluster, whole, 200) == "COMPLETED 0", log(tmp_path)
     assert ended(cluster, stopped, 200) == "COMPLETED 1", log(tmp_path)
-    said = (tmp_path / f"leapmpi-{stopped}.out").read_text()
+    text = (tmp_path / f"leapmpi-{stopped}.out").read_text()
     starts = [f"{stopped} on node[0-3], restart {number}" for number in (0, 1)]
-    assert [said.count(sentence) for sentence in (*starts, "SIGUSR2", "resumed in ")] == [1] * 4, said
-    ours, theirs = (load_run(tmp_path / name).summary for name in ("stopped", "whole"))
-    assert ours["parameters_digest"] == theirs["parameters_digest"]
-    assert ours["best"] == theirs["best"]
+    assert [text.count(sentence) for sentence in (*starts, "SIGUSR2", "resumed in ")] == [1] * 4, text
+    resumed, uninterrupted = (load_run(tmp_path / name).summary for name in ("stopped", "whole"))
+    assert resumed["parameters_digest"] == uninterrupted["parameters_digest"]
+    assert resumed["best"] == uninterrupted["best"]

@@ -1,4 +1,4 @@
-"""Batch scripts: the files of jobs/slurm are what submit would write, they are sound bash, and bad input is refused."""
+"""Batch scripts: the files of jobs/slurm are those that submit writes and valid bash, and bad input is refused."""
 
 import re
 import signal
@@ -28,12 +28,12 @@ def rendered(tmp_path_factory):
 
 
 def test_the_files_are_those_that_submit_writes(rendered):
-    ours = {path.name: path.read_text() for path in rendered.iterdir()}
-    assert ours == {path.name: path.read_text() for path in SLURM.glob("*.sbatch")}, "run jobs/slurm/render"
+    expected = {path.name: path.read_text() for path in rendered.iterdir()}
+    assert expected == {path.name: path.read_text() for path in SLURM.glob("*.sbatch")}, "run jobs/slurm/render"
 
 
 @pytest.mark.parametrize("script", sorted(SLURM.glob("*.sbatch")), ids=lambda path: path.stem)
-def test_every_file_is_sound(script):
+def test_every_file_is_valid(script):
     text = script.read_text()
     assert subprocess.run(["bash", "-n", script], capture_output=True, text=True, timeout=20).stderr == ""
     head = text[: text.index("\n\n")]
@@ -43,7 +43,7 @@ def test_every_file_is_sound(script):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((SLURM / "sites").glob("*.toml"))])
-def test_every_profile_has_a_file_that_holds_what_it_says(name):
+def test_every_profile_has_a_file_with_its_settings(name):
     site, text = read_site(SLURM / "sites" / f"{name}.toml"), (SLURM / f"{name}.sbatch").read_text()
     assert f"--nodes={site.nodes} --ntasks={site.ranks} --ntasks-per-node={site.ranks_per_node} " in text
     assert (f"--gpus-per-node={site.gpus_per_node}" in text) == ("--device cuda" in text) == bool(site.gpus_per_node)
@@ -66,7 +66,7 @@ def script_of(capsys, *arguments):
     return output
 
 
-def test_the_profile_the_flags_and_the_command_come_through(site, small_data, capsys):
+def test_the_script_has_the_settings_of_profile_flags_and_command(site, small_data, capsys):
     text = script_of(
         capsys, "--site", site, "--ranks-per-node", 2, "--account", "me", "--no-requeue", "--stage", "/local disk",
         "--name", "a-b", "train", small_data, "--set", "train.lr=0.1", "--run", small_data,
@@ -86,7 +86,7 @@ def test_a_run_folder_is_named_so_that_a_restart_finds_it(site, small_data, caps
     assert f'leapmpi train {small_data} --run "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID" &' in text
 
 
-def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, tmp_path, capsys):
+def test_a_sweep_becomes_an_array_and_stages_its_dataset(site, small_data, tmp_path, capsys):
     file = tmp_path / "sweep.toml"
     file.write_text(f'data = "{small_data}"\n[sweep]\ntrain.seed = [1, 2, 3]\n')
     text = script_of(capsys, "--site", site, "--stage", "/tmp", "--gpus-per-node", 1, "sweep", file)
@@ -95,12 +95,12 @@ def test_a_sweep_becomes_an_array_and_takes_its_dataset_along(site, small_data, 
     assert f'leapmpi sweep {file} --index "$SLURM_ARRAY_TASK_ID" --device cuda --set data="$data" &' in text
 
 
-HEARS = "trap 'touch {0}/asked; exit 75' USR2; while :; do sleep 0.1; done"
+HANDLES = "trap 'touch {0}/signalled; exit 75' USR2; while :; do sleep 0.1; done"
 
 
 @pytest.mark.parametrize(("signal_before", "ranks"), [
-    (10, "trap 'touch {0}/asked' USR2"),
-    (1000, f'OMPI_COMM_WORLD_RANK=0 bash -c "{HEARS}" &'),
+    (10, "trap 'touch {0}/signalled' USR2"),
+    (1000, f'OMPI_COMM_WORLD_RANK=0 bash -c "{HANDLES}" &'),
 ], ids=["with unknown ranks", "after its ranks"])  # fmt: skip
 def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_again(
     signal_before, ranks, small_data, tmp_path, capsys, monkeypatch
@@ -112,7 +112,7 @@ def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_aga
     programs = {
         "mpirun": f"{ranks.format(tmp_path)}\ntouch {tmp_path}/up\nwhile :; do sleep 0.1; done",
         "squeue": "echo RUNNING",
-        "scontrol": f"echo $* > {tmp_path}/told",
+        "scontrol": f"echo $* > {tmp_path}/requeued",
     }
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -123,8 +123,8 @@ def test_a_launcher_that_hangs_after_the_signal_is_killed_and_the_job_queued_aga
     wait_for(lambda: (tmp_path / "up").exists(), 20, "the launcher")
     job.send_signal(signal.SIGUSR2)
     assert job.wait(30) == 75
-    assert (tmp_path / "asked").exists()
-    assert (tmp_path / "told").read_text() == "requeue 7\n"
+    assert (tmp_path / "signalled").exists()
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
 
 def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
@@ -136,7 +136,7 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
 
 
 @pytest.mark.parametrize(
-    ("profile", "arguments", "code", "said"),
+    ("profile", "arguments", "code", "message"),
     [
         ("nodes = 0", "train DATA", 2, "nodes: 0 is too small"),
         ("nodez = 1", "train DATA", 2, "unknown key 'nodez'; did you mean 'nodes'?"),
@@ -160,7 +160,9 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("", "--yes train DATA", 5, "no sbatch on PATH"),
     ],
 )
-def test_what_could_not_run_is_refused_before_it_queues(profile, arguments, code, said, tmp_path, capsys, monkeypatch):
+def test_a_job_that_cannot_run_is_refused_before_it_queues(
+    profile, arguments, code, message, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     places = {"DATA": tmp_path / "data", "SWEEP": tmp_path / "sweep.toml"}
     write_dataset(places["DATA"], random_graph(), np.zeros(60, np.int32), 1, method="test", figures={}, seed=0)
@@ -170,9 +172,9 @@ def test_what_could_not_run_is_refused_before_it_queues(profile, arguments, code
     assert main(["submit", "--site", str(tmp_path / "site.toml"), *words]) == code
     errors = capsys.readouterr().err
     assert re.fullmatch(r"leapmpi: error: .+\n", errors), errors
-    assert said in errors
+    assert message in errors
 
 
-def test_a_profile_of_nothing_is_the_default(tmp_path):
+def test_an_empty_profile_is_the_default(tmp_path):
     (tmp_path / "site.toml").write_text("")
     assert read_site(tmp_path / "site.toml") == Site()

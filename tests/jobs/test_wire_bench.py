@@ -1,4 +1,4 @@
-"""jobs/bench/wire: every transfer is measured, and numbers that are none are refused in one sentence by one rank."""
+"""jobs/bench/wire: every transfer is measured, and invalid numbers are refused in one sentence by one rank."""
 
 import json
 
@@ -19,7 +19,7 @@ WIRE = PROJECT / "jobs/bench/wire"
         ("--repeat 3", "unknown flag --repeat; did you mean '--repeats'?"),
     ],
 )
-def test_numbers_that_are_none_are_refused(words, message):
+def test_invalid_numbers_are_refused(words, message):
     job = mpirun(2, [WIRE, *words.split()])
     assert job.returncode == 2
     assert job.stdout == ""

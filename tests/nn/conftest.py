@@ -26,7 +26,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def random_graph():
-    """A function: vertices, mean degree, seed -> Topology of an undirected graph whose last two vertices are alone."""
+    """A function: vertices, mean degree, seed -> undirected Topology, whose last two vertices have no edges."""
 
     def make(vertices: int = 60, degree: int = 6, seed: int = 0) -> Topology:
         rng = np.random.default_rng(seed)
@@ -65,10 +65,10 @@ def model_config():
     return make
 
 
-@pytest.fixture(params=["kernels", "portable"])
+@pytest.fixture(params=["csr", "csr_torch"])
 def either_operations(request, monkeypatch):
-    """Runs a test with the compiled kernels, then with the torch operations of other devices, on the CPU."""
-    if request.param == "portable":
+    """Runs a test by the compiled kernels, and by the torch operations for other devices, both on the CPU."""
+    if request.param == "csr_torch":
         from leapmpi.nn import aggregate, tensors
         from leapmpi.nn.kernels import csr_torch
 

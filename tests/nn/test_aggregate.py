@@ -6,7 +6,7 @@ import torch
 from torch.autograd import gradcheck
 
 from leapmpi.nn.aggregate import edge_softmax, maximum, mean, total, weighted_sum
-from leapmpi.nn.kernels import csr, csr_torch
+from leapmpi.nn.kernels import csr
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.system.jit import set_threads
 
@@ -54,12 +54,12 @@ def test_weighted_sum_is_the_dense_product(edges, heads, width, either_operation
     result = weighted_sum(edges, z, weight)
     torch.testing.assert_close(result, expected, rtol=1e-13, atol=1e-13)
     grad = random(*expected.shape, grad=False)
-    for ours, theirs in zip(
+    for actual, reference in zip(
         torch.autograd.grad(result, (z, weight), grad),
         torch.autograd.grad(expected, (z, weight), grad, materialize_grads=True),
         strict=True,
     ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(actual, reference, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_by_finite_differences(edges, either_operations):
@@ -75,9 +75,9 @@ def test_softmax_is_stable_and_sums_to_one(either_operations):
     source, target = random(14, 3, grad=False) * 1e4, random(4, 3, grad=False) * 1e4
     share = edge_softmax(edges, source, target, 0.2)
     for i in range(4):
-        own = slice(int(edges.indptr[i]), int(edges.indptr[i + 1]))
-        score = torch.nn.functional.leaky_relu(source[edges.indices[own].long()] + target[i], 0.2)
-        torch.testing.assert_close(share[own], score.softmax(0))
+        row = slice(int(edges.indptr[i]), int(edges.indptr[i + 1]))
+        score = torch.nn.functional.leaky_relu(source[edges.indices[row].long()] + target[i], 0.2)
+        torch.testing.assert_close(share[row], score.softmax(0))
     assert torch.isfinite(share).all()
 
 
@@ -89,15 +89,15 @@ def test_mean_and_its_weighted_estimate(weighted, either_operations):
     z = random(9, 4)
     result = mean(block, z)
     for i in range(3):
-        own = slice(int(edges.indptr[i]), int(edges.indptr[i + 1]))
-        rows = z[edges.indices[own].long()]
-        expected = (weight[own, None] * rows).sum(0) / 6 if weighted else rows.sum(0) / max(1, len(rows))
+        row = slice(int(edges.indptr[i]), int(edges.indptr[i + 1]))
+        rows = z[edges.indices[row].long()]
+        expected = (weight[row, None] * rows).sum(0) / 6 if weighted else rows.sum(0) / max(1, len(rows))
         torch.testing.assert_close(result[i], expected)
 
 
 def block_of(edges, weight=None):
-    own = torch.arange(edges.sources)
-    return BlockTensors(0, len(edges.indptr) - 1, edges, own, torch.full_like(own, 6), weight)
+    ids = torch.arange(edges.sources)
+    return BlockTensors(0, len(edges.indptr) - 1, edges, ids, torch.full_like(ids, 6), weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -126,7 +126,7 @@ def test_total_and_maximum_have_the_gradients_of_finite_differences(edges, eithe
     torch.testing.assert_close(total(block_of(edges, weight), z), expected)
 
 
-def test_maximum_passes_on_what_is_not_a_number(either_operations):
+def test_maximum_passes_nan_on(either_operations):
     edges, z = make_edges([3, 2], 5), random(5, 2, grad=False)
     z[edges.indices[1], 0] = torch.nan
     assert maximum(edges, z)[0, 0].isnan()
@@ -141,27 +141,6 @@ def test_gradients_of_a_maximum_do_not_depend_on_threads():
         seen.append(torch.autograd.grad(maximum(edges, z), z, grad)[0])
     assert torch.equal(seen[0], seen[1])
     assert torch.equal(seen[0], seen[2])
-
-
-def test_both_implementations_build_the_same_edge_lists(edges):
-    for name in ("transpose", "with_self"):
-        extra = (edges.sources,) if name == "transpose" else ()
-        ours = getattr(csr, name)(edges.indptr, edges.indices, *extra)
-        theirs = getattr(csr_torch, name)(edges.indptr, edges.indices, *extra)
-        for a, b in zip(ours, theirs, strict=True):
-            assert torch.equal(a, b)
-            assert a.dtype == b.dtype
-
-
-def test_transposed_edges_keep_their_order():
-    edges = CASES["uneven"]
-    by_source, number = edges.transposed
-    rows = torch.arange(7).repeat_interleave(edges.counts)
-    for j in range(edges.sources):
-        own = slice(int(by_source.indptr[j]), int(by_source.indptr[j + 1]))
-        expected = torch.nonzero(edges.indices == j).flatten()
-        assert torch.equal(number[own], expected)
-        assert torch.equal(by_source.indices[own].long(), rows[expected])
 
 
 @pytest.mark.parametrize("heads", [1, 5])
@@ -192,8 +171,8 @@ def test_float32_follows_float64(either_operations):
         result = function(*single)
         assert result.dtype == torch.float32
         torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-5)
-        wanted = torch.autograd.grad(exact, inputs, grad)
-        for a, b in zip(torch.autograd.grad(result, single, grad.float()), wanted, strict=True):
+        expected = torch.autograd.grad(exact, inputs, grad)
+        for a, b in zip(torch.autograd.grad(result, single, grad.float()), expected, strict=True):
             torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
 
 
@@ -207,26 +186,18 @@ def test_no_work_for_inputs_without_gradient(monkeypatch):
     assert "transposed" not in edges.__dict__
 
 
-def test_gathered_pieces_do_not_change_products(monkeypatch):
-    edges = make_edges([9] * 20, 30)
-    g, z = random(20, 8, grad=False), random(30, 8, grad=False)
-    whole = csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2)
-    monkeypatch.setattr(csr_torch, "PIECE", 50)
-    assert torch.equal(csr_torch.edge_products(edges.indptr, edges.indices, g, z, 2), whole)
-
-
 def test_threads_do_not_change_bits():
     edges = make_edges([7] * 300, 500)
     z, weight, target = random(500, 24), random(2100, 4), random(300, 4)
 
-    def everything():
+    def result_and_gradients():
         share = edge_softmax(edges, z[:, :4] * 1, target, 0.2) * weight
         out = weighted_sum(edges, z, share)
         return [out, *torch.autograd.grad(out, (z, weight, target), torch.ones_like(out))]
 
     set_threads(1)
-    one = everything()
+    one = result_and_gradients()
     set_threads(2)
-    two = everything()
+    two = result_and_gradients()
     set_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

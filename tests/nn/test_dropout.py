@@ -1,4 +1,4 @@
-"""Masks are functions of their key alone."""
+"""Masks are functions of key, layer, vertex and column alone."""
 
 import math
 
@@ -30,18 +30,18 @@ def ones(rows, width):
     return torch.ones(rows, width, dtype=torch.float64)
 
 
-def test_fold_twin_agrees():
+def test_hashes_in_torch_equal_the_compiled_ones():
     words = np.random.default_rng(0).integers(0, 2**63 - 1, 1000)
     for base in (0, 1, 2**63 + 12345, 2**64 - 1):
         signed = base - 2**64 if base >= 2**63 else base
-        theirs = fold_tensor(signed, torch.from_numpy(words)).numpy().view(np.uint64)
-        assert np.array_equal(theirs, fold_all(np.uint64(base), words))
+        hashes = fold_tensor(signed, torch.from_numpy(words)).numpy().view(np.uint64)
+        assert np.array_equal(hashes, fold_all(np.uint64(base), words))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("first", [0, 1, 3, 6])
 @pytest.mark.parametrize("width", [0, 1, 4, 5, 130])
-def test_compiled_masks_equal_their_twins_bit_for_bit(dtype, first, width):
+def test_masks_in_torch_equal_the_compiled_ones_bit_for_bit(dtype, first, width):
     x = torch.randn(6, width, dtype=dtype)
     for base in (7, 2**64 - 5):
         for below in (1, threshold(0.3), 2**16 - 1, 2**16):
@@ -51,21 +51,21 @@ def test_compiled_masks_equal_their_twins_bit_for_bit(dtype, first, width):
             assert torch.equal(mask_edges(x[:5], *arguments), mask_edges_tensor(x[:5], *arguments))
 
 
-def test_rows_may_come_in_any_order_or_company():
+def test_a_row_s_mask_does_not_depend_on_the_other_rows():
     x = torch.randn(6, 9)
     whole = drop_features(x, VERTICES, KEY, 2, 0.5)
     order = torch.tensor([3, 0, 5])
     assert torch.equal(drop_features(x[order], VERTICES[order], KEY, 2, 0.5), whole[order])
 
 
-def test_column_shards_make_the_whole():
+def test_masks_of_column_shards_are_those_of_whole_rows():
     x = torch.randn(6, 11)
     whole = drop_features(x, VERTICES, KEY, 1, 0.4)
-    pieces = [drop_features(x[:, a:b], VERTICES, KEY, 1, 0.4, first_column=a) for a, b in ((0, 3), (3, 9), (9, 11))]
-    assert torch.equal(torch.cat(pieces, 1), whole)
+    shards = [drop_features(x[:, a:b], VERTICES, KEY, 1, 0.4, first_column=a) for a, b in ((0, 3), (3, 9), (9, 11))]
+    assert torch.equal(torch.cat(shards, 1), whole)
 
 
-def test_every_word_of_the_key_matters():
+def test_masks_differ_with_each_field_of_the_key_layer_and_vertex():
     x, vertices = ones(50, 8), torch.arange(50)
     masks = [drop_features(x, vertices, KEY, 1, 0.5), drop_features(x, vertices, KEY, 2, 0.5)]
     masks += [drop_features(x, vertices, KEY._replace(**{f: 8}), 1, 0.5) for f in KEY._fields]

@@ -1,4 +1,4 @@
-"""Gradients that come from elsewhere."""
+"""Backward from values whose gradient is given."""
 
 import pytest
 import torch
@@ -6,16 +6,16 @@ import torch
 from leapmpi.nn.gradient import pass_back
 
 
-def learnt(back, gradient):
+def weight_gradient(back, gradient):
     weight = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
     values = torch.tanh(torch.arange(6.0).view(2, 3) @ weight)
     back(values, gradient)
     return weight.grad
 
 
-def test_leaves_get_what_torch_gives_them():
+def test_leaves_get_the_gradient_that_torch_gives_them():
     gradient = torch.rand(2, 4, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(learnt(pass_back, gradient), learnt(torch.Tensor.backward, gradient))
+    assert torch.equal(weight_gradient(pass_back, gradient), weight_gradient(torch.Tensor.backward, gradient))
 
 
 def test_no_rows_give_no_gradient():
@@ -26,6 +26,6 @@ def test_no_rows_give_no_gradient():
 
 def test_another_shape_and_values_that_depend_on_nothing_are_refused():
     with pytest.raises(RuntimeError, match="shape"):
-        learnt(pass_back, torch.ones(2, 5))
+        weight_gradient(pass_back, torch.ones(2, 5))
     with pytest.raises(RuntimeError, match="does not require grad"):
         pass_back(torch.ones(2), torch.ones(2))

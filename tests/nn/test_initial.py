@@ -26,7 +26,7 @@ def test_float32_is_rounded_float64(name, model_config):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_names_and_seed_decide_not_the_rest_of_the_model(name, model_config):
+def test_weights_depend_on_name_and_seed_not_on_the_rest_of_the_model(name, model_config):
     small = weights(build_model(model_config(name), 2, 10, 4, 1))
     torch.manual_seed(99)
     large = weights(build_model(model_config(name, residual=True), 3, 10, 4, 1))
@@ -68,7 +68,7 @@ def fold(base, word):
 
 
 def test_numbers_are_hashes_of_seed_name_and_position():
-    """Weights of a seed must stay what they are from version to version."""
+    """The weights of a seed must stay the same from version to version."""
     name = "layers.0.neighbour.weight"
     digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     base = fold(fold(fold(0, 2**63 - 1), 0x77656967_00000000), digest)

@@ -12,12 +12,12 @@ def test_cross_entropy_adds_up():
     labels = torch.tensor([0, 1, 2, 3, 3, 0, 1])
     whole = weighted_loss(logits, labels, 1 / 7)
     torch.testing.assert_close(whole, F.cross_entropy(logits, labels))
-    pieces = [weighted_loss(logits[a:b], labels[a:b], 1 / 7) for a, b in ((0, 2), (2, 2), (2, 7))]
-    torch.testing.assert_close(sum(pieces), whole)
+    parts = [weighted_loss(logits[a:b], labels[a:b], 1 / 7) for a, b in ((0, 2), (2, 2), (2, 7))]
+    torch.testing.assert_close(sum(parts), whole)
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0, 1, 2, 3, 3]), torch.tensor([[0.0, 1, 1, float("nan")]] * 5)])
-def test_roots_may_weigh_differently(labels):
+def test_each_root_may_have_a_weight(labels):
     logits, weight = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, dtype=torch.float64)
     whole = weighted_loss(logits, labels, weight)
     each = [weighted_loss(logits[i : i + 1], labels[i : i + 1], float(weight[i])) for i in range(5)]

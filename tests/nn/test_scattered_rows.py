@@ -1,4 +1,4 @@
-"""Rows where they lie: what is computed of them is what is computed of a matrix of them."""
+"""Rows in several places of memory: products and sums equal those of a matrix of the same rows."""
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from leapmpi.nn.kernels.gemm import product, sum_of_outer
 from leapmpi.nn.rows import dense
 from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
 from leapmpi.nn.tensors import Edges
+from leapmpi.system.jit import set_threads
 
 
 def scattered(rows, width, seed=0):
@@ -51,12 +52,12 @@ def test_rows_are_taken_by_slices_and_numbers(rows):
 @pytest.mark.parametrize(("rows", "width"), SIZES)
 def test_products_and_their_gradients_are_those_of_a_copy(rows, width, out):
     x, copies = scattered(rows, width)
-    chosen = torch.randint(rows, (2 * rows + 1,))
-    for numbers in (None, chosen):
+    numbers = torch.randint(rows, (2 * rows + 1,))
+    for selected in (None, numbers):
         results = []
         for each in (x, copies):
             weight = torch.linspace(-1, 1, out * width).reshape(out, width).requires_grad_()
-            product(each, weight, numbers).square().sum().backward()
+            product(each, weight, selected).square().sum().backward()
             results.append(weight.grad)
         assert torch.equal(*results)
     g = torch.randn(rows, out)
@@ -83,7 +84,7 @@ def test_weighted_sums_are_those_of_a_copy(counts, width):
     )
 
 
-def test_what_cannot_read_them_in_place_reads_a_copy(sampled, random_graph):
+def test_operations_that_cannot_read_them_in_place_read_a_copy(sampled, random_graph):
     (block,), src = sampled(random_graph(), (3,), range(9))
     x, copies = scattered(len(src), 24)
     assert torch.equal(maximum(block.edges, x), maximum(block.edges, copies))
@@ -100,8 +101,6 @@ def test_weights_that_do_not_fit_are_refused(weight):
 
 
 def test_threads_do_not_change_bits():
-    from leapmpi.system.jit import set_threads
-
     x, _ = scattered(50, 70)
     edges = Edges(torch.arange(0, 101, 2), torch.randint(50, (100,), dtype=torch.int32), 50)
     weight, found = torch.randn(100), []

@@ -1,4 +1,4 @@
-"""Sparse input rows against the same rows dense: products, gradients, dropout and whole models."""
+"""Sparse input rows against the same rows as a dense matrix: products, gradients, dropout and whole models."""
 
 import numpy as np
 import pytest
@@ -25,42 +25,43 @@ def both(rows, width, dtype=torch.float64, share=0.2):
 
 def test_rows_are_those_of_the_dense_matrix():
     sparse, dense = both(30, 21)
-    chosen = torch.tensor([5, 5, 15, 0, 29])
-    for got, wanted in (
+    numbers = torch.tensor([5, 5, 15, 0, 29])
+    for actual, expected in (
         (sparse, dense), (sparse[4:9], dense[4:9]), (sparse[:0], dense[:0]),
-        (sparse.index_select(0, chosen), dense[chosen]), (sparse[chosen.numpy()], dense[chosen]),
+        (sparse.index_select(0, numbers), dense[numbers]), (sparse[numbers.numpy()], dense[numbers]),
         (sparse.to(torch.float32), dense.float()),
     ):  # fmt: skip
-        assert got.shape == tuple(wanted.shape)
-        assert torch.equal(got.dense(), wanted)
+        assert actual.shape == tuple(expected.shape)
+        assert torch.equal(actual.dense(), expected)
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("rows", [30, 1])
 def test_products_and_their_gradients(either_operations, rows, dtype, near):
     sparse, dense = both(rows, 21, dtype)
-    given = [torch.randn(4, 21, dtype=dtype).requires_grad_() for _ in range(2)]
-    given[1].data.copy_(given[0].data)
-    got, wanted = product(sparse, given[0]), product(dense, given[1])
-    upstream = torch.randn_like(got)
-    got.backward(upstream)
-    wanted.backward(upstream)
-    torch.testing.assert_close(got, wanted, rtol=near, atol=near)
-    torch.testing.assert_close(given[0].grad, given[1].grad, rtol=near, atol=near)
+    weights = [torch.randn(4, 21, dtype=dtype).requires_grad_() for _ in range(2)]
+    weights[1].data.copy_(weights[0].data)
+    actual = product(sparse, weights[0])
+    expected = product(dense, weights[1])
+    upstream = torch.randn_like(actual)
+    actual.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(actual, expected, rtol=near, atol=near)
+    torch.testing.assert_close(weights[0].grad, weights[1].grad, rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("first", [0, 3, 6])
-def test_dropout_keeps_what_it_keeps_of_the_dense_rows(first, monkeypatch):
+def test_dropout_keeps_the_entries_that_it_keeps_of_the_dense_rows(first, monkeypatch):
     sparse, dense = both(30, 21)
-    names = torch.arange(30) * 7
-    wanted = drop_features(dense, names, KEY, 1, 0.3, first)
-    dropped = drop_features(sparse, names, KEY, 1, 0.3, first)
-    assert torch.equal(dropped.dense(), wanted)
-    assert not torch.equal(wanted, dense)
+    vertices = torch.arange(30) * 7
+    expected = drop_features(dense, vertices, KEY, 1, 0.3, first)
+    dropped = drop_features(sparse, vertices, KEY, 1, 0.3, first)
+    assert torch.equal(dropped.dense(), expected)
+    assert not torch.equal(expected, dense)
     from leapmpi.nn import dropout
 
     monkeypatch.setattr(dropout, "mask_entries", dropout.mask_entries_tensor)
-    assert torch.equal(drop_features(sparse, names, KEY, 1, 0.3, first).values, dropped.values)
+    assert torch.equal(drop_features(sparse, vertices, KEY, 1, 0.3, first).values, dropped.values)
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -76,5 +77,5 @@ def test_models_learn_the_same(random_graph, sampled, model_config, name, residu
         model = build_model(config, 2, 8, 3, 0, torch.float64)
         model(blocks, x, KEY).square().sum().backward()
         gradients.append([each.grad for each in model.parameters()])
-    for got, wanted in zip(*gradients, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)

@@ -1,11 +1,12 @@
 """Sums over the edges of a block, compiled for the CPU.
 
-Each output row is summed by one thread in the order of its edges, so results do not depend on the thread count.
-Memory is proportional to vertices x features and edges x heads, never to edges x features.
-`portable` offers the same functions for other devices. Both take and return tensors; gradients are in `aggregate`.
+One thread sums each output row, in the order of its edges, so results do not depend on the thread count. Memory is
+proportional to vertices x features and edges x heads, never to edges x features. The module csr_torch has the same
+functions for other devices. Both take and return tensors; gradients are in aggregate.py.
 
-Shapes: an edge list in CSR form is `indptr` int64[rows + 1] and `indices` int32|int64[edges]; `weight` is
-float[edges, heads]; head h of a row of `z` is its h-th slice of width z.shape[1] // heads.
+Shapes: an edge list in CSR form is `indptr` int64[rows + 1] and `indices` int32 or int64[edges], the source of each
+edge; row i has the edges indptr[i] to indptr[i + 1]. `z` is float[sources, width], `weight` float[edges, heads]. Head h
+of a row of `z` is its h-th slice of width // heads columns. float is float32 or float64, the same for all arguments.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ _U = np.uint64  # unsigned positions spare the kernels numba's test for negative
 
 @compiled
 def _sum_row(first, last, indices, weight, z, out, i, heads, width):
+    """Row i of `_weighted_sum`, from edges `first` to `last` (exclusive)."""
     for f in range(heads * width):
         out[i, f] = 0
+
+    # Four edges at a time: the output row is loaded and stored a quarter as often.
     e = _U(first)
     end = _U(last)
-    while e + _U(4) <= end:  # four rows at a time: the output row is loaded and stored a quarter as often
+    while e + _U(4) <= end:
         e1, e2, e3 = e + _U(1), e + _U(2), e + _U(3)
         p, q, r, s = _U(indices[e]), _U(indices[e1]), _U(indices[e2]), _U(indices[e3])
         for h in range(heads):
@@ -34,6 +38,8 @@ def _sum_row(first, last, indices, weight, z, out, i, heads, width):
             for f in range(h * width, h * width + width):
                 out[i, f] = out[i, f] + a * z[p, f] + b * z[q, f] + c * z[r, f] + d * z[s, f]
         e += _U(4)
+
+    # The last edges, up to three, one by one.
     while e < end:
         p = _U(indices[e])
         for h in range(heads):
@@ -72,6 +78,8 @@ def _four_dots(g, p, q, r, s):
 
 @compiled
 def _products_row(first, last, indices, g, z, out, heads, width):
+    """Edges `first` to `last` (exclusive) of `_edge_products`, whose row of g is `g`."""
+    # Four edges at a time: four independent sums keep the processor's multipliers busy, and g is loaded once.
     e = first
     while e + 4 <= last:
         p, q, r, s = _U(indices[e]), _U(indices[e + 1]), _U(indices[e + 2]), _U(indices[e + 3])
@@ -80,6 +88,8 @@ def _products_row(first, last, indices, g, z, out, heads, width):
             products = _four_dots(g[lo:hi], z[p, lo:hi], z[q, lo:hi], z[r, lo:hi], z[s, lo:hi])
             out[e, h], out[e + 1, h], out[e + 2, h], out[e + 3, h] = products
         e += 4
+
+    # The last edges, up to three, one by one.
     while e < last:
         p = _U(indices[e])
         for h in range(heads):
@@ -99,7 +109,7 @@ def _edge_products(indptr, indices, g, z, out):
 @compiled_parallel
 def _maximum(indptr, indices, z, out, chosen):
     for i in prange(len(indptr) - 1):
-        if indptr[i] == indptr[i + 1]:
+        if indptr[i] == indptr[i + 1]:  # no edges
             for f in range(z.shape[1]):
                 out[i, f] = 0
                 chosen[i, f] = -1
@@ -109,6 +119,7 @@ def _maximum(indptr, indices, z, out, chosen):
 
 @compiled
 def _maximum_row(first, last, indices, z, out, chosen):
+    # Without branches in the inner loop, so that the compiler turns it into vector code.
     source = _U(indices[first])
     for f in range(len(out)):
         out[f] = z[source, f]
@@ -117,15 +128,16 @@ def _maximum_row(first, last, indices, z, out, chosen):
         source = _U(indices[e])
         for f in range(len(out)):
             value, best, before = z[source, f], out[f], chosen[f]
-            larger = (value > best) | (value != value)  # what is not a number is passed on
+            larger = (value > best) | (value != value)  # NaN is passed on
             out[f] = value if larger else best
             chosen[f] = np.int32(source) if larger else before
 
 
 @compiled_parallel
 def _maximum_backward(chosen, grad, slices, out):
+    # A thread takes some columns of all rows: no two threads add to the same element, and each sum has a fixed order.
     width = grad.shape[1]
-    for s in prange(slices):  # a thread for some columns: each sum has a fixed order and is read once
+    for s in prange(slices):
         for i in range(len(chosen)):
             for f in range(width * s // slices, width * (s + 1) // slices):
                 if chosen[i, f] >= 0:
@@ -144,6 +156,8 @@ def _edge_sums(indptr, edges, values, out):
 
 @compiled
 def _softmax_row(first, last, indices, source, target, h, slope, out):
+    """Head h of edges `first` to `last` (exclusive) of `_softmax`, whose target score is `target`."""
+    # Scores, and the largest of them: exponentials of differences to it do not overflow.
     largest = source.dtype.type(-np.inf)
     for e in range(first, last):
         score = source[indices[e], h] + target
@@ -151,6 +165,8 @@ def _softmax_row(first, last, indices, source, target, h, slope, out):
             score *= slope
         out[e, h] = score
         largest = max(largest, score)
+
+    # Exponentials, divided by their sum.
     total = source.dtype.type(0)
     for e in range(first, last):
         out[e, h] = np.exp(out[e, h] - largest)
@@ -173,6 +189,7 @@ def _softmax_backward(indptr, indices, source, target, slope, share, grad, out):
             mean = source.dtype.type(0)
             for e in range(indptr[i], indptr[i + 1]):
                 mean += share[e, h] * grad[e, h]
+            # The softmax's gradient, and LeakyReLU's.
             for e in range(indptr[i], indptr[i + 1]):
                 change = share[e, h] * (grad[e, h] - mean)
                 if source[indices[e], h] + target[i, h] < 0:
@@ -182,17 +199,23 @@ def _softmax_backward(indptr, indices, source, target, slope, share, grad, out):
 
 @compiled
 def _transpose(indptr, indices, out_indptr, out_indices, out_edges):
+    """A counting sort by source; `out_indptr` starts with zeros."""
+    # Count the edges of each source, and sum the counts to the place of each source's first edge.
     for e in range(len(indices)):
         out_indptr[indices[e] + 1] += 1
     for j in range(len(out_indptr) - 1):
         out_indptr[j + 1] += out_indptr[j]
+
+    # Fill, edge by edge in their order; out_indptr[j] runs from the first place of source j to the end of its edges.
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             place = out_indptr[indices[e]]
             out_indices[place] = i
             out_edges[place] = e
             out_indptr[indices[e]] = place + 1
-    for j in range(len(out_indptr) - 1, 0, -1):  # filling moved each start to the next row's
+
+    # It now holds the start of the next source: shift it back.
+    for j in range(len(out_indptr) - 1, 0, -1):
         out_indptr[j] = out_indptr[j - 1]
     out_indptr[0] = 0
 
@@ -215,18 +238,18 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """Row i of the result, head by head, is the sum over edges e of row i of weight[e] * z[indices[e]]."""
+    """float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]]."""
     if weight.shape[1] == 1 and z.dtype == torch.float32:
-        return _bags(indptr, indices, weight, z)
+        return _embedding_bags(indptr, indices, weight, z)
     out = z.new_empty(len(indptr) - 1, z.shape[1])
     _weighted_sum(_array(indptr), _array(indices), _array(weight), _array(z), out.numpy())
     return out
 
 
-def _bags(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+def _embedding_bags(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
     """Weighted sums of single-precision rows by torch's embedding bags, twice as fast as the compiled loop.
 
-    They too sum each row in the order of its edges, by one thread.
+    There too one thread sums each row, in the order of its edges.
     """
     offsets = indptr[:-1].to(indices.dtype)
     return F.embedding_bag(
@@ -235,16 +258,19 @@ def _bags(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
-    """float[edges, heads]: for each edge of row i, head by head, the dot product of g[i] and z[indices[e]]."""
+    """float[edges, heads]: for each edge e of row i, head by head, the dot product of g[i] and z[indices[e]].
+
+    `g` is float[rows, width].
+    """
     out = z.new_empty(len(indices), heads)
     _edge_products(_array(indptr), _array(indices), _array(g), _array(z), out.numpy())
     return out
 
 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Element by element the largest of z[indices[e]] over each row's edges, and int32: the first source that has it.
+    """The largest of z[indices[e]] over the edges e of each row, element by element, and the first source that has it.
 
-    Rows without edges get 0, and -1 for the source. Both are of shape [rows, width].
+    Returns float[rows, width] and int32[rows, width]; rows without edges get 0, and -1 for the source.
     """
     out = z.new_empty(len(indptr) - 1, z.shape[1])
     chosen = torch.empty(out.shape, dtype=torch.int32)
@@ -253,7 +279,10 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 
 def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
-    """float[sources, width]: the gradient float[rows, width] summed to where each maximum came from, row after row."""
+    """float[sources, width]: `grad` float[rows, width], each element added to the source of its maximum, row after row.
+
+    `chosen` int32[rows, width] is what `maximum` returned.
+    """
     out = grad.new_zeros(sources, grad.shape[1])
     slices = max(1, min(torch.get_num_threads(), grad.shape[1]))
     _maximum_backward(_array(chosen), _array(grad), slices, out.numpy())
@@ -261,16 +290,20 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """float[rows, heads]: row i sums values[edges[k]] over its k; `edges` are edge numbers in CSR form."""
+    """float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
+
+    `edges` int64[edges] are edge numbers, `values` float[edges, heads].
+    """
     out = values.new_empty(len(indptr) - 1, values.shape[1])
     _edge_sums(_array(indptr), _array(edges), _array(values), out.numpy())
     return out
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """float[edges, heads]: softmax over each row i of LeakyReLU(source[indices[e]] + target[i]); stable.
+    """float[edges, heads]: softmax, over the edges e of each row i, of LeakyReLU(source[indices[e]] + target[i]).
 
-    `source` is float[sources, heads], `target` float[rows, heads], `slope` that of the negative side.
+    `source` is float[sources, heads], `target` float[rows, heads], `slope` that of LeakyReLU's negative side. Large
+    scores do not overflow.
     """
     out = source.new_empty(len(indices), source.shape[1])
     s, t = _array(source), _array(target)
@@ -281,7 +314,11 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
-    """float[edges, heads]: gradient of each edge's score before LeakyReLU, from softmax's result and its gradient."""
+    """float[edges, heads]: the gradient of each edge's score before LeakyReLU.
+
+    `share` float[edges, heads] is what `softmax` returned for the same arguments, `grad` float[edges, heads] its
+    gradient.
+    """
     out = torch.empty_like(share)
     s, t = _array(source), _array(target)
     _softmax_backward(
@@ -291,9 +328,9 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges by source: indptr int64[sources + 1], row of each edge int32, and number of each edge int64.
+    """The edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
 
-    The edges of a source keep their order.
+    The rows are of the dtype of `indices`, the numbers int64; both are [edges].
     """
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices), dtype=indices.dtype)
@@ -303,7 +340,7 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """indptr and indices with an edge from i to itself put before the other edges of each row i."""
+    """The edges with one from i to i put before the others of each row i: indptr and indices of the same dtypes."""
     rows = len(indptr) - 1
     out_indptr = torch.empty(rows + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices) + rows, dtype=indices.dtype)

@@ -1,7 +1,9 @@
-"""The functions of `kernels` in plain torch operations, for devices other than the CPU.
+"""The functions of csr.py in plain torch operations, for devices other than the CPU.
 
-Sparse products keep memory proportional to vertices x features; where rows have to be gathered by edge, it is done
-in pieces of bounded size. On the CPU these run too, and the tests hold them against `kernels`.
+Shapes are those of csr.py: `indptr` int64[rows + 1], `indices` int32 or int64[edges], `z` float[sources, width],
+`weight` float[edges, heads]; float is float32 or float64. Sparse products keep memory proportional to vertices x
+features; where rows must be gathered by edge, they are gathered in batches of bounded size. These functions run on the
+CPU too, and the tests compare them with those of csr.py.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ import warnings
 import torch
 from torch import Tensor
 
-# Said once per process by torch about every use; it would show in each user's job.
+# torch warns once per process, whatever the use; the warning would show in each user's job.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
-PIECE = 1 << 24
+MOST_GATHERED = 1 << 24
 """Largest number of elements gathered at once."""
 
 
 def _rows(indptr: Tensor) -> Tensor:
+    """int64[edges]: the row of each edge."""
     rows = torch.arange(len(indptr) - 1, device=indptr.device)
     return rows.repeat_interleave(indptr.diff())
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """See `kernels.weighted_sum`; one sparse product per head."""
+    """float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]].
+
+    One sparse product per head.
+    """
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
         return z.new_zeros(rows, z.shape[1])
@@ -37,30 +43,41 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
-    """See `kernels.edge_products`; edges in pieces of at most PIECE gathered elements."""
+    """float[edges, heads]: for each edge e of row i, head by head, the dot product of g[i] and z[indices[e]].
+
+    `g` is float[rows, width]. Rows are gathered for at most MOST_GATHERED elements at once.
+    """
     out = z.new_empty(len(indices), heads)
-    piece = max(1, PIECE // max(1, z.shape[1]))
+    count = max(1, MOST_GATHERED // max(1, z.shape[1]))
     shape = (-1, heads, z.shape[1] // heads)
-    for row, source, place in zip(
-        _rows(indptr).split(piece), indices.long().split(piece), out.split(piece), strict=True
+    for row, source, products in zip(
+        _rows(indptr).split(count), indices.long().split(count), out.split(count), strict=True
     ):
-        place.copy_((g[row].view(shape) * z[source].view(shape)).sum(2))
+        products.copy_((g[row].view(shape) * z[source].view(shape)).sum(2))
     return out
 
 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """See `kernels.maximum`; columns in pieces of at most PIECE gathered elements."""
-    rows, row = len(indptr) - 1, _rows(indptr)
+    """The largest of z[indices[e]] over the edges e of each row, element by element, and the first source that has it.
+
+    Returns float[rows, width] and int32[rows, width]; rows without edges get 0, and -1 for the source. Columns are
+    gathered for at most MOST_GATHERED elements at once.
+    """
+    rows = len(indptr) - 1
+    row = _rows(indptr)
     out = z.new_zeros(rows, z.shape[1])
     chosen = torch.full(out.shape, -1, dtype=torch.int32, device=z.device)
     if rows == 0 or len(indices) == 0:
         return out, chosen
     number = torch.arange(len(indices), device=z.device).unsqueeze(1)
-    width = max(1, PIECE // len(indices))
+    width = max(1, MOST_GATHERED // len(indices))
     for part, largest, source in zip(z.split(width, 1), out.split(width, 1), chosen.split(width, 1), strict=True):
+        # The maximum of each row.
         gathered = part[indices.long()]
         place = row.unsqueeze(1).expand_as(gathered)
         largest.scatter_reduce_(0, place, gathered, "amax", include_self=False)
+
+        # The first edge that has it (NaN counts as the largest), and the source of that edge.
         is_largest = (gathered == largest[row]) | gathered.isnan()
         first = torch.full(largest.shape, len(indices), device=z.device)
         first.scatter_reduce_(0, place, number.where(is_largest, len(indices)), "amin")
@@ -70,7 +87,10 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 
 def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
-    """See `kernels.maximum_backward`; on a GPU the order of the sums may differ from run to run."""
+    """float[sources, width]: `grad` float[rows, width], each element added to the source of its maximum.
+
+    `chosen` int32[rows, width] is what `maximum` returned. On a GPU the order of the sums may differ from run to run.
+    """
     out = grad.new_zeros(sources, grad.shape[1])
     if sources == 0:
         return out
@@ -78,12 +98,19 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """See `kernels.edge_sums`."""
+    """float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
+
+    `edges` int64[edges] are edge numbers, `values` float[edges, heads].
+    """
     return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """See `kernels.softmax`."""
+    """float[edges, heads]: softmax, over the edges e of each row i, of LeakyReLU(source[indices[e]] + target[i]).
+
+    `source` is float[sources, heads], `target` float[rows, heads], `slope` that of LeakyReLU's negative side. Large
+    scores do not overflow.
+    """
     row = _rows(indptr)
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
     largest = torch.segment_reduce(score, "max", offsets=indptr, axis=0)
@@ -94,7 +121,11 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
-    """See `kernels.softmax_backward`."""
+    """float[edges, heads]: the gradient of each edge's score before LeakyReLU.
+
+    `share` float[edges, heads] is what `softmax` returned for the same arguments, `grad` float[edges, heads] its
+    gradient.
+    """
     row = _rows(indptr)
     mean = torch.segment_reduce(share * grad, "sum", offsets=indptr, axis=0, initial=0)
     change = share * (grad - mean[row])
@@ -102,7 +133,10 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See `kernels.transpose`."""
+    """The edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
+
+    The rows are of the dtype of `indices`, the numbers int64; both are [edges].
+    """
     edges = torch.argsort(indices, stable=True)
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64, device=indices.device)
     out_indptr[1:] = torch.bincount(indices, minlength=sources).cumsum(0)
@@ -110,11 +144,12 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """See `kernels.with_self`."""
+    """The edges with one from i to i put before the others of each row i: indptr and indices of the same dtypes."""
     rows = len(indptr) - 1
-    own = torch.arange(rows, device=indices.device)
     out_indptr = indptr + torch.arange(rows + 1, device=indices.device)
     out_indices = indices.new_empty(len(indices) + rows)
-    out_indices[out_indptr[:-1]] = own.to(indices.dtype)
+
+    # Each row starts with its new edge; edge e of row i moves by the new edges of rows 0 to i.
+    out_indices[out_indptr[:-1]] = torch.arange(rows, dtype=indices.dtype, device=indices.device)
     out_indices[torch.arange(len(indices), device=indices.device) + _rows(indptr) + 1] = indices
     return out_indptr, out_indices

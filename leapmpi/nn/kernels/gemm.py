@@ -1,8 +1,8 @@
-"""Dense products whose sums have a fixed order, of rows that are read where they lie.
+"""Dense products whose sums have a fixed order, of rows that are read in place.
 
-A weight gradient sums over all rows of a block. A BLAS library cuts that sum by the thread count, so the same run
-would differ in its last bits on other thread counts; here it is summed row after row. Nor does one read rows by number,
-which spares a copy of the features.
+A weight gradient sums over all rows of a block. A BLAS library splits that sum by the thread count, so the last bits of
+the same run would depend on it; here rows are added one after the other. A BLAS library also reads whole matrices only;
+here rows may be given by number or by address, which saves a copy of the features.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.simd import COLUMNS
-from leapmpi.nn.rows import Rows, chosen, dense
+from leapmpi.nn.rows import Rows, dense, select
 from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.system.jit import compiled, compiled_parallel, prange
 
 
 @compiled
-def _in_matrix(base, step, rows, found):
-    for k in range(len(found)):
-        found[k] = base + step * rows[min(k, len(rows) - 1)]
+def _fill_by_number(base, step, rows, out):
+    """The addresses of the rows numbered `rows` of a matrix at `base`, the last one repeated."""
+    for k in range(len(out)):
+        out[k] = base + step * rows[min(k, len(rows) - 1)]
 
 
 @compiled
-def _repeat_last(addresses, found):
-    for k in range(len(found)):
-        found[k] = addresses[min(k, len(addresses) - 1)]
+def _fill_by_address(addresses, out):
+    """`addresses`, the last one repeated."""
+    for k in range(len(out)):
+        out[k] = addresses[min(k, len(addresses) - 1)]
 
 
 @compiled_parallel
 def _sum_of_outer(g, x, out):
+    # A thread takes a row of out, so each sum has a fixed order; four rows of x at a time, so that the row of out is
+    # loaded and stored a quarter as often.
     four = len(x) // 4 * 4
     for h in prange(g.shape[1]):
         for r in range(0, four, 4):
@@ -49,48 +53,61 @@ def _sum_of_outer(g, x, out):
 
 
 def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
-    """x weight^T for float[n, in] and float[out, in]: float[n, out], differentiable.
+    """x weight^T for x float[n, in] and weight float[out, in]: float[n, out], differentiable in both.
 
-    With `rows`, int64[n] that lie in x (which is not checked), the product is that of x[rows], of which no copy is made
-    on the CPU. Raises ValueError for operands that do not fit.
+    With `rows`, int64[n] numbers of rows of x (which is not checked), the product is that of x[rows], of which no copy
+    is made on the CPU. Raises ValueError for operands whose shapes or dtypes do not fit.
     """
     if isinstance(x, SparseMatrix):
-        return chosen(x, rows).times(weight)
+        return select(x, rows).times(weight)
     return _Product.apply(x, weight, rows)
 
 
 def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
-    """What `product` gives, each element summed in the order of columns on the CPU. Not differentiable."""
+    """The result of `product`, each element summed in the order of columns on the CPU. Not differentiable."""
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
-    count, (columns, width) = len(x) if rows is None else len(rows), weight.shape
+    count = len(x) if rows is None else len(rows)
+    columns, width = weight.shape
     if x.device.type != "cpu" or x.dtype != torch.float32 or count == 0:
-        return dense(chosen(x, rows)) @ weight.t()
+        return dense(select(x, rows)) @ weight.t()
+
+    # Weights in slices of 16 columns of the result, padded by zeros, each stored as the kernel reads it.
     if columns % COLUMNS:
         weight = F.pad(weight, (0, 0, 0, -columns % COLUMNS))
     slices = weight.detach().view(-1, COLUMNS, width).transpose(1, 2).contiguous()
+
+    # Whole tiles, of which the last may repeat the last row.
     out = weight.new_empty(count + -count % gemm_tile.ROWS, len(weight))
     x = _contiguous(x)
     gemm_tile.products(_addresses(x, rows, len(out)), slices.numpy(), out.numpy(), numba.get_num_threads())
+
+    # Cut the padding off. A slice out[:count] would be a view, and autograd forbids in-place changes of a view that a
+    # Function returns, such as `add_`. So a new tensor takes the same memory, without the rows of the padding: it is no
+    # view, and nothing is copied.
     if columns < out.shape[1]:
         return out[:count, :columns].contiguous()
-    # The same memory without the last rows. A slice is a view, which autograd forbids to change in place.
     return out.new_empty(0).set_(out.untyped_storage(), 0, (count, columns), (columns, 1))
 
 
 def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = None) -> Tensor:
-    """g^T x for float[n, out] and float[n, in], each element summed in the order of rows on the CPU: float[out, in].
+    """g^T x for g float[n, out] and x float[n, in], summed in the order of rows on the CPU: float[out, in].
 
-    With `rows`, int64[n] that lie in x (which is not checked), the products are of x[rows]. Raises ValueError for
-    operands that do not fit.
+    With `rows`, int64[n] numbers of rows of x (which is not checked), x[rows] takes the place of x. Raises ValueError
+    for operands whose shapes or dtypes do not fit.
     """
-    count, (columns, width) = len(x) if rows is None else len(rows), (g.shape[1], x.shape[1])
+    count = len(x) if rows is None else len(rows)
+    columns, width = g.shape[1], x.shape[1]
     _check(x, g, rows, len(g) == count)
     if x.device.type != "cpu":
-        return g.t() @ chosen(x, rows)
+        return g.t() @ select(x, rows)
+
+    # Double precision, and rows narrower than a tile.
     if x.dtype != torch.float32 or width < gemm_tile.ROWS:
         out = g.new_zeros(columns, width)
-        _sum_of_outer(_array(g), _array(chosen(x, rows)), out.numpy())
+        _sum_of_outer(_array(g), _array(select(x, rows)), out.numpy())
         return out
+
+    # The tiles compute x^T g, of 16 columns of g at a time.
     if columns % COLUMNS:
         g = F.pad(g, (0, -columns % COLUMNS))
     out = g.new_zeros(width, g.shape[1])
@@ -103,7 +120,7 @@ class _Product(Function):
     @staticmethod
     def forward(ctx, x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None) -> Tensor:
         learns = ctx.needs_input_grad[1]
-        ctx.scattered = x if learns and isinstance(x, ScatteredRows) else None
+        ctx.scattered = x if learns and isinstance(x, ScatteredRows) else None  # autograd saves tensors only
         ctx.save_for_backward(x if learns and isinstance(x, Tensor) else None, weight, rows)
         ctx.shape = x.shape
         return times_transposed(x, weight, rows)
@@ -115,14 +132,16 @@ class _Product(Function):
         grad_x = times_transposed(grad, weight.t()) if ctx.needs_input_grad[0] else None
         if grad_x is not None and rows is not None:
             grad_x = grad_x.new_zeros(ctx.shape).index_add_(0, rows, grad_x)
-        read = x if ctx.scattered is None else ctx.scattered
-        grad_weight = sum_of_outer(grad.contiguous(), read, rows) if ctx.needs_input_grad[1] else None
-        ctx.scattered = None  # as tensors that are saved are let go
+
+        # Autograd frees saved tensors after backward; the scattered rows are freed likewise.
+        inputs = x if ctx.scattered is None else ctx.scattered
+        grad_weight = sum_of_outer(grad.contiguous(), inputs, rows) if ctx.needs_input_grad[1] else None
+        ctx.scattered = None
         return grad_x, grad_weight, None
 
 
 def _check(x: Tensor | ScatteredRows, factor: Tensor, rows: Tensor | None, fits: bool) -> None:
-    """Raise ValueError for operands that the compiled kernels would read past their ends or take for others."""
+    """Raise ValueError for operands that the compiled kernels would read past their ends or as another dtype."""
     if not fits or x.dtype != factor.dtype or (rows is not None and rows.dtype != torch.int64):
         shapes = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in (x, factor, rows) if each is not None)
         raise ValueError(f"these do not multiply: {shapes}")
@@ -133,14 +152,17 @@ def _contiguous(x: Tensor | ScatteredRows) -> Tensor | ScatteredRows:
 
 
 def _addresses(x: Tensor | ScatteredRows, rows: Tensor | None, count: int) -> np.ndarray:
-    """int64[count]: those of the rows of x, or of x[rows], the last one repeated. `x` must outlive their use."""
-    found = np.empty(count, np.int64)
+    """int64[count]: the addresses of the rows of x, or of x[rows], the last one repeated.
+
+    A tensor x must be contiguous. `x` must be kept while the addresses are in use.
+    """
+    out = np.empty(count, np.int64)
     if isinstance(x, ScatteredRows):
-        _repeat_last(_array(chosen(x, rows).addresses), found)
+        _fill_by_address(_array(select(x, rows).addresses), out)
     else:
         numbers = np.arange(len(x)) if rows is None else _array(rows)
-        _in_matrix(x.data_ptr(), x.element_size() * x.shape[1], numbers, found)
-    return found
+        _fill_by_number(x.data_ptr(), x.element_size() * x.shape[1], numbers, out)
+    return out
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Products of tall matrices, by tiles of 6 x 16 single-precision sums that are held in vector registers.
 
 The tiles fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication",
-TOMS 34(3), 2008). Rows are read where they lie, given their addresses, and are asked for before they are wanted: rows
-of features are read once, from memory, which otherwise takes longer than their products.
+TOMS 34(3), 2008). Rows are given by their addresses and read in place. They are prefetched: rows of features come from
+memory and are read once, and waiting for them would take longer than their products.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, ask_for, load, pointer
+from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
 from leapmpi.system.jit import compiled, compiled_parallel, prange
 
 ROWS = 6
+"""Height of a tile: 6 x 2 registers hold its sums, and 4 are left for operands."""
+
 _CACHED = 28_800
-"""Elements of the rows that a sum over rows goes through at once, so that they and the next ones stay in cache."""
+"""Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
 
 
 @intrinsic
@@ -31,14 +33,18 @@ def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows)
 
     def generate(context, build, signature, arguments):
         x, ahead, offset, g, g_step, out, out_step, rows = arguments
+        # The sums of the tile: LLVM keeps these stack slots in registers.
         places = [pointer(build, out, out_step, INDEX(i), VECTOR) for i in range(ROWS)]
         sums = [cgutils.alloca_once_value(build, build.load(place, align=4)) for place in places]
+
+        # One row of g, times each of the 6 elements of the row of x.
         with cgutils.for_range(build, rows) as loop:
             row = load(build, g, g_step, loop.index, VECTOR)
             first = build.add(offset, load(build, x, INDEX(8), loop.index, INDEX))
-            ask_for(build, build.add(offset, load(build, ahead, INDEX(8), loop.index, INDEX)))
+            prefetch(build, build.add(offset, load(build, ahead, INDEX(8), loop.index, INDEX)))
             for i, total in enumerate(sums):
                 add_product(build, total, load(build, first, INDEX(4), INDEX(i), FLOAT), row)
+
         for place, total in zip(places, sums, strict=True):
             build.store(build.load(total), place, align=4)
         return context.get_dummy_value()
@@ -50,14 +56,15 @@ def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows)
 def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
     """out[i, :] = sum over k < width of x[i][k] * weight[k, :], for 6 rows of x and 16 columns of weight and out.
 
-    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight, whose rows
-    follow each other, and out are given by the addresses of their first elements, out by a step in bytes too. All are
-    int64.
+    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight, which is
+    contiguous, and out are given by the addresses of their first elements, out also by a step in bytes. All are int64.
     """
 
     def generate(context, build, signature, arguments):
         x, ahead, weight, out, out_step, width = arguments
-        rows, later = ([load(build, each, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)] for each in (x, ahead))
+        # The addresses of the 6 rows, of the next 6, and the sums of the tile, which start at zero.
+        rows = [load(build, x, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
+        later = [load(build, ahead, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
         sums = [cgutils.alloca_once_value(build, ir.Constant(VECTOR, [0.0] * COLUMNS)) for _ in range(ROWS)]
 
         def add(k):
@@ -65,16 +72,20 @@ def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
             for each, total in zip(rows, sums, strict=True):
                 add_product(build, total, load(build, each, INDEX(4), k, FLOAT), row)
 
+        # Cache line by cache line of the rows, while the same lines of the next rows are prefetched.
         lines = build.udiv(width, INDEX(COLUMNS))
         with cgutils.for_range(build, lines) as line:
             first = build.mul(line.index, INDEX(COLUMNS))
             for each in later:
-                ask_for(build, build.add(each, build.mul(first, INDEX(4))))
+                prefetch(build, build.add(each, build.mul(first, INDEX(4))))
             with cgutils.for_range(build, INDEX(COLUMNS)) as loop:
                 add(build.add(first, loop.index))
+
+        # The columns of the last line, which is not whole.
         done = build.mul(lines, INDEX(COLUMNS))
         with cgutils.for_range(build, build.sub(width, done)) as loop:
             add(build.add(done, loop.index))
+
         for i, total in enumerate(sums):
             build.store(build.load(total), pointer(build, out, out_step, INDEX(i), VECTOR), align=4)
         return context.get_dummy_value()
@@ -84,7 +95,10 @@ def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
 
 @compiled
 def _add_columns(addresses, begin, ahead, count, g, out, offset):
-    """The outer products of `count` rows from `begin` on, of as many columns of x from `offset` (bytes) as out has."""
+    """out += x^T g over `count` rows from `begin` on, for the len(out) columns of x from `offset` (bytes) on.
+
+    The rows from `ahead` on are prefetched.
+    """
     height = g.shape[1]
     x_at, g_at, out_at = np.int64(addresses.ctypes.data), np.int64(g.ctypes.data), np.int64(out.ctypes.data)
     for f in range(0, len(out), ROWS):
@@ -98,17 +112,20 @@ def _add_columns(addresses, begin, ahead, count, g, out, offset):
 
 @compiled_parallel
 def sum_of_outer(g, addresses, out, shares):
-    """out += x^T g for float32 g [n, 16 k] and out [in, 16 k], `in` at least 6, and x given by int64 addresses [n].
+    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
 
-    All are C-contiguous. The columns of x are cut into `shares` for as many threads. Each element is summed in the
+    All are C-contiguous. The columns of x are divided into `shares`, one per thread. Each element is summed in the
     order of rows.
     """
     count, width = len(addresses), len(out)
     block = max(COLUMNS, _CACHED // width)
+
+    # Columns that fill no tile are the last of a tile that overlaps the one before, whose other sums are not used.
     tiles = width // ROWS
     rest = width - tiles * ROWS
-    # The last columns are those of a tile that overlaps the one before.
     last = np.zeros((ROWS, g.shape[1]), np.float32)
+
+    # A thread goes through all rows, block by block, for its share of the columns.
     for share in prange(shares):
         first, end = ROWS * (tiles * share // shares), ROWS * (tiles * (share + 1) // shares)
         for begin in range(0, count, block):
@@ -122,7 +139,7 @@ def sum_of_outer(g, addresses, out, shares):
 
 @compiled
 def _set_products(addresses, first, end, weight, out):
-    """Tiles `first` to `end` (exclusive) of `products`, of rows at these addresses."""
+    """Tiles `first` to `end` (exclusive) of `products`."""
     height, width = out.shape[1], weight.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
     out_at = np.int64(out.ctypes.data)
@@ -137,12 +154,12 @@ def _set_products(addresses, first, end, weight, out):
 
 @compiled_parallel
 def products(addresses, weight, out, shares):
-    """out[i] = x[i] weight for float32 weight [k, in, 16] and out [n, 16 k], and x given by int64 addresses [n].
+    """out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
 
-    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. The rows are cut
-    into `shares` for as many threads. Each element is summed in the order of columns.
+    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. The rows are
+    divided into `shares`, one per thread. Each element is summed in the order of columns.
     """
-    # The arrays are passed on whole: numba frees one whose address alone is still used.
+    # `_set_products` gets the arrays, not their addresses: numba frees an array of which only the address is in use.
     tiles = len(out) // ROWS
     for share in prange(shares):
         _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)

@@ -1,48 +1,52 @@
-"""Vectors of single-precision numbers in registers, written in LLVM's terms: what the kernels of this folder share.
+"""Vectors of 16 single-precision numbers that stay in registers, in LLVM's intermediate language.
 
-numba writes loops over arrays, and keeps no array in registers.
+The kernels of gemm_tile.py and row_sums.py are built of these. numba alone cannot: it compiles loops over arrays, and
+keeps no array in registers. `build` is LLVM's instruction builder; addresses are 64-bit integers.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 
 COLUMNS = 16
-"""Elements of a vector: a line of cache, two registers of AVX2; LLVM fits it to other processors."""
+"""Elements of a vector: a cache line, two registers of AVX2. LLVM splits it to fit other processors."""
 
 FLOAT, INDEX, _NUMBER = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, COLUMNS)
-_FUSED = ("contract",)
+_FUSED = ("contract",)  # a product and its sum may become one instruction, which rounds once
 _BYTE = ir.IntType(8)
 
 
-def pointer(build, base, step, number, kind):
-    """To element `number` of `kind`, at `step` bytes from each other, from address `base` on."""
+def pointer(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) -> Any:
+    """A pointer to element `number` of an array of `kind` that starts at address `base`, with `step` bytes each."""
     return build.inttoptr(build.add(base, build.mul(step, number)), kind.as_pointer())
 
 
-def load(build, base, step, number, kind):
-    """The element that `pointer` points to. Rows in mapped files may begin at any byte."""
+def load(build: ir.IRBuilder, base: Any, step: Any, number: Any, kind: ir.Type) -> Any:
+    """The element that `pointer` points to."""
+    # Rows in mapped files may begin at any byte; arrays of addresses are numpy's, and aligned.
     return build.load(pointer(build, base, step, number, kind), align=8 if kind is INDEX else 1)
 
 
-def _repeated(build, value):
+def _repeated(build: ir.IRBuilder, value: Any) -> Any:
     """A vector with `value` in all places."""
     undefined = ir.Constant(VECTOR, ir.Undefined)
     first = build.insert_element(undefined, value, _NUMBER(0))
     return build.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, COLUMNS), [0] * COLUMNS))
 
 
-def add_product(build, total, factor, row) -> None:
-    """total += factor * row, for a vector held in `total`."""
+def add_product(build: ir.IRBuilder, total: Any, factor: Any, row: Any) -> None:
+    """total += factor * row, for the vector `row`, the number `factor` and the stack slot `total` of a vector."""
     product = build.fmul(_repeated(build, factor), row, flags=_FUSED)
     build.store(build.fadd(product, build.load(total), flags=_FUSED), total)
 
 
-def ask_for(build, address):
-    """Bring the line of cache at `address` nearer."""
+def prefetch(build: ir.IRBuilder, address: Any) -> None:
+    """Start to bring the cache line at `address` into the second level of cache. Any address is allowed."""
     place = _BYTE.as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [place, _NUMBER, _NUMBER, _NUMBER])
-    prefetch = build.module.declare_intrinsic("llvm.prefetch", [place], kind)
-    # To read, into the second level of cache, as data.
-    build.call(prefetch, [build.inttoptr(address, place), _NUMBER(0), _NUMBER(2), _NUMBER(1)])
+    instruction = build.module.declare_intrinsic("llvm.prefetch", [place], kind)
+    # The numbers say: to read, into the second level of cache, as data.
+    build.call(instruction, [build.inttoptr(address, place), _NUMBER(0), _NUMBER(2), _NUMBER(1)])

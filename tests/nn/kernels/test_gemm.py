@@ -19,24 +19,25 @@ def test_sum_of_outer_is_the_product(rows, width, out, dtype, tolerance):
 @pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 700])
 @pytest.mark.parametrize(("width", "out"), [(3, 5), (5, 3), (6, 16), (16, 17), (300, 16)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
-def test_products_of_chosen_rows_are_those_of_their_copies(rows, width, out, dtype, tolerance):
+def test_products_of_numbered_rows_are_those_of_their_copies(rows, width, out, dtype, tolerance):
     x = torch.randn(400, width, dtype=dtype).requires_grad_()
     weight = torch.randn(out, width, dtype=dtype).requires_grad_()
-    chosen = torch.randint(len(x), (rows,))
-    found, wanted = product(x, weight, chosen), x[chosen] @ weight.t()
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
-    gradient = torch.randn_like(wanted)
-    gradients = (torch.autograd.grad(each, (x, weight), gradient) for each in (found, wanted))
-    for mine, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=10 * tolerance)
+    numbers = torch.randint(len(x), (rows,))
+    actual = product(x, weight, numbers)
+    expected = x[numbers] @ weight.t()
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    gradient = torch.randn_like(expected)
+    gradients = (torch.autograd.grad(each, (x, weight), gradient) for each in (actual, expected))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=10 * tolerance)
 
 
-def test_rows_of_a_strided_matrix_are_its_own():
+def test_rows_of_a_strided_matrix_are_found():
     x, weight = torch.randn(20, 64)[:, 3:40], torch.randn(4, 80)[:, :37]
-    chosen = torch.tensor([7, 7, 0, 19])
-    torch.testing.assert_close(product(x, weight, chosen), x[chosen] @ weight.t(), rtol=1e-4, atol=1e-4)
+    numbers = torch.tensor([7, 7, 0, 19])
+    torch.testing.assert_close(product(x, weight, numbers), x[numbers] @ weight.t(), rtol=1e-4, atol=1e-4)
     g = torch.randn(4, 9)[:, ::2]
-    torch.testing.assert_close(sum_of_outer(g, x, chosen), g.t() @ x[chosen], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(sum_of_outer(g, x, numbers), g.t() @ x[numbers], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("out", [16, 17])
@@ -79,11 +80,11 @@ def test_threads_do_not_change_bits(rows, width, out, dtype):
     x = torch.randn(rows, width, dtype=dtype).requires_grad_()
     weight = torch.randn(out, width, dtype=dtype).requires_grad_()
 
-    def everything(threads):
+    def result_and_gradients(threads):
         torch.set_num_threads(threads)
         set_threads(threads)
         result = product(x, weight)
         return [result, *torch.autograd.grad(result, (x, weight), result.detach())]
 
-    for one, two in zip(everything(1), everything(2), strict=True):
+    for one, two in zip(result_and_gradients(1), result_and_gradients(2), strict=True):
         assert torch.equal(one, two)
