@@ -1,4 +1,4 @@
-"""The shape of the code, read from its text: floors, circles, rooms, where MPI and torch stand, names, and links of pages.
+"""The shape of the code, read from its text: floors, circles, rooms, names, where MPI and torch stand, links of pages.
 
 Each rule yields what breaks it: a key, which KNOWN may hold for a while, and a sentence with file and line.
 """
@@ -147,11 +147,12 @@ class Module(NamedTuple):
 
 
 class Import(NamedTuple):
-    """That `module` imports `target`, and `name` from it unless None."""
+    """That `module` imports the module `target`, or `name` from it, and calls it `alias`."""
 
     module: Module
     target: str
     name: str | None
+    alias: str
     line: int
     at_load_time: bool
     in_function: bool
@@ -184,14 +185,14 @@ def _imports_in(module: Module, node: ast.AST, in_function: bool, for_types: boo
         kind = not (in_function or for_types), in_function
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield Import(module, alias.name, None, child.lineno, *kind)
+                yield Import(module, alias.name, None, alias.asname or alias.name, child.lineno, *kind)
         elif isinstance(child, ast.ImportFrom):
             for alias in child.names:
                 source = _source(module, child)
                 # A module of a package is imported as such, not as a name of the package.
                 whole = f"{source}.{alias.name}"
                 target, name = (whole, None) if whole in modules() else (source, alias.name)
-                yield Import(module, target, name, child.lineno, *kind)
+                yield Import(module, target, name, alias.asname or alias.name, child.lineno, *kind)
         else:
             deeper = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
             types = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
@@ -213,9 +214,8 @@ def inner_imports() -> list[Import]:
 
 def is_within(name: str, packages: str | tuple[str, ...]) -> bool:
     """Whether the module `name` is one of `packages` or stands in one."""
-    return any(
-        f"{name}.".startswith(f"{package}.") for package in ([packages] if isinstance(packages, str) else packages)
-    )
+    candidates = (packages,) if isinstance(packages, str) else packages
+    return any(f"{name}.".startswith(f"{package}.") for package in candidates)
 
 
 def top_room(name: str) -> str:
@@ -338,17 +338,15 @@ def leapmpi_needs_no_data_prep() -> Violations:
 def private_names_stay_private() -> Violations:
     """No module takes a `_name` from another, by import or as an attribute of an imported module."""
     for each in imports():
-        if each.name and each.name.startswith("_") and each.name != "__version__" and is_within(each.target, PACKAGES):
-            yield (
-                f"{each.module.name} {each.name}",
-                f"{each.module.at(each.line)}: imports {each.name} of {each.target}",
-            )
+        if each.name and each.name.startswith("_") and is_within(each.target, PACKAGES):
+            sentence = f"imports {each.name}, which is private to {each.target}"
+            yield f"{each.module.name} {each.name}", f"{each.module.at(each.line)}: {sentence}"
     for module in modules().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
                 name = ast.unparse(node.value)
                 if name in _module_names(module):
-                    yield f"{module.name} {node.attr}", f"{module.at(node.lineno)}: uses {name}.{node.attr}"
+                    yield f"{module.name} {node.attr}", f"{module.at(node.lineno)}: uses the private {name}.{node.attr}"
 
 
 @cache
@@ -356,7 +354,7 @@ def _names_by_module() -> dict[str, set[str]]:
     names = defaultdict(set)
     for each in inner_imports():
         if each.name is None:
-            names[each.module.name] |= {each.target, each.target.rpartition(".")[2]}
+            names[each.module.name].add(each.alias)
     return names
 
 
