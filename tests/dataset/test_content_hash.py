@@ -6,6 +6,8 @@ import pytest
 from leapmpi.dataset.content_hash import FACTORS, content_lanes, content_uuid, uuid_of
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 MASK = 2**64 - 1
 
 

@@ -16,6 +16,8 @@ from leapmpi.dataset.verify import verify, verify_graph
 from leapmpi.errors import DataError
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 def flip_in_array(path, name, element, value):
     """Overwrite one element of an array in place, behind HDF5's back."""

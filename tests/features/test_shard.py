@@ -7,6 +7,8 @@ import torch
 from leapmpi.features import shard as module
 from leapmpi.features.shard import DeviceShard, HostShard, load_shard, place_rows
 
+pytestmark = pytest.mark.compiles
+
 FIRST = 1000
 SIZES = {"one part": [40], "several parts": [7, 1, 20, 12], "tiny parts": [1] * 40}
 

@@ -11,6 +11,8 @@ from leapmpi.nn.build import build_model
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.weights import read_weights, write_weights
 
+pytestmark = pytest.mark.compiles
+
 
 def layout_of(name="gat", seed=1, dtype=torch.float64):
     model = build_model(ModelConfig(name=name, hidden=8, heads=2, norm="layer", residual=True), 2, 5, 3, seed, dtype)

@@ -12,6 +12,8 @@ from leapmpi.nn.rows import dense
 from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
 from leapmpi.nn.tensors import Edges
 
+pytestmark = pytest.mark.compiles
+
 
 def scattered(rows, width, seed=0):
     """Rows drawn from two matrices in turn, the second of which begins at an odd byte; and a matrix of them."""

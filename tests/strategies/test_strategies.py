@@ -14,6 +14,8 @@ from leapmpi.strategies.p3 import P3
 from leapmpi.strategies.pull import Pull
 from leapmpi.training.trainer import strategy_class
 
+pytestmark = pytest.mark.compiles
+
 OFFSETS = np.array([0, 10, 30, 31, 60])
 
 
