@@ -66,5 +66,5 @@ def test_a_hanging_case_ends_the_job_and_shows_where_it_hung(tmp_path):
     assert job.returncode != 0
     report = failure_report(job, logs)
     assert "Timeout" in report
-    # Both ranks hang, one asleep and one waiting for it; the one whose time is up first tells.
+    # Both ranks hang, one asleep and one waiting for it; the one whose time is up first reports.
     assert "time.sleep(50)" in report or "COMM_WORLD.barrier()" in report

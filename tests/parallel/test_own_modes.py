@@ -13,7 +13,7 @@ from leapmpi.training.setup import load
 from leapmpi.training.trainer import strategy_class
 from tests.support import datasets
 
-DATA = datasets.Wanted("single", "uneven", 4)
+DATA = datasets.Variant("single", "uneven", 4)
 
 
 @pytest.fixture(scope="module")

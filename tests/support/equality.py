@@ -27,10 +27,10 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.setup import load
 from leapmpi.training.trainer import strategy_class
-from tests.parallel.traffic import expected_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 from tests.support.pairs import pair
+from tests.support.traffic import expected_traffic
 
 SEED = 3
 TOLERANCE = 1e-10
@@ -147,11 +147,11 @@ class Case:
     """A sampler, and after commas its options."""
 
     @property
-    def dataset(self) -> datasets.Wanted:
+    def dataset(self) -> datasets.Variant:
         """What it is trained on."""
         if self.partition == datasets.WHOLE:
             return datasets.whole(self.labels)
-        return datasets.Wanted(self.labels, self.partition, self.parts)
+        return datasets.Variant(self.labels, self.partition, self.parts)
 
     def alone(self) -> "Case":
         """The same training in one process on the whole graph: what this case must agree with."""
