@@ -8,13 +8,9 @@ import os
 import sys
 import textwrap
 
-import numpy as np
 import pytest
 
-from leapmpi.dataset.graph import open_graph, write_graph
-from leapmpi.dataset.partitioned import open_dataset
-from leapmpi.runs.run import load_run
-from tests.support.graphs import random_graph
+from leapmpi import load_run, open_dataset
 from tests.support.launch import PROJECT, child_environment, mpirun, run
 
 LEAPMPI = [sys.executable, "-m", "leapmpi.cli"]
@@ -39,10 +35,11 @@ SOURCE = """
         return RawGraph(vertices=int(edges.max()) + 1, edges=edges)
 """
 METHOD = """
-    import numpy as np
+    from dataclasses import replace
+    from data_prep.partitioning.methods import hash
 
     def partition(graph, request):
-        return (np.arange(graph.vertices) % 5 % request.parts).astype(np.int32)
+        return hash.partition(graph, replace(request, seed=request.seed + 1))
 """
 SAMPLER = """
     import numpy as np
@@ -67,14 +64,12 @@ POLICY = """
 """
 MERGE = """
     import os
-    import numpy as np
-    from leapmpi.plan.cells import deal_by_number
+    from leapmpi.plan.merging import balanced
 
-    def merge(cells, time_steps, key):
-        kept = np.arange(time_steps)
+    def merge(layout, time_steps, key):
         with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
-            print(f"merged {cells.steps} steps into {time_steps}", file=trace)
-        return kept, deal_by_number(cells, kept)
+            print(f"merged {layout.steps} steps into {time_steps}", file=trace)
+        return balanced.merge(layout, time_steps, key)
 """
 COMMAND = """
     HELP = "say a word twice"
@@ -168,20 +163,22 @@ def test_a_source_is_a_file(added, tmp_path):
     env = added("data_prep.sources", SOURCE)
     (tmp_path / "ring.mine").write_text("0 1\n1 2\n2 3\n3 0\n")
     start([*PREP, "import", "ring.mine", "graph.h5", "--format", "mine"], env, tmp_path)
-    graph = open_graph(tmp_path / "graph.h5")
-    assert graph.attributes["source_format"] == "mine"
-    assert graph.indices.tolist() == [1, 3, 0, 2, 1, 3, 0, 2]
+    start([*PREP, "partition", "graph.h5", "data", "--parts", "1", "--method", "contiguous"], env, tmp_path)
+    dataset = open_dataset(tmp_path / "data")
+    assert dataset.attributes["source_format"] == "mine"
+    assert dataset.part(0).indices.tolist() == [1, 3, 0, 2, 1, 3, 0, 2]
 
 
 def test_a_partition_method_is_a_file(added, tmp_path):
     env = added("data_prep.partitioning.methods", METHOD)
-    write_graph(tmp_path / "graph.h5", random_graph(60))
-    start([*PREP, "partition", "graph.h5", "data", "--parts", "5", "--method", "mine"], env, tmp_path)
-    dataset = open_dataset(tmp_path / "data")
-    assert dataset.attributes["method"] == "mine"
-    originals = random_graph(60).original_id
-    for part in range(5):
-        assert np.array_equal(np.sort(dataset.part(part).original_id), originals[part::5])
+    start([*PREP, "synth", "graph.h5", "--vertices", "200", "--edges", "800", "--features", "1"], env, tmp_path)
+    for method, seed in (("mine", 0), ("hash", 1)):
+        words = ["graph.h5", method, "--parts", "4", "--method", method, "--seed", str(seed)]
+        start([*PREP, "partition", *words], env, tmp_path)
+    mine, other = open_dataset(tmp_path / "mine"), open_dataset(tmp_path / "hash")
+    assert mine.attributes["method"] == "mine"
+    for part in range(4):
+        assert mine.part(part).original_id.tolist() == other.part(part).original_id.tolist()
 
 
 def test_a_sampler_is_a_file(added, tmp_path, small_data):
