@@ -64,12 +64,12 @@ POLICY = """
 """
 MERGE = """
     import os
-    from leapmpi.plan.merging import balanced
+    from leapmpi.plan.merging import paper
 
     def merge(layout, time_steps, key):
         with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
             print(f"merged {layout.steps} steps into {time_steps}", file=trace)
-        return balanced.merge(layout, time_steps, key)
+        return paper.merge(layout, time_steps, key)
 """
 COMMAND = """
     HELP = "say a word twice"
