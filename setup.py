@@ -37,6 +37,7 @@ setup(
         "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes
+            "mypy>=1.10",  # the types of the modules that .mypy.ini lists
             "pytest>=8",
             "pytest-timeout>=2.3",  # a case that hangs fails
             "pytest-xdist>=3.8",  # two test files at a time, in our order

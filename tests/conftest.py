@@ -2,7 +2,6 @@
 
 import gc
 import os
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -28,29 +27,23 @@ settings.register_profile("leapmpi", derandomize=True, deadline=None, database=N
 settings.load_profile("leapmpi")
 
 
-LONGEST = ("test_parallel.py", "test_failure.py", "test_kills.py", "test_slurm.py", "test_accuracy.py", "test_jobs.py")
-
-COMPILING = {
-    "nn", "sampling", "training", "strategies", "plan", "caching", "dataset", "test_row_encoding", "test_id_ranges",
-}  # fmt: skip
-
-RANKS = re.compile(r"test_parallel_cases\[(\d)\]")
-
-
-def _place(item: pytest.Item) -> tuple[int, int]:
-    """Tests that take minutes come early, so that none is left to run alone, but after those that compile most kernels,
-    which ranks that start together would all compile. Jobs of 3 and 4 ranks stand apart: they use all processors."""
-    if found := RANKS.search(item.name):
-        ranks = int(found[1])
-        return {4: (0, 0), 3: (3, 1)}.get(ranks, (len(LONGEST), ranks))
-    if item.path.name in LONGEST:
-        return LONGEST.index(item.path.name), 2
-    return (-1 if {item.path.parent.name, item.path.stem} & COMPILING else len(LONGEST) + 1), 0
+def _place(item: pytest.Item) -> tuple[int, float]:
+    """First the tests that compile most kernels, which ranks that start at the same time would all compile; then those
+    that take long, the longest first, so that none is left to run alone; then all others."""
+    if item.get_closest_marker("compiles"):
+        return 0, 0.0
+    if long := item.get_closest_marker("long"):
+        return 1, -long.args[0]
+    return 2, 0.0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order tests by `_place`."""
+    """Order tests by `_place`, and give a parallel job a group of its own, in which the scheduler finds it."""
     items.sort(key=_place)
+    for item in items:
+        if ranks := item.get_closest_marker("ranks"):
+            item.add_marker(pytest.mark.xdist_group(f"{ranks.args[0]} ranks"))
 
 
 def pytest_collection_finish() -> None:
@@ -60,13 +53,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of a file run in one process, in which they share what is costly to make, but for the jobs of all parallel
-    cases, each of which goes by itself."""
-    from xdist.scheduler import LoadScopeScheduling
+    """Tests of a file run in one process, in which they share what is costly to make, but for those marked `ranks`,
+    each of which goes by itself. Under --dist loadgroup, xdist appends a test's group to its id."""
+    from xdist.scheduler import LoadGroupScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByFile(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if RANKS.search(nodeid) else nodeid.partition("::")[0]
+            scope = super()._split_scope(nodeid)
+            return scope.partition("::")[0] if scope == nodeid else scope
 
     return ByFile(config, log)
 

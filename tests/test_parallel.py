@@ -25,8 +25,14 @@ def failure_report(job, logs):
     return "\n".join([f"exit code {job.returncode}", *parts, "----- mpirun", job.stdout, job.stderr])
 
 
+def on_ranks(ranks, seconds):
+    """A job of all cases, which takes about so many seconds."""
+    return pytest.param(ranks, marks=[pytest.mark.ranks(ranks), pytest.mark.long(seconds)])
+
+
 @pytest.mark.timeout(JOB_TIMEOUT + 30)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+# Jobs of 4 and of 3 ranks use all processors: other long tests stand between them.
+@pytest.mark.parametrize("ranks", [on_ranks(4, 200), on_ranks(3, 130), on_ranks(2, 80), on_ranks(1, 70)])
 def test_parallel_cases(ranks, tmp_path):
     job, logs = parallel_tests(ranks, tmp_path)
     if job.returncode:
@@ -60,5 +66,5 @@ def test_a_hanging_case_ends_the_job_and_shows_where_it_hung(tmp_path):
     assert job.returncode != 0
     report = failure_report(job, logs)
     assert "Timeout" in report
-    # Both ranks hang, one asleep and one waiting for it; the one whose time is up first tells.
+    # Both ranks hang, one asleep and one waiting for it; the one whose time is up first reports.
     assert "time.sleep(50)" in report or "COMM_WORLD.barrier()" in report

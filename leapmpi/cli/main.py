@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Sequence
 
+from leapmpi.cli import commands
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
 
@@ -14,8 +16,10 @@ PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
-_NAMES = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
-COMMANDS = {name: f"leapmpi.cli.commands.{name}" for name in _NAMES}
+_FIRST = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+_FOUND = {module.name: f"{commands.__name__}.{module.name}" for module in pkgutil.iter_modules(commands.__path__)}
+COMMANDS = {name: _FOUND[name] for name in (*_FIRST, *sorted(_FOUND.keys() - {*_FIRST}))}
+"""The modules in the folder of commands by name, in the order of --help."""
 
 _REPEAT_DELAY = 2.0
 """Seconds that ranks other than 0 wait before they report an error that not all ranks raised."""

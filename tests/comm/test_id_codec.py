@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from leapmpi.comm.id_codec import IdCodec
 
+pytestmark = pytest.mark.compiles
+
 
 def check_round_trip(ranges, bounds, counts, seed):
     rng = np.random.default_rng(seed)

@@ -7,6 +7,8 @@ from leapmpi.dataset.content_hash import FACTORS, content_lanes, uuid_of
 from leapmpi.dataset.graph import content_uuid
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 MASK = 2**64 - 1
 
 

@@ -8,6 +8,8 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import DataError
 from tests.support.crafted import change_array
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.mark.parametrize(
     ("name", "row", "value", "message"),

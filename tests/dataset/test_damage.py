@@ -18,6 +18,8 @@ from leapmpi.errors import DataError
 from tests.support.crafted import digest_of
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 def flip_in_array(path, name, element, value):
     """Overwrite one element of an array in place, behind HDF5's back."""

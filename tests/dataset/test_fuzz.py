@@ -10,6 +10,8 @@ from leapmpi.errors import DataError
 from leapmpi.runs.weights import read_weights, write_weights
 from tests.soak.fuzz import soak
 
+pytestmark = pytest.mark.compiles
+
 TRIALS = 200
 
 

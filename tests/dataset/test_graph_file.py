@@ -13,6 +13,8 @@ from leapmpi.dataset.verify import verify_graph
 from leapmpi.errors import DataError
 from tests.support.graphs import from_lists, random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.mark.parametrize(
     "kind", [{}, {"multilabel": True}, {"half": True}, {"sparse": True}, {"sparse": True, "half": True}]

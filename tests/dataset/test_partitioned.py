@@ -11,6 +11,8 @@ from leapmpi.dataset.verify import verify
 from leapmpi.errors import DataError
 from tests.support.graphs import from_lists, random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 def write(folder, graph, assignment, parts, **options):
     write_dataset(folder, graph, np.asarray(assignment), parts, method="test", figures={}, seed=0, **options)

@@ -15,6 +15,8 @@ from leapmpi.features.sparse_shard import SparseShard
 from tests.dataset.test_damage import flip_in_array, rewrite_attributes
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.fixture(params=[False, True], ids=["single", "half"])
 def graph(request):

@@ -7,6 +7,8 @@ import pytest
 
 from leapmpi.engine.tuner import GAIN, WARM, WINDOW, Tuner
 
+pytestmark = pytest.mark.compiles
+
 
 def drive(tuner, seconds, iterations=200):
     """Choices made while an iteration of T steps takes seconds[T] plus some noise."""

@@ -18,6 +18,8 @@ from leapmpi.runs.run import load_run
 from tests.support.datasets import assign, make_graph
 from tests.support.launch import mpirun
 
+pytestmark = pytest.mark.long(150)
+
 SOON = 15.0  # seconds, of which some pass before the failure
 
 

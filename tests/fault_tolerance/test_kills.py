@@ -4,6 +4,8 @@ import pytest
 
 from tests.soak.kills import PHASES, soak
 
+pytestmark = pytest.mark.long(140)
+
 TRIALS = 6
 
 

@@ -13,6 +13,8 @@ from leapmpi.features.column_shard import load_columns
 from leapmpi.system import memory
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.mark.parametrize(("first", "end"), [(0, 5), (1, 4), (3, 3)])
 @pytest.mark.parametrize("block", [1, 1 << 20])

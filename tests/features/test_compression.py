@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from leapmpi.features.compression import ENCODINGS, RowErrors, encoding_for
 from leapmpi.features.host_shard import HostShard
 
+pytestmark = pytest.mark.compiles
+
 ODD = [
     *(0.0, -0.0, 1.0, -1.5, 3.4e38, -3.4e38, 65504.0, 65519.996, 65520.0, -1e6, 2.0**-14, 6.1e-5, 6e-8, 2.9e-8),
     *(1e-45, 1.1754944e-38, 3.3895314e38, 3.3961775e38, 1 / 3, 127.5, 1.00048828125, 1.00146484375),

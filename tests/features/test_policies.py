@@ -20,6 +20,8 @@ from leapmpi.sampling.samplers.labor_0 import Labor0, Options
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 
 def topology_of(lists):
     """In-neighbours by vertex, as a topology."""

@@ -8,6 +8,8 @@ from leapmpi.features import shard as module
 from leapmpi.features.host_shard import HostShard, place_rows
 from leapmpi.features.shard import DeviceShard, load_shard
 
+pytestmark = pytest.mark.compiles
+
 FIRST = 1000
 SIZES = {"one part": [40], "several parts": [7, 1, 20, 12], "tiny parts": [1] * 40}
 

@@ -15,7 +15,7 @@ from tests.support.launch import PROJECT, child_environment, run
 ACCURACY = PROJECT / "jobs/bench/accuracy"
 EXACT = ("--set", "train.dtype=float64")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long(100), pytest.mark.timeout(300)]
 
 
 def accuracy(*arguments: object, timeout: float = 280) -> subprocess.CompletedProcess[str]:

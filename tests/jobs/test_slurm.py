@@ -13,7 +13,7 @@ from tests.support.cluster import Cluster, wait_for
 
 LAUNCHERS = {"leapmpi": "leapmpi.cli", "leapmpi-prep": "data_prep.cli"}
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long(110), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

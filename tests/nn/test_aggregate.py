@@ -10,6 +10,8 @@ from leapmpi.nn.kernels import csr
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.system.jit import set_threads
 
+pytestmark = pytest.mark.compiles
+
 
 def make_edges(counts, sources, seed=0):
     rng = np.random.default_rng(seed)

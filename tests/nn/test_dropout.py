@@ -21,6 +21,8 @@ from leapmpi.nn.dropout import (
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import fold_all
 
+pytestmark = pytest.mark.compiles
+
 KEY = DropoutKey(1, 3, 0, 9)
 VERTICES = torch.tensor([5, 0, 2**40, 17, 3, 99])
 EDGES = Edges(torch.tensor([0, 2, 2, 5]), torch.tensor([1, 4, 0, 2, 5], dtype=torch.int32), 6)

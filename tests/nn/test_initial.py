@@ -9,6 +9,8 @@ import torch
 from leapmpi.nn.build import build_model
 from leapmpi.nn.initial import uniform
 
+pytestmark = pytest.mark.compiles
+
 MODELS = ("gcn", "sage", "gat")
 
 

@@ -15,6 +15,8 @@ from leapmpi.nn.loss import weighted_loss
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import set_threads
 
+pytestmark = pytest.mark.compiles
+
 NAMES = ("gcn", "sage", "gat")
 KEY = DrawKey(TRAIN, 5, 2, 7)
 CLASSES, WIDTH = 4, 5

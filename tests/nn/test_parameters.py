@@ -9,6 +9,8 @@ from leapmpi.errors import DataError
 from leapmpi.nn.build import build_model
 from leapmpi.nn.parameters import ParameterLayout, digest
 
+pytestmark = pytest.mark.compiles
+
 
 def layout_of(name="gat", seed=1, dtype=torch.float64):
     model = build_model(ModelConfig(name=name, hidden=8, heads=2, norm="layer", residual=True), 2, 5, 3, seed, dtype)

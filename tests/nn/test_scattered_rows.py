@@ -13,6 +13,8 @@ from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.jit import set_threads
 
+pytestmark = pytest.mark.compiles
+
 
 def scattered(rows, width, seed=0):
     """Rows drawn from two matrices in turn, the second of which begins at an odd byte; and a matrix of them."""

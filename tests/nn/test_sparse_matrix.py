@@ -11,6 +11,8 @@ from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from tests.nn.conftest import KEY
 
+pytestmark = pytest.mark.compiles
+
 
 def both(rows, width, dtype=torch.float64, share=0.2):
     """Random rows, sparse and dense, one of them empty."""

@@ -20,10 +20,10 @@ from leapmpi.features.row_exchange import RowExchange
 from leapmpi.system import channels
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.system.trace import NAMES
-from tests.parallel.equality import here
 from tests.support import datasets
+from tests.support.equality import here
 
-DATA = datasets.Wanted("single", "metis", 4)
+DATA = datasets.Variant("single", "metis", 4)
 PATIENCE = 30.0
 BATCH = 64
 JOBS = [PrefetchTask(None, 0, number) for number in range(6)]

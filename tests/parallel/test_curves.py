@@ -7,8 +7,8 @@ from mpi4py import MPI
 import leapmpi
 from leapmpi.config.schema import Config
 from leapmpi.training.run_training import evaluate
-from tests.parallel.equality import here
 from tests.support import datasets
+from tests.support.equality import here
 
 BATCH = 36
 FIRST = 20  # iterations over which float32 must agree
@@ -46,7 +46,7 @@ def runs(request, world, folder):
     """The float64 and float32 runs of one curve on all ranks, and the float64 run alone."""
     name = request.param
     labels = LABELS.get(name, "single")
-    cut, uncut = datasets.Wanted(labels, PARTITION[name], 4), datasets.whole(labels)
+    cut, uncut = datasets.Variant(labels, PARTITION[name], 4), datasets.whole(labels)
     base = folder / str(list(CURVES).index(name))
     if world.rank == 0:
         base.mkdir()

@@ -4,12 +4,12 @@ import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
-from tests.parallel.equality import here
 from tests.support import datasets
+from tests.support.equality import here
 
-LOPSIDED = datasets.Wanted("single", "lopsided", 4)
-EVEN = datasets.Wanted("single", "metis", 4)
-HALF = datasets.Wanted("single, half-precision features", "hash", 4)
+LOPSIDED = datasets.Variant("single", "lopsided", 4)
+EVEN = datasets.Variant("single", "metis", 4)
+HALF = datasets.Variant("single, half-precision features", "hash", 4)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 from mpi4py import MPI
 
-from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.support import datasets
+from tests.support.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.support.pairs import full_product, pair, pairwise
 
 # The number of ranks is one more option: every value meets every number.

@@ -7,7 +7,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ResourceError
 from tests.support import datasets
 
-DATA = datasets.Wanted("single", "metis", 4)
+DATA = datasets.Variant("single", "metis", 4)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ NAMES = ("indptr", "indices", "original_id")
 
 @pytest.fixture(scope="module")
 def dataset(world, folder):
-    wanted = datasets.Wanted("single", "uneven", 7)
+    wanted = datasets.Variant("single", "uneven", 7)
     datasets.build(world.comm, folder, {wanted})
     return open_dataset(wanted.folder(folder))
 

@@ -14,7 +14,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
-DATA = datasets.Wanted("single", "uneven", 4)
+DATA = datasets.Variant("single", "uneven", 4)
 
 
 @pytest.fixture(scope="module")

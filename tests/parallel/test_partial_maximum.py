@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from tests.parallel.equality import Case, Runner, check, references
 from tests.support import datasets
+from tests.support.equality import Case, Runner, check, references
 
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage max", dropout="none",

@@ -11,7 +11,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from tests.support import datasets
 
-DATA, OTHER = (datasets.Wanted("single", partition, 4) for partition in ("lopsided", "hash"))
+DATA, OTHER = (datasets.Variant("single", partition, 4) for partition in ("lopsided", "hash"))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ class Case:
 
     vary: tuple[str, ...]
     strategy: str
-    data: datasets.Wanted
+    data: datasets.Variant
     settings: tuple[tuple[str, object], ...] = ()
 
     def values(self) -> dict:
@@ -42,15 +42,15 @@ class Case:
 
 SINGLE, MULTI = datasets.LABELS[:2]
 CASES = [
-    Case(("model.name=gcn,sage,gat",), "leap", datasets.Wanted(SINGLE, "metis", 4)),
-    Case(("model.dropout=0,0.5", "train.lr=0.05,0.01"), "pull", datasets.Wanted(SINGLE, "lopsided", 4)),
+    Case(("model.name=gcn,sage,gat",), "leap", datasets.Variant(SINGLE, "metis", 4)),
+    Case(("model.dropout=0,0.5", "train.lr=0.05,0.01"), "pull", datasets.Variant(SINGLE, "lopsided", 4)),
     Case(
-        ("model.seed=3,4", "model.hidden=4,60,70"), "leap", datasets.Wanted(MULTI, "uneven", 7),
+        ("model.seed=3,4", "model.hidden=4,60,70"), "leap", datasets.Variant(MULTI, "uneven", 7),
         (("model.input_dropout", 0), ("model.norm", "layer"), ("train.clip_norm", 0.1), ("strategy.cache", 0.1),
          ("train.weight_decay", 0.01)),
     ),
     Case(
-        ("model.hidden=8",), "leap", datasets.Wanted(SINGLE, "metis", 4),
+        ("model.hidden=8",), "leap", datasets.Variant(SINGLE, "metis", 4),
         (("model.name", "gat"), ("model.attention_dropout", 0.4), ("strategy.prefetch", "0")),
     ),
 ]  # fmt: skip

@@ -13,8 +13,8 @@ from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import model_folder
 from leapmpi.training.ensemble_ring import EnsembleRing
-from tests.parallel.equality import here
 from tests.support import datasets
+from tests.support.equality import here
 
 COMMON = {"train.epochs": 3, "train.batch_size": 36, "model.hidden": 8, "model.heads": 2, "sampling.fanout": "5,5",
           "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
@@ -39,7 +39,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def parts(world, folder):
     """Two partitions of one graph."""
-    wanted = [datasets.Wanted("single", partition, 4) for partition in ("uneven", "hash")]
+    wanted = [datasets.Variant("single", partition, 4) for partition in ("uneven", "hash")]
     datasets.build(world.comm, folder, set(wanted))
     return [each.folder(folder) for each in wanted]
 

@@ -3,8 +3,8 @@
 import pytest
 from mpi4py import MPI
 
-from tests.parallel.equality import Case, Runner, check, here, references
 from tests.support import datasets
+from tests.support.equality import Case, Runner, check, here, references
 
 COMMON = {
     "partition": "uneven", "parts": 4, "batch": "even", "fanout": "4,3", "dropout": "everywhere", "shape": "plain",

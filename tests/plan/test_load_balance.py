@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from leapmpi.plan.load_balance import balanced, moving_price
 
+pytestmark = pytest.mark.compiles
+
 
 @st.composite
 def problems(draw):

@@ -12,6 +12,8 @@ from leapmpi.plan.root_assignment import RootAssignment
 from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import PLAN, DrawKey
 
+pytestmark = pytest.mark.compiles
+
 RULES = ("paper", "balanced", "random")
 KEY = DrawKey(PLAN, 1, 2, 3)
 

@@ -12,6 +12,8 @@ from leapmpi.plan.homes import home_of
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.plan.schedule import Schedule
 
+pytestmark = pytest.mark.compiles
+
 
 @st.composite
 def problems(draw):

@@ -18,6 +18,8 @@ from leapmpi.system.counter_rng import fold
 from tests.support import twin
 from tests.support.kinds import KEY, weighted_edges
 
+pytestmark = pytest.mark.compiles
+
 GRAPH_SAGE = "tests/support/graph_sage.py:GraphSage"
 
 

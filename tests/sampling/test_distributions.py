@@ -10,6 +10,8 @@ from tests.sampling.test_node_wise import star
 from tests.support import kinds, twin
 from tests.support.kinds import KEY, make
 
+pytestmark = pytest.mark.compiles
+
 
 def positions(kind: str, degree: int, fanout: int, centres: int) -> list[np.ndarray]:
     """What each centre of a star draws, as positions in its list."""

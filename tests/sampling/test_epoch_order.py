@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.epoch_order import batches, epoch_order
 
+pytestmark = pytest.mark.compiles
+
 
 @settings(derandomize=True)
 @given(st.integers(0, 200), st.integers(0, 2**63 - 1), st.integers(0, 50), st.integers(0, 2**32 - 1))

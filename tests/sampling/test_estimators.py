@@ -16,6 +16,8 @@ from leapmpi.system.counter_rng import DrawKey
 from tests.support import twin
 from tests.support.kinds import KEY, make
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.fixture(scope="module")
 def topology():

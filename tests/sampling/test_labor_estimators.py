@@ -17,6 +17,8 @@ from leapmpi.sampling.samplers import labor_0, labor_i
 from leapmpi.sampling.source_numbers import source_number
 from tests.support.kinds import KEY
 
+pytestmark = pytest.mark.compiles
+
 _WORD = 1 << 64
 VERTICES, FANOUT = 6, 2
 

@@ -15,6 +15,8 @@ from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from tests.support import twin
 from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 
+pytestmark = pytest.mark.compiles
+
 KEY = DrawKey(TRAIN, 7, 1, 2)
 
 graphs = st.builds(

@@ -19,6 +19,8 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import twin
 from tests.support.draw_digest import block_edges, digest_edges
 
+pytestmark = pytest.mark.compiles
+
 SEED, EPOCH = 11, 2
 
 

@@ -13,6 +13,8 @@ from leapmpi.sampling.sampler import FRONTIER_GLOBAL, ITERATION_GLOBAL, LOCAL
 from tests.support import twin
 from tests.support.kinds import KEY, KINDS, SEED, make, weighted_edges
 
+pytestmark = pytest.mark.compiles
+
 FANOUTS = (4, 3)
 VISITS_FROM_AFAR = ("random-walk",)
 """Samplers whose edges join vertices that are not neighbours."""

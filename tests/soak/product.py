@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from leapmpi.comm.world import World, start
-from tests.parallel.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.support import datasets
+from tests.support.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.support.pairs import full_product, pair
 
 # Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for

@@ -14,6 +14,8 @@ from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.p3 import P3
 from leapmpi.strategies.pull import Pull
 
+pytestmark = pytest.mark.compiles
+
 OFFSETS = np.array([0, 10, 30, 31, 60])
 
 

@@ -24,8 +24,8 @@ TWIN = "single, sparse features stored dense"
 """What the single process of the last reads."""
 
 
-class Wanted(NamedTuple):
-    """One dataset: its labels (and features), partition and number of parts."""
+class Variant(NamedTuple):
+    """What one dataset is made of: its labels (and features), partition and number of parts."""
 
     labels: str
     partition: str
@@ -39,9 +39,9 @@ class Wanted(NamedTuple):
 WHOLE = "contiguous"
 
 
-def whole(labels: str) -> Wanted:
+def whole(labels: str) -> Variant:
     """The dataset of one part, for the single process; its features are dense."""
-    return Wanted(TWIN if labels == LABELS[-1] else labels, WHOLE, 1)
+    return Variant(TWIN if labels == LABELS[-1] else labels, WHOLE, 1)
 
 
 @cache
@@ -50,9 +50,9 @@ def make_graph(labels: str) -> Graph:
 
     Made once per process; read only.
     """
-    wanted = CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7)
+    shape = CommunityGraph(VERTICES, 2600, FEATURES, CLASSES, 15, 0.15, 0.1, 3.0, TRAINING / VERTICES, seed=7)
     with tempfile.TemporaryDirectory() as folder:
-        raw = generate(wanted, Workspace(Path(folder), 2**30, threads=1))
+        raw = generate(shape, Workspace(Path(folder), 2**30, threads=1))
     rng = np.random.default_rng(11)
     low, high = raw.edges
     edges = np.stack([np.concatenate([high, low]), np.concatenate([low, high])])
@@ -99,19 +99,19 @@ def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
         assignment[rng.integers(graph.vertices)] = parts - 2
         return assignment.astype(np.int32)
     if partition == "lopsided":
-        # All training vertices in the last part: other ranks have no root at home.
+        # All training vertices in the last part: other ranks have no local root.
         others = rng.integers(0, parts - 1, graph.vertices)
         return np.where(graph.split == names.TRAIN, parts - 1, others).astype(np.int32)
     return partition_graph(graph, parts, partition, seed=1).assignment
 
 
-def build(comm: MPI.Comm, base: Path, wanted: set[Wanted]) -> None:
-    """Write all datasets `wanted` below `base`, shared out among the ranks. Collective."""
+def build(comm: MPI.Comm, base: Path, variants: set[Variant]) -> None:
+    """Write the datasets `variants` below `base`, shared out among the ranks. Collective."""
     cuts: dict[tuple[str, int], np.ndarray] = {}
-    kinds = sorted({each[1:] for each in wanted})
+    kinds = sorted({each[1:] for each in variants})
     for partition, parts in kinds[comm.rank :: comm.size]:
         cuts[partition, parts] = assign(make_graph(LABELS[0]), partition, parts)
-    for each in sorted(wanted):
+    for each in sorted(variants):
         if each[1:] in cuts:
             write_dataset(
                 each.folder(base), make_graph(each.labels), cuts[each[1:]], each.parts,

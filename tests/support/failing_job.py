@@ -37,7 +37,7 @@ def step(engine, minibatch):
 
 
 def fail():
-    """Fail as asked."""
+    """Fail in the way that WHAT names."""
     if what == "raise":
         raise RuntimeError("the feature store\nis on fire")
     if what == "refuse":

@@ -65,7 +65,7 @@ def run(
 
 
 def end_session(leader: subprocess.Popen) -> None:
-    """End every process of the session that `leader` started: asked first, killed after a grace."""
+    """End every process of the session that `leader` started: SIGTERM first, SIGKILL after a grace."""
     if leader.poll() is None:
         leader.terminate()
     deadline = time.monotonic() + GRACE

@@ -43,11 +43,11 @@ def logits(evaluator, *arguments):
     return genuine_logits(evaluator, *arguments)
 
 
-def write(checkpoints, path, piece):
+def write(checkpoints, path, file):
     """The genuine writing, before which the signal may arrive."""
-    if iteration == "checkpoint" and piece.values["progress"]["epoch"] == int(epoch):
+    if iteration == "checkpoint" and file.values["progress"]["epoch"] == int(epoch):
         send()
-    genuine_write(checkpoints, path, piece)
+    genuine_write(checkpoints, path, file)
 
 
 Engine.forward_backward, Evaluator._logits, CheckpointFolder._write = step, logits, write

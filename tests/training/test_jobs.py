@@ -18,6 +18,8 @@ from tests.support.crafted import change_array
 from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT, child_environment, end_session, mpirun, session_members
 
+pytestmark = pytest.mark.long(90)
+
 LEAPMPI = [sys.executable, "-m", "leapmpi.cli"]
 
 

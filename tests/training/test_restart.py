@@ -23,6 +23,8 @@ from leapmpi.training import setup
 from leapmpi.training.evaluation import Evaluator
 from tests.support.graphs import random_graph
 
+pytestmark = pytest.mark.compiles
+
 SETTINGS = {
     "model": {"hidden": 16},
     "train": {"epochs": 3, "batch_size": 32, "lr": 0.05},

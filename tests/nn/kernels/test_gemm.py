@@ -7,6 +7,8 @@ from torch.autograd import gradcheck
 from leapmpi.nn.kernels.gemm import product, sum_of_outer
 from leapmpi.system.jit import set_threads
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.mark.parametrize("rows", [0, 1, 255, 256, 600])
 @pytest.mark.parametrize(("width", "out"), [(5, 3), (6, 16), (12, 7), (23, 40), (300, 16)])

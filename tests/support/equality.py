@@ -28,10 +28,10 @@ from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.setup import load, open_for_training
-from tests.parallel.traffic import expected_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 from tests.support.pairs import pair
+from tests.support.traffic import expected_traffic
 
 SEED = 3
 TOLERANCE = 1e-10
@@ -148,11 +148,11 @@ class Case:
     """A sampler, and after commas its options."""
 
     @property
-    def dataset(self) -> datasets.Wanted:
+    def dataset(self) -> datasets.Variant:
         """What it is trained on."""
         if self.partition == datasets.WHOLE:
             return datasets.whole(self.labels)
-        return datasets.Wanted(self.labels, self.partition, self.parts)
+        return datasets.Variant(self.labels, self.partition, self.parts)
 
     def alone(self) -> "Case":
         """The same training in one process on the whole graph: what this case must agree with."""
