@@ -5,7 +5,8 @@ import re
 import pytest
 
 from leapmpi.cli.commands import bench, evaluate, plan, submit, sweep, train
-from leapmpi.config.parser import parser_of
+from leapmpi.cli.main import ABOUT, COMMANDS
+from leapmpi.config.parser import parser_of, usage
 from leapmpi.config.sections import GROUPS, fields
 from leapmpi.config.setting import Setting, setting
 
@@ -92,3 +93,7 @@ def test_metavars_and_defaults_follow_from_types_and_choices():
 def test_choices_of_a_registry_may_be_extended():
     choices = dict(fields())["strategy.remote"].choices()
     assert choices == ("partial", "projected", "raw", "auto")
+
+
+def test_the_list_of_commands_fits_eighty_columns():
+    assert max(map(len, usage("leapmpi", ABOUT, COMMANDS).splitlines())) <= 80

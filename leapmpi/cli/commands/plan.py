@@ -8,7 +8,7 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 
-HELP = "predict rows, bytes, memory and time of strategies on any number of ranks, without MPI"
+HELP = "predict rows, bytes, memory and time on any number of ranks"
 
 _STRATEGIES = "pull,leap,leap:time-steps=N"
 _STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
