@@ -167,5 +167,5 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],
         "metric": trainer.evaluator.metric,
-        "ignored": trainer.economy.ignored(),
+        "ignored": trainer.feature_cache.ignored(),
     }
