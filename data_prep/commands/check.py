@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         if isinstance(found, Dataset):
             verify(found, progress=progress.reach)
         else:
-            found = verify_graph(arguments.path, progress.reach)
+            verify_graph(arguments.path, progress.reach, found)
     if isinstance(found, Dataset):
         what, uuid = f"dataset of {found.parts} parts", found.graph_uuid
     else:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.balance import training_vertices
 from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
+from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.topology import from_graph

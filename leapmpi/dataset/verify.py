@@ -25,13 +25,17 @@ from leapmpi.dataset.validation import check_ascending, check_bounds, check_outl
 from leapmpi.errors import DataError
 
 
-def verify_graph(path: Path | str, progress: Callable[[int], object] | None = None) -> Graph:
-    """Open the graph file `path` and verify all of it; returns the graph. progress: told how many vertices are done.
+def verify_graph(
+    path: Path | str, progress: Callable[[int], object] | None = None, graph: Graph | None = None
+) -> Graph:
+    """Verify all of the graph file `path`; returns the graph. progress: called with the number of vertices done.
+
+    graph: the file as `open_graph` gives it; without it, the file is opened here.
 
     Raises DataError naming file, array, row and value of the first fault.
     """
     path = Path(path)
-    graph = open_graph(path)
+    graph = graph or open_graph(path)
     with reading(path):
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id

@@ -34,13 +34,15 @@ class AdjacencyStream:
         vertex_weights: VertexWeights,
         progress: Progress = SILENT,
     ) -> None:
-        self._indptr, self._neighbours = indptr, neighbours
-        self.vertices, self.entries = len(indptr) - 1, len(neighbours)
+        self.indptr = indptr
+        self.neighbours = neighbours
+        self.vertices = len(indptr) - 1
+        self.entries = len(neighbours)
         self.vertex_weights = vertex_weights
         self.dtype = neighbours.dtype
-        self._wanted = max(1, chunk_entries)
+        self._chunk_entries = max(1, chunk_entries)
         self._progress = progress
-        self._rows_ahead = 1 + 2 * self._wanted * self.vertices // max(1, self.entries)
+        self._rows_ahead = 1 + 2 * self._chunk_entries * self.vertices // max(1, self.entries)
         """Rows of twice as many entries as a chunk, on average: read to find where it ends."""
         self._buffer = np.empty(0, neighbours.dtype)
 
@@ -49,7 +51,7 @@ class AdjacencyStream:
         out = np.empty(self.vertices, np.int32)
         for first in range(0, self.vertices, _ROWS):
             rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
-            read_into(self._indptr, first, rows)
+            read_into(self.indptr, first, rows)
             out[first : first + len(rows) - 1] = np.diff(rows)
         return out
 
@@ -61,9 +63,11 @@ class AdjacencyStream:
             indptr = self._rows(first)
             start, stop = int(indptr[0]), int(indptr[-1])
             if stop - start > len(self._buffer):
-                self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
+                self._buffer = np.empty(
+                    max(stop - start, min(self._chunk_entries, self.entries)), self.neighbours.dtype
+                )
             into = self._buffer[: stop - start]
-            read_into(self._neighbours, start, into)
+            read_into(self.neighbours, start, into)
             yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
             first += len(indptr) - 1
             self._progress.reach(stop)
@@ -73,9 +77,9 @@ class AdjacencyStream:
         most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
         while True:
             indptr = np.empty(min(ahead, most) + 1, np.int64)
-            read_into(self._indptr, first, indptr)
-            if ahead >= most or indptr[-1] - indptr[0] > self._wanted:
+            read_into(self.indptr, first, indptr)
+            if ahead >= most or indptr[-1] - indptr[0] > self._chunk_entries:
                 break
             ahead *= 4
-        rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
+        rows = int(np.searchsorted(indptr, indptr[0] + self._chunk_entries, side="right")) - 1
         return indptr[: max(1, rows) + 1]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.balance import largest_part
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
+from data_prep.partitioning.request import largest_part
 from leapmpi.system.jit import compiled
 
 

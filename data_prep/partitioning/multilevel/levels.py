@@ -10,9 +10,8 @@ from data_prep.partitioning.multilevel.balance import Caps, excess, loads
 from data_prep.partitioning.multilevel.blocks import Workers
 from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.degree_fill import estimated_cut, fill_by_degree
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
-from data_prep.partitioning.multilevel.initial_cut import initial_cut
+from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
 
@@ -59,7 +58,9 @@ def cluster_and_contract(
     return label, contract(graph, label, clusters, search.most_pairs, rule.seed, search.workers)
 
 
-def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE) -> np.ndarray:
+def partition_in_memory(
+    graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE
+) -> np.ndarray:
     """Parts int32[n] of a graph in memory, through further levels. `within` is a cut to start from, kept if better."""
     coarser = None
     if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
@@ -69,7 +70,7 @@ def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within:
             assignment = within.copy()
         else:
             seed = search.seed + number
-            assignment = initial_cut(graph, search.caps, search.tolerance, seed, search.workers.count)
+            assignment = initial_partition(graph, search.caps, search.tolerance, seed, search.workers.count)
             return assignment
     else:
         label, small = coarser
@@ -77,12 +78,12 @@ def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within:
         if len(within):
             start = np.zeros(small.vertices, np.int32)
             start[label] = within
-        assignment = cut_in_memory(small, search, number + 1, start)[label]
+        assignment = partition_in_memory(small, search, number + 1, start)[label]
     polish(graph, assignment, search)
     return assignment
 
 
-def cut_without_clusters_if_better(graph, assignment: np.ndarray, search: Search) -> np.ndarray:
+def partition_without_clusters_if_better(graph, assignment: np.ndarray, search: Search) -> np.ndarray:
     """The cut int32[n] of an AdjacencyStream or WeightedGraph, or of few vertices one made without clusters, if better.
 
     Such a graph is taken as contracted already; what is held is as bounded.
@@ -92,7 +93,7 @@ def cut_without_clusters_if_better(graph, assignment: np.ndarray, search: Search
     connected = graph.degrees() > 0
     label = np.where(connected, np.cumsum(connected) - 1, -1).astype(np.int32)
     same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
-    found = initial_cut(same, search.caps, search.tolerance, search.seed, search.workers.count)
+    found = initial_partition(same, search.caps, search.tolerance, search.seed, search.workers.count)
     candidate = np.where(connected, found[label], -1).astype(np.int32)
     return min(assignment, candidate, key=lambda cut: _cost(graph, cut, search.caps))
 
