@@ -1,4 +1,4 @@
-"""The edges of a graph, chunk by chunk, read into one buffer: no page of the file stays with the process."""
+"""A graph on disk whose edges are read chunk by chunk into one buffer: no page of the file stays with the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.mapped_arrays import read_into
-from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights
+from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk, VertexWeights
 from data_prep.progress import SILENT, Progress
 
 _ROWS = 1 << 20
@@ -16,14 +16,12 @@ _ROWS = 1 << 20
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 """Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
 
-_UNWEIGHTED = np.empty(0, np.int32)
-
 
 class AdjacencyStream:
     """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
 
     indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
-    a chunk is a chunk of its own. `progress` is told of each pass.
+    a chunk is a chunk of its own. `progress` follows the passes.
     """
 
     def __init__(
@@ -61,6 +59,8 @@ class AdjacencyStream:
         first = 0
         while first < self.vertices:
             indptr = self._rows(first)
+
+            # The buffer grows to the largest chunk.
             start, stop = int(indptr[0]), int(indptr[-1])
             if stop - start > len(self._buffer):
                 self._buffer = np.empty(
@@ -68,12 +68,12 @@ class AdjacencyStream:
                 )
             into = self._buffer[: stop - start]
             read_into(self.neighbours, start, into)
-            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
+            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), NO_WEIGHTS)
             first += len(indptr) - 1
             self._progress.reach(stop)
 
     def _rows(self, first: int) -> np.ndarray:
-        """indptr of the rows that make the chunk from row `first` on."""
+        """indptr int64 of the rows that make the chunk from row `first` on."""
         most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
         while True:
             indptr = np.empty(min(ahead, most) + 1, np.int64)

@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 
 
 def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> np.ndarray:
-    """Parts int32[n] of a coarse graph, made better by Fiduccia-Mattheyses; the caps may still be exceeded."""
+    """Parts int32[n] of a coarse graph, improved by Fiduccia-Mattheyses; parts may still exceed the caps."""
     best, best_cost = np.empty(0, np.int32), (np.inf, 0)
     for candidate in _candidates(graph, caps, tolerance, seed, processes):
         improve(graph, candidate, caps)
@@ -40,6 +40,7 @@ def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: 
 
 
 def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
+    """Parts int32[n] to choose from. METIS runs where the graph is worth a process and METIS does not fail."""
     random = np.random.default_rng(seed)
     starts = random.permutation(graph.vertices)[:_TRIES]
     if graph.vertices >= max(TINY, 4 * caps.parts):
@@ -48,6 +49,8 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
             yield from _by_metis(graph, caps.parts, tolerance, seed, processes)
         except (DataError, ResourceError):
             starts = random.permutation(graph.vertices)[:_TRIES]
+
+    # Breadth-first orders, and the order by descending weighted degree.
     for start in starts:
         yield fill_in_order(breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)
     weights = graph.weights if len(graph.weights) else None
@@ -57,6 +60,7 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
 
 
 def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
+    """Parts int32[n] by each of METIS's tries. Raises DataError or ResourceError when METIS fails."""
     weights = graph.vertex_weights
 
     def fill(arrays: MetisArrays) -> None:
@@ -94,7 +98,7 @@ def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.nda
 
 @compiled
 def breadth_first(indptr, neighbours, start):
-    """All vertices in breadth-first order from `start`, then of the components that follow."""
+    """All vertices in breadth-first order from `start`, int64[n], one component after the other."""
     n = len(indptr) - 1
     order = np.empty(n, np.int64)
     seen = np.zeros(n, np.bool_)
@@ -120,10 +124,13 @@ def breadth_first(indptr, neighbours, start):
 
 
 def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
-    """The share of edges that such a cut leaves between parts where edges join vertices at random by their degrees."""
+    """The share of edges between parts filled by descending degree, where edges join vertices by their degrees alone."""
+    # Vertices, and ends of edges, from the highest degree on.
     with_degree = _vertices_by_degree(degrees)[::-1]
     ends = np.arange(len(with_degree))[::-1] * with_degree
     count, held = (np.concatenate([[0], np.cumsum(each)]) for each in (with_degree, ends))
+
+    # The share of the ends in each part; an edge joins two parts with the product of their shares.
     bounds = np.minimum(caps.size * np.arange(caps.parts + 1), len(degrees))
     shares = np.diff(np.interp(bounds, count, held)) / max(1, held[-1])
     return 1.0 - float((shares**2).sum())
@@ -132,7 +139,7 @@ def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
 def fill_by_degree(degrees: np.ndarray, training: np.ndarray, caps: Caps) -> np.ndarray:
     """Parts int32[n] of vertices with degrees int32[n] (0: in none, -1).
 
-    training: int32[n], or int32[0] where nothing trains.
+    training: int32[n], or int32[0] where there are no training vertices.
     """
     with_degree = _vertices_by_degree(degrees)
     place = np.cumsum(with_degree[::-1])[::-1] - with_degree
@@ -145,6 +152,7 @@ def fill_by_degree(degrees: np.ndarray, training: np.ndarray, caps: Caps) -> np.
 
 
 def _vertices_by_degree(degrees: np.ndarray) -> np.ndarray:
+    """How many vertices have each degree: int64[largest degree + 1]."""
     counts = np.zeros(int(degrees.max(initial=0)) + 1, np.int64)
     for first in range(0, len(degrees), _BLOCK):
         counts += np.bincount(degrees[first : first + _BLOCK], minlength=len(counts))
@@ -153,7 +161,7 @@ def _vertices_by_degree(degrees: np.ndarray) -> np.ndarray:
 
 @compiled
 def _order(degrees, place, order):
-    """Vertices by descending degree; place[d] is where those of degree d begin."""
+    """Write the vertices by descending degree; place[d] is where those of degree d begin."""
     for v in range(len(degrees)):
         order[place[degrees[v]]] = v
         place[degrees[v]] += 1
@@ -161,9 +169,9 @@ def _order(degrees, place, order):
 
 @compiled
 def _fill(order, training, caps, parts, assignment):
-    """Fill one part after the other up to its caps."""
+    """Fill one part after the other up to its caps; the last part takes what is left."""
     sizes, trainings = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
-    first = 0
+    first = 0  # of the parts that are not full
     for v in order:
         trains = training[v] if len(training) else 0
         while first < parts - 1 and sizes[first] >= caps[0]:
