@@ -1,7 +1,7 @@
 """Where preparation keeps what does not fit in memory: a folder beside the output, a budget of bytes, some threads.
 
-The folder is called .NAME.work-PROCESS. Its owner holds a lock on it for as long as it lives, so that the next start
-can tell an abandoned folder from one in use, and remove it.
+The folder is called .NAME.work-PROCESS. The process that makes it holds a lock on it until it ends, so
+that the next start can distinguish an abandoned folder from one in use, and remove it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Workspace:
         self.threads = threads or processor_count()
         self._numbers = count()
 
-    def room(self, share: float = 1.0) -> int:
-        """A `share` of the bytes that the interpreter leaves."""
+    def capacity(self, share: float = 1.0) -> int:
+        """A `share` of the bytes that the interpreter leaves free."""
         return int(max(self.memory - INTERPRETER_BYTES, INTERPRETER_BYTES) * share)
 
     def path(self, name: str) -> Path:

@@ -98,7 +98,7 @@ class TextNumbering:
     def __init__(self, workspace: Workspace | None = None) -> None:
         self._number: dict[str, int] = {}
         self._settled = np.empty(0, np.int64)
-        self._room = workspace.room(0.8) if workspace else None
+        self._room = workspace.capacity(0.8) if workspace else None
 
     def provisional(self, ids: Ids, place: Place) -> np.ndarray:
         """int64: the numbers of `ids` in the order of their first appearance.

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.class_labels import class_numbers
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.formats.columns import TableColumns
+from data_prep.formats.columns import TableColumns, class_numbers
 from data_prep.formats.edge_text import read_edges
 from data_prep.formats.memory_guard import require_whole
 from data_prep.formats.numeric_text import open_text

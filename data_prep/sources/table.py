@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.class_labels import class_numbers
 from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import TableColumns, first_of
+from data_prep.formats.columns import TableColumns, class_numbers, first_of
 from data_prep.formats.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError

@@ -124,7 +124,7 @@ def breadth_first(indptr, neighbours, start):
 
 
 def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
-    """The share of edges between parts filled by descending degree, where edges join vertices by their degrees alone."""
+    """The share of edges between parts filled by descending degree, if edges join vertices by their degrees alone."""
     # Vertices, and ends of edges, from the highest degree on.
     with_degree = _vertices_by_degree(degrees)[::-1]
     ends = np.arange(len(with_degree))[::-1] * with_degree
