@@ -24,7 +24,7 @@ class Summary:
 
 
 def table(graph: Graph, summary: Summary, file: Path) -> str:
-    """The lines that tell a user what was done, ready to print."""
+    """The lines of the table at the end, which say what was done."""
     edges, attributes = summary.edges, graph.attributes
     direction = (
         "--directed: each edge one way" if attributes["directed"] else "made symmetric; --directed keeps one way"
@@ -51,6 +51,7 @@ def _subset_note(graph: Graph, summary: Summary) -> str:
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """The rows about features, classes and splits: name, number, note."""
     rows = [("features", graph.feature_dim, "none in the source")]
     if graph.features is not None:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
@@ -60,6 +61,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
             share = len(graph.features.indices) / (len(graph.features) * graph.feature_dim)
             how += f", stored sparse: {len(graph.features.indices):,} entries, {share:.2%}"
         rows = [("features", graph.feature_dim, how)]
+
     if graph.labels is None:
         rows.append(("classes", 0, "no labels in the source"))
     else:

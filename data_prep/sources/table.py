@@ -99,10 +99,10 @@ def _edges_alone(edges: Table, ends: list[str], workspace: Workspace | None) -> 
         stream = EdgeStream(lambda: _chunks(edges, ends, plain))
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
     numbering = TextNumbering(workspace)
-    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.settled))
+    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.final))
 
     def vertices(largest: int, count: int) -> int:
-        graph.names = numbering.settle()
+        graph.names = numbering.finish()
         return largest + 1
 
     graph.vertices = vertices
