@@ -65,7 +65,7 @@ def _head(path: Path) -> bytes:
     """The comments at the beginning of `path`, as far as they reach into its first bytes."""
     with open_bytes(path) as file:
         lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
-    first = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
+    first = next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
     return b"".join(lines[:first])
 
 
