@@ -153,6 +153,8 @@ def _graph(
         "feature_origin": "none" if features is None else options.features.text if options.features else "source",
         "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
     }
+
+    # Seeds only where something was drawn.
     if drawn:
         attributes["split_seed"] = options.seed
     if options.features and options.features.kind == "random":

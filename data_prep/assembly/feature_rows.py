@@ -1,4 +1,4 @@
-"""Features as they will be written, made from the source's rows when they are asked for: no copy of them is held."""
+"""Features in the form in which they are written, made from the source's rows on demand: no copy is held."""
 
 from __future__ import annotations
 

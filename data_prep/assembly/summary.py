@@ -29,6 +29,8 @@ def table(graph: Graph, summary: Summary, file: Path) -> str:
     direction = (
         "--directed: each edge one way" if attributes["directed"] else "made symmetric; --directed keeps one way"
     )
+
+    # Name, number and note of each row.
     rows = [
         ("vertices", graph.vertices, _subset_note(graph, summary)),
         ("edges read", edges.read, ""),

@@ -171,7 +171,7 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
 
     The last two are those of `leapmpi train`.
     """
-    report = "also rehearse sampled training, as --fanout and --batch-size say: R_micro and remote rows"
+    report = "also a dry run of sampled training, as --fanout and --batch-size say: R_micro and remote rows"
     parser.add_argument("--report", action="store_true", help=report)
     add_flags(parser, _REPORT_SETTINGS.values())
 

@@ -43,6 +43,8 @@ def _join(first, indptr, indices, symmetric, root):
             a, b = v, np.int64(indices[e])
             if symmetric and b > a:
                 break
+
+            # The roots of both ends; paths are halved on the way.
             while root[a] != a:
                 root[a] = root[root[a]]
                 a = root[a]

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_keys import count_rows, scatter_keys, sort_rows, take_rows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import index_dtype
 from leapmpi.errors import DataError
-from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import in_order
 
 _MOST_BUCKETS = 512
@@ -69,97 +69,6 @@ def check_ids(edges: np.ndarray, vertices: int, name: str, first: int = 0) -> No
     side = ("source", "destination")[end]
     fault = "is negative" if value < 0 else f"is out of range: the graph has vertices 0 ... {vertices - 1}"
     raise DataError(f"{name}: edge {first + row} (counted from 0): its {side} {value} {fault}")
-
-
-@compiled
-def _key(row, column, backwards, mask, shift):
-    """An edge as a key: row within the bucket, column, and in the lowest bit whether it is a reverse edge."""
-    return (np.uint64(row & mask) << np.uint64(shift)) | (np.uint64(column) << np.uint64(1)) | np.uint64(backwards)
-
-
-@compiled
-def _scatter(edges, bucket_bits, key_shift, directed, starts, keys):
-    """Write the keys of `edges` to `keys`, grouped by bucket; `starts` [buckets + 1] says where. Returns the loops."""
-    # Count the keys of each bucket; they begin where those of the buckets before end.
-    loops = 0
-    mask = (np.int64(1) << bucket_bits) - 1
-    for e in range(edges.shape[1]):
-        source, destination = np.int64(edges[0, e]), np.int64(edges[1, e])
-        if source == destination:
-            loops += 1
-        else:
-            starts[(destination >> bucket_bits) + 1] += 1
-            if not directed:
-                starts[(source >> bucket_bits) + 1] += 1
-    for b in range(len(starts) - 1):
-        starts[b + 1] += starts[b]
-
-    # Write each key at the next free place of its bucket.
-    place = starts[:-1].copy()
-    for e in range(edges.shape[1]):
-        source, destination = np.int64(edges[0, e]), np.int64(edges[1, e])
-        if source != destination:
-            bucket = destination >> bucket_bits
-            keys[place[bucket]] = _key(destination, source, 0, mask, key_shift)
-            place[bucket] += 1
-            if not directed:
-                bucket = source >> bucket_bits
-                keys[place[bucket]] = _key(source, destination, 1, mask, key_shift)
-                place[bucket] += 1
-    return loops
-
-
-@compiled
-def _count_rows(keys, key_shift, counts):
-    for key in keys:
-        counts[key >> np.uint64(key_shift)] += 1
-
-
-@compiled
-def _take_rows(keys, key_shift, low, high, out, filled):
-    """Append the keys of rows low ... high - 1 to `out`; returns how full it is then."""
-    for key in keys:
-        if low <= np.int64(key >> np.uint64(key_shift)) < high:
-            out[filled] = key
-            filled += 1
-    return filled
-
-
-@compiled
-def _sort_rows(keys, key_shift, low, indptr, columns):
-    """Sort keys of the rows low ... into `columns` by row, without repeats, and their bounds into `indptr`.
-
-    Returns how many columns are left, and how many of them an edge as read leads to.
-    """
-    # A counting sort by row.
-    shift = np.uint64(key_shift)
-    column_mask = (np.uint64(1) << shift) - np.uint64(1)
-    for key in keys:
-        indptr[np.int64(key >> shift) - low + 1] += 1
-    for row in range(len(indptr) - 1):
-        indptr[row + 1] += indptr[row]
-    place = indptr[:-1].copy()
-    for key in keys:
-        row = np.int64(key >> shift) - low
-        columns[place[row]] = key & column_mask
-        place[row] += 1
-
-    # Sort within each row and drop repeats, in place: what is written never overtakes what is read.
-    written, distinct, start = 0, 0, indptr[0]
-    for row in range(len(indptr) - 1):
-        stop = indptr[row + 1]
-        columns[start:stop].sort()
-        first = written
-        for e in range(start, stop):
-            column, backwards = columns[e] >> 1, columns[e] & 1
-            if written == first or np.int64(columns[written - 1]) != np.int64(column):
-                columns[written] = column
-                written += 1
-                # The forward edge of a pair comes first.
-                distinct += 1 - np.int64(backwards)
-        start = stop
-        indptr[row + 1] = written
-    return written, distinct
 
 
 @dataclass(frozen=True)
@@ -218,7 +127,7 @@ class EdgeSorter:
         """Where the keys of each bucket begin, int64[buckets + 1], the keys, uint64, and the number of loops."""
         starts = np.zeros(self._buckets + 1, np.int64)
         keys = np.empty(edges.shape[1] * (1 if self._directed else 2), np.uint64)
-        loops = _scatter(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
+        loops = scatter_keys(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
         return starts, keys, loops
 
     def _spill(self) -> None:
@@ -278,7 +187,7 @@ class EdgeSorter:
         keys = self._keys_of(group)
         bounds = np.zeros(group.rows + 1, np.int64)
         columns = np.empty(len(keys), np.uint32 if self._dtype.itemsize == 4 else np.uint64)
-        written, distinct = _sort_rows(keys, self._key_shift, group.low, bounds, columns)
+        written, distinct = sort_rows(keys, self._key_shift, group.low, bounds, columns)
         return group, bounds, columns[:written].view(self._dtype), distinct
 
     def _rows(self, bucket: int) -> int:
@@ -306,7 +215,7 @@ class EdgeSorter:
         """Groups of as many rows as memory holds, one row at least; the bucket's files are read once for each."""
         counts = np.zeros(self._rows(bucket), np.int64)
         for block in self._blocks(bucket):
-            _count_rows(block, self._key_shift, counts)
+            count_rows(block, self._key_shift, counts)
         total = np.cumsum(counts)
         low = 0
         while low < len(counts):
@@ -350,7 +259,7 @@ class EdgeSorter:
         keys = np.empty(group.keys, np.uint64)
         filled = 0
         for block in self._blocks(group.bucket):
-            filled = _take_rows(block, self._key_shift, group.low, group.low + group.rows, keys, filled)
+            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, keys, filled)
         return keys
 
     def _distinct_keys(self, group: _RowGroup) -> np.ndarray:
@@ -358,7 +267,7 @@ class EdgeSorter:
         keys = np.empty(0, np.uint64)
         for block in self._blocks(group.bucket):
             out = np.empty(len(block), np.uint64)
-            filled = _take_rows(block, self._key_shift, group.low, group.low + group.rows, out, 0)
+            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, out, 0)
             keys = np.sort(np.concatenate([keys, out[:filled]]))
             keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
         return keys

@@ -201,6 +201,8 @@ def _expand_intervals(data, end, position, shortest, vertex, vertices, out, fill
         length, position = _gamma(data, end, position)
         if position < 0:
             return _ENDS, filled, position
+
+        # The left end follows the interval before it; the first may lie before the vertex.
         length += shortest
         previous = vertex + _signed(left) if interval == 0 else previous + left + 1
         if length > degree - filled:

@@ -109,6 +109,7 @@ def _chunks(path: Path, layout: Layout) -> Iterator[np.ndarray]:
         for _ in range(layout.lines_before):
             file.readline()
         for text in whole_lines(file):
+            # A block of whole lines; a line that is not plain sends the block to numpy.
             data = np.frombuffer(text, np.uint8)
             if rows == 0 and text.startswith(_BYTE_ORDER_MARK):
                 data = data[len(_BYTE_ORDER_MARK) :]

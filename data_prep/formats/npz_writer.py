@@ -32,6 +32,8 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
         for name, number in numbers.items():
             if number is not None:
                 _write(archive, name, (), "<i8", [np.array(number)])
+
+        # Vertex data, then the edges, which may be a stream.
         with steps.step("write vertex data"):
             for name, array in arrays.items():
                 if array is not None:

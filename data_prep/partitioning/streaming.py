@@ -70,6 +70,8 @@ def _best(links, trains, sizes, trained, capacity, alpha, start):
         part = start + i if start + i < parts else start + i - parts
         if sizes[part] >= capacity[0] or (trains and trained[part] >= capacity[1]):
             continue
+
+        # LDG's score, or Fennel's.
         if alpha < 0:
             score = links[part] * (1.0 - sizes[part] / capacity[0])
             if trains:
@@ -78,6 +80,8 @@ def _best(links, trains, sizes, trained, capacity, alpha, start):
             score = links[part] - alpha * 1.5 * np.sqrt(sizes[part])
         if score > highest or (score == highest and sizes[part] < sizes[best]):
             best, highest = part, score
+
+    # All are full for this vertex: post-processing repairs the size.
     if best < 0:
         for part in range(parts):
             if trained[part] < capacity[1] and (best < 0 or sizes[part] < sizes[best]):

@@ -29,6 +29,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{file.label('edges')} must have shape [edges, 2], but it is {edges.shape}")
     features = file.array("node_features")
+
+    # One of several splits.
     splits, index, count = _splits(file, options.split_index)
     notes = []
     if count > 1 and options.split_index is None:

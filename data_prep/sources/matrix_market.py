@@ -43,6 +43,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             found += len(block)
             if found > stated:
                 raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
+
+            # The other triangle of a symmetric matrix, without the diagonal.
             edges = block.T - 1
             yield np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1) if symmetric else edges
         if found < stated:

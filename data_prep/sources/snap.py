@@ -51,6 +51,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     features, labels = read_companions(options)
     graph = RawGraph(0, EdgeStream(chunks), features, labels, edges_name=str(path), compact=True)
 
+    # Called once all edges have been read: only then vertices are counted.
     def vertices(largest: int, count: int) -> int:
         if count == 0:
             raise DataError(f"{path} holds no edges")

@@ -29,6 +29,7 @@ def _collect(chunk, begin, end, label, clusters, threshold, seed, keys, sums):
         base = fold(seed, v)
         for e in range(chunk.indptr[row], chunk.indptr[row + 1]):
             u = np.int64(chunk.neighbours[e])
+            # Each edge once; after halvings, a sample of them.
             if u > v or (threshold and fold(base, u) >= threshold):
                 continue
             b = np.int64(label[u])

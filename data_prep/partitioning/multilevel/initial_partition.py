@@ -71,6 +71,7 @@ def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, pro
             arrays.weights[:, 1] = weights.training
         arrays.edge_weights[:] = graph.weights
 
+    # One balance constraint for vertices, a second one for training vertices.
     sizes = (graph.vertices, graph.entries, 2 if len(weights.training) else 1)
     found = run_metis(
         sizes,
@@ -107,6 +108,8 @@ def breadth_first(indptr, neighbours, start):
         root %= n
         if seen[root]:
             continue
+
+        # `order` is the queue of the search as well.
         seen[root] = True
         order[count] = root
         done = count
