@@ -1,5 +1,7 @@
-"""Arrays in files: temporary ones that are mapped, and reading a piece of a mapped one past its map, so that no page of
-the file stays with the process."""
+"""Mapped arrays: temporary files as arrays, and reading a part of a mapped array past its map.
+
+Pages that are read past the map do not stay with the process.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,19 @@ def read_into(array: np.ndarray, start: int, into: np.ndarray) -> None:
     with open(array.filename, "rb") as file:
         view = memoryview(into).cast("B")
         place = _place_in_file(array) + start * array.itemsize
-        # The next chunk is fetched from the disk while this one is worked on.
+
+        # The system fetches the next chunk from the disk while the caller works on this one.
         os.posix_fadvise(file.fileno(), place + len(view), len(view), os.POSIX_FADV_WILLNEED)
         while view:
             count = os.preadv(file.fileno(), [view], place)
             if count == 0:
                 raise DataError(f"{array.filename} became shorter while it was read; copy or make it again")
-            view, place = view[count:], place + count
+            view = view[count:]
+            place += count
 
 
 def temporary_file() -> BinaryIO:
-    """A file without a name where temporary files go (TMPDIR); it is gone when nobody has it open or mapped."""
+    """A file without a name where temporary files go (TMPDIR); it vanishes when no process has it open or mapped."""
     return tempfile.TemporaryFile(prefix="leapmpi-", dir=tempfile.gettempdir())
 
 

@@ -1,4 +1,4 @@
-"""Opening whatever leapmpi wrote, a graph file or a dataset, for the commands that take both."""
+"""Open a graph file or a dataset, for the commands that take both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is doing: a line with rate and remaining time in long steps, and the table of steps at the end."""
+"""Progress of a command: a line with rate and remaining time in long steps, and the table of steps at the end."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-_ON_TERMINAL, _IN_LOG = 0.5, 30.0
+# Seconds between two lines, and between two samples of the memory.
+_ON_TERMINAL = 0.5
+_IN_LOG = 30.0
 _SAMPLE = 0.1
 
 
 class Progress:
     """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each 30 seconds.
 
-    A step that does not tell how far it is says, twice as rarely, how long it has been at work.
+    A step that reports no progress shows, half as often, how long it has been at work.
     """
 
     def __init__(self, name: str, out: TextIO | None = None) -> None:
-        self._name, self._out = name, out
+        self._name = name
+        self._out = out
         self._terminal = out is not None and out.isatty()
         self._every = _ON_TERMINAL if self._terminal else _IN_LOG
-        self._total, self._unit, self._done = 0, "", 0
+        self._total = 0
+        self._unit = ""
+        self._done = 0
         self._begun = self._begin = self._shown = time.monotonic()
         self._passes = 0
         self._visible = False
 
     def start(self, total: int | None, unit: str) -> None:
-        """Begin a piece of work of `total` units (None: not known); earlier pieces are forgotten."""
-        self._total, self._unit, self._done = total or 0, unit, 0
+        """Begin work of `total` units (None: not known); the count starts at 0 again."""
+        self._total = total or 0
+        self._unit = unit
+        self._done = 0
         self._begin = time.monotonic()
 
     def start_pass(self, edges: int) -> None:
@@ -53,7 +60,7 @@ class Progress:
             self._show(self._line(now))
 
     def beat(self) -> None:
-        """Called now and then from another thread: shows that the step is alive, if nothing else does."""
+        """Show that the step is alive, if no other line has for a while; called regularly by another thread."""
         now = time.monotonic()
         if self._out is not None and now - self._shown >= 2 * self._every:
             self._shown = now
@@ -80,7 +87,7 @@ class Progress:
 
 
 SILENT = Progress("")
-"""Tells nobody."""
+"""Shows nothing."""
 
 
 def duration(seconds: float) -> str:
@@ -95,7 +102,7 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step took: seconds, and the most bytes resident meanwhile; `own` without pages of mapped files."""
+    """What a step took: seconds, and the peak of resident bytes; `own` without pages of mapped files."""
 
     name: str
     seconds: float
@@ -140,11 +147,11 @@ class Steps:
 class _OwnPeak:
     """The most memory of this process's own, sampled while the body runs: Linux keeps no peak of it.
 
-    `also` is called with each sample.
+    `on_sample` is called after each sample.
     """
 
-    def __init__(self, also: Callable[[], None]) -> None:
-        self._also = also
+    def __init__(self, on_sample: Callable[[], None]) -> None:
+        self._on_sample = on_sample
 
     def __enter__(self) -> _OwnPeak:
         self.bytes = _status()["RssAnon"]
@@ -156,7 +163,7 @@ class _OwnPeak:
     def _sample(self) -> None:
         while not self._end.wait(_SAMPLE):
             self.bytes = max(self.bytes, _status()["RssAnon"])
-            self._also()
+            self._on_sample()
 
     def __exit__(self, *_) -> None:
         self.bytes = max(self.bytes, _status()["RssAnon"])
@@ -165,6 +172,7 @@ class _OwnPeak:
 
 
 def _forget_peak() -> None:
+    """Make the system count the peak of resident memory from now on."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -1,7 +1,7 @@
-"""Where preparation keeps what does not fit in memory: a folder beside the output, a budget of bytes, some threads.
+"""The workspace of a command: a folder for temporary files beside the output, a budget of bytes, some threads.
 
-The folder is called .NAME.work-PROCESS. Its owner holds a lock on it for as long as it lives, so that the next start
-can tell an abandoned folder from one in use, and remove it.
+The folder is called .NAME.work-PROCESS. The process that makes it holds a lock on it until it ends, so
+that the next start can distinguish an abandoned folder from one in use, and remove it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leapmpi.system.memory import available_bytes
 from leapmpi.system.worker_threads import processor_count
 
 INTERPRETER_BYTES = 256 * 2**20
-"""What Python, numpy, numba and h5py take before any data; measured: 160 to 200 MiB."""
+"""Memory of Python, numpy, numba and h5py before any data; measured: 160 to 200 MiB."""
 
 LEAST_BYTES = 2 * INTERPRETER_BYTES
 """The smallest --max-mem."""
@@ -62,8 +62,8 @@ class Workspace:
         self.threads = threads or processor_count()
         self._numbers = count()
 
-    def room(self, share: float = 1.0) -> int:
-        """A `share` of the bytes that the interpreter leaves."""
+    def capacity(self, share: float = 1.0) -> int:
+        """A `share` of the bytes that the interpreter leaves free."""
         return int(max(self.memory - INTERPRETER_BYTES, INTERPRETER_BYTES) * share)
 
     def path(self, name: str) -> Path:
@@ -78,7 +78,7 @@ class Workspace:
             return np.zeros(shape, dtype)
         path = self.path(name)
         with path.open("w+b") as file:
-            # Written to through a map, a full disk would be a signal that kills.
+            # Without this, writing through the map to a full disk would end the process by a signal.
             os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(path, dtype, "r+", 0, shape)
 
@@ -93,8 +93,8 @@ class Workspace:
 def workspace_beside(output: Path, memory: int) -> Iterator[Workspace]:
     """A workspace whose folder lies beside `output` and goes at the end; abandoned ones of `output` go first.
 
-    Raises ResourceError when the disk is full, whoever notices it in the body, and DataError when the place may not
-    be written to.
+    Raises ResourceError when the disk is full, wherever in the body that shows, and DataError when the place may not be
+    written to.
     """
     parent = output.absolute().parent
     folder = parent / f".{output.name}.work-{os.getpid()}"

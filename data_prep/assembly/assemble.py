@@ -1,4 +1,4 @@
-"""From what a source read to a Graph: adjacency, features, labels, splits."""
+"""From the RawGraph of a source to a Graph: adjacency, features, labels, splits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 
-# Attributes are cut beyond this; a cut list would be no JSON any more.
+# Longer attributes would be truncated, and a truncated list is no JSON.
 _LONGEST_CLASS_NAMES = 4000 // 4
 
 
@@ -63,20 +63,25 @@ def make_graph(
             workspace=workspace,
             progress=progress,
         )
-    adjacency, n = found.adjacency, found.adjacency.vertices
-    raw.names = found.ids if found.ids is not None else raw.names
+    adjacency = found.adjacency
+    n = adjacency.vertices
+    if found.ids is not None:
+        raw.names = found.ids
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
     with steps.step("vertex data") as progress:
+        # Labels, features and given splits, in the numbering of the source.
         labels = None
         if raw.labels is not None:
             labels = make_labels(raw.labels, n, options.classes or raw.classes, where)
-        rows = raw.features if options.features is None else _made(raw, options, adjacency, workspace, where)
+        rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None
         if rows is not None:
             features = make_features(rows, n, options.feature_dtype, options.normalise, where)
         notes = raw.notes + (labels.notes if labels else [])
         codes = _given_codes(raw, n, options.splits, labels, where)
+
+        # Keep the largest component alone.
         original_id = None
         if options.largest_component and parts.count > 1:
             keep = parts.root == parts.largest_root
@@ -86,6 +91,8 @@ def make_graph(
             features = features and features.among(original_id)
             labels = labels and Labels(labels.values[keep], labels.classes, [])
             codes = None if codes is None else codes[keep]
+
+        # Draw splits from what is left; decide how features are stored.
         if options.splits.kind in ("random", "per-class"):
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
         if features is not None:
@@ -94,9 +101,10 @@ def make_graph(
     return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
 
 
-def _made(
+def _made_features(
     raw: RawGraph, options: AssemblyOptions, adjacency: Adjacency, workspace: Workspace, where: str
 ) -> np.ndarray | SparseRows:
+    """Features by the rule of --features. Raises ConfigError where the source has features."""
     if raw.features is not None:
         raise ConfigError(
             f"--features {options.features.text}: {where} brings features; leave the flag out to use them"
@@ -115,6 +123,7 @@ def _given_codes(raw: RawGraph, vertices: int, rule: SplitRule, labels: Labels |
 
 
 def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
+    """A note about members of splits outside `keep` bool[n]. Raises DataError where a split would become empty."""
     if codes is None:
         return []
     before, after = (np.bincount(some, minlength=4)[1:] for some in (codes, codes[keep]))
@@ -134,6 +143,7 @@ def _graph(
     raw: RawGraph,
     options: AssemblyOptions,
 ) -> Graph:
+    """The Graph, with attributes that say how it was made."""
     rule = options.splits
     drawn = rule.kind in ("random", "per-class")
     attributes = {
@@ -143,6 +153,8 @@ def _graph(
         "feature_origin": "none" if features is None else options.features.text if options.features else "source",
         "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
     }
+
+    # Seeds only where something was drawn.
     if drawn:
         attributes["split_seed"] = options.seed
     if options.features and options.features.kind == "random":

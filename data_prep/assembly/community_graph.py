@@ -27,7 +27,7 @@ from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import in_order
 
 EXACT_EDGES = 1 << 24
-"""Up to as many edges a graph has exactly as many distinct ones as were asked for."""
+"""Up to so many edges, a graph has exactly as many distinct edges as requested."""
 
 _BYTES_PER_VERTEX = 32  # measured while labels are made
 _GUIDE_SHARE = 4  # vertices per entry of the table that shortens searches
@@ -40,7 +40,7 @@ _LEAST_NEW = 0.02  # a draw that gives fewer new edges than this share meets a g
 
 @dataclass(frozen=True)
 class CommunityGraph:
-    """What to make. `edges` counts undirected edges; `mixing`, `strays` and `train` are shares."""
+    """The random graph to make. `edges` counts undirected edges; `mixing`, `strays` and `train` are shares."""
 
     vertices: int
     edges: int
@@ -55,49 +55,53 @@ class CommunityGraph:
     feature_dtype: str = "float32"
 
 
-def generate(wanted: CommunityGraph, workspace: Workspace) -> RawGraph:
-    """The graph as a source would give it, each undirected edge once. The same `wanted` gives the same graph.
+def generate(spec: CommunityGraph, workspace: Workspace) -> RawGraph:
+    """The graph as a source would give it, each undirected edge once. The same `spec` gives the same graph.
 
     What is large lies in temporary files of `workspace`. Raises DataError when so many distinct edges cannot be
     placed, ResourceError when the vertices do not fit in memory.
     """
     require(
         workspace.memory,
-        wanted.vertices * _BYTES_PER_VERTEX + min(wanted.edges, EXACT_EDGES) * 40,
-        f"making {wanted.vertices:,} vertices",
+        spec.vertices * _BYTES_PER_VERTEX + min(spec.edges, EXACT_EDGES) * 40,
+        f"making {spec.vertices:,} vertices",
         "ask for fewer, or allow more",
     )
-    streams = np.random.SeedSequence(wanted.seed).spawn(4)
+    # Independent random streams, so that one choice does not move the others.
+    streams = np.random.SeedSequence(spec.seed).spawn(4)
     structure, edges, features, splits = (np.random.default_rng(stream) for stream in streams)
-    place, start, community_class = _communities(wanted, structure)
-    activity = _activity(wanted.vertices, structure)
-    if wanted.edges <= EXACT_EDGES:
-        drawn = place[_distinct_edges(wanted, start, activity, edges)]
+
+    # Few edges are drawn until enough are distinct; many are drawn by their numbers while they are read.
+    place, start, community_class = _communities(spec, structure)
+    activity = _activity(spec.vertices, structure)
+    if spec.edges <= EXACT_EDGES:
+        drawn = place[_distinct_edges(spec, start, activity, edges)]
     else:
-        drawn = _streamed_edges(wanted, place, start, activity, workspace)
-    labels = _labels(wanted, place, np.repeat(community_class, np.diff(start)), structure)
+        drawn = _streamed_edges(spec, place, start, activity, workspace)
+    labels = _labels(spec, place, np.repeat(community_class, np.diff(start)), structure)
     return RawGraph(
-        vertices=wanted.vertices,
+        vertices=spec.vertices,
         edges=drawn,
-        features=_features(wanted, labels, features, workspace) if wanted.features else None,
+        features=_features(spec, labels, features, workspace) if spec.features else None,
         labels=labels,
-        splits=_splits(wanted, splits),
-        classes=wanted.classes,
-        split_origin=f"random, {wanted.train:g} for training",
+        splits=_splits(spec, splits),
+        classes=spec.classes,
+        split_origin=f"random, {spec.train:g} for training",
     )
 
 
-def _communities(wanted: CommunityGraph, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vertices are made community by community and then shuffled, so that ids tell nothing.
+def _communities(spec: CommunityGraph, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Place vertices community by community, then shuffle them, so that ids carry no information.
 
     Returns the id of each place [n], the first place of each community int64[k + 1], and their classes int64[k].
     """
-    place = rng.permutation(wanted.vertices).astype(index_dtype(wanted.vertices))
-    # One vertex each, so that none is empty; the others fall where they fall.
-    others = rng.integers(0, wanted.communities, wanted.vertices - wanted.communities)
-    size = 1 + np.bincount(others, minlength=wanted.communities)
+    place = rng.permutation(spec.vertices).astype(index_dtype(spec.vertices))
+
+    # One vertex each, so that none is empty; the others at random.
+    others = rng.integers(0, spec.communities, spec.vertices - spec.communities)
+    size = 1 + np.bincount(others, minlength=spec.communities)
     start = np.concatenate([[0], np.cumsum(size)])
-    return place, start, (rng.permutation(wanted.communities) % wanted.classes).astype(np.int32)
+    return place, start, (rng.permutation(spec.communities) % spec.classes).astype(np.int32)
 
 
 def _activity(vertices: int, rng: np.random.Generator) -> np.ndarray:
@@ -110,59 +114,64 @@ def _activity(vertices: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _labels(
-    wanted: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
+    spec: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    labels = np.empty(wanted.vertices, np.int32)
+    """Classes int32[n]: those of the communities, but for the share `strays` drawn at random."""
+    labels = np.empty(spec.vertices, np.int32)
     labels[place] = class_of_place
-    strays = np.flatnonzero(rng.random(wanted.vertices) < wanted.strays)
-    labels[strays] = rng.integers(0, wanted.classes, len(strays))
+    strays = np.flatnonzero(rng.random(spec.vertices) < spec.strays)
+    labels[strays] = rng.integers(0, spec.classes, len(strays))
     return labels
 
 
 def _draw_edges(
-    count: int, wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
+    count: int, spec: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Keys low * n + high of `count` drawn pairs of places, loops left out; pairs may repeat."""
+    # One end by activity; the other in the same community, or, for the share `mixing`, anywhere.
     total = activity[-1]
     low = np.searchsorted(activity, rng.random(count) * total, side="right")
     community = np.searchsorted(start, low, side="right") - 1
     before = np.concatenate([[0.0], activity])[start]
-    stays = rng.random(count) >= wanted.mixing
+    stays = rng.random(count) >= spec.mixing
     floor = np.where(stays, before[community], 0.0)
     ceiling = np.where(stays, before[community + 1], total)
     high = np.searchsorted(activity, floor + rng.random(count) * (ceiling - floor), side="right")
     # Rounding at the very end of an interval may give the place after it.
-    low, high = np.minimum(low, wanted.vertices - 1), np.minimum(high, wanted.vertices - 1)
+    low, high = np.minimum(low, spec.vertices - 1), np.minimum(high, spec.vertices - 1)
     keep = low != high
-    return np.minimum(low, high)[keep] * np.int64(wanted.vertices) + np.maximum(low, high)[keep]
+    return np.minimum(low, high)[keep] * np.int64(spec.vertices) + np.maximum(low, high)[keep]
 
 
 def _distinct_edges(
-    wanted: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
+    spec: CommunityGraph, start: np.ndarray, activity: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """int64[2, E]: exactly `wanted.edges` distinct pairs of places, drawn until there are enough."""
+    """int64[2, E]: exactly `spec.edges` distinct pairs of places, drawn until there are enough."""
     keys = np.empty(0, np.int64)
-    while (missing := wanted.edges - len(keys)) > 0:
-        count, before = missing + missing // 8 + 64, len(keys)
+    while (missing := spec.edges - len(keys)) > 0:
+        before = len(keys)
+        count = missing + missing // 8 + 64
         slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
-        fresh = [_draw_edges(size, wanted, start, activity, rng) for size in slices]
+        fresh = [_draw_edges(size, spec, start, activity, rng) for size in slices]
         keys = np.sort(np.concatenate([keys, *fresh]))  # far faster than np.unique, which hashes
         keys = keys[np.diff(keys, prepend=-1) > 0]
         if len(keys) - before < _LEAST_NEW * count:
             break
-    if len(keys) < wanted.edges:
+    if len(keys) < spec.edges:
         raise DataError(
-            f"{wanted.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "
+            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): ask for fewer edges, "
             "more vertices, fewer communities or more mixing"
         )
-    surplus = rng.choice(len(keys), len(keys) - wanted.edges, replace=False)
+
+    # Too many were drawn: leave some out at random.
+    surplus = rng.choice(len(keys), len(keys) - spec.edges, replace=False)
     keys = np.delete(keys, surplus)
-    return np.stack(np.divmod(keys, np.int64(wanted.vertices)))
+    return np.stack(np.divmod(keys, np.int64(spec.vertices)))
 
 
 @compiled
 def _uniform(seed, edge, draw):
-    """A number in [0, 1), a hash of what it is for."""
+    """A number in [0, 1): a hash of the seed, the edge and the number of the draw."""
     return np.float64(fold(fold(np.uint64(seed), edge), draw) >> np.uint64(11)) * 2.0**-53
 
 
@@ -203,41 +212,43 @@ def _draw_numbered(seed, first, mixing, start, activity, guide, place, out):
 
 
 def _streamed_edges(
-    wanted: CommunityGraph, place: np.ndarray, start: np.ndarray, activity: np.ndarray, workspace: Workspace
+    spec: CommunityGraph, place: np.ndarray, start: np.ndarray, activity: np.ndarray, workspace: Workspace
 ) -> EdgeStream:
-    """`wanted.edges` edges by their numbers; loops and repeats may be among them."""
-    slots = max(1, wanted.vertices // _GUIDE_SHARE)
+    """`spec.edges` edges, each drawn by its number; loops and repeats may be among them."""
+    # A guide table shortens the searches in `activity`.
+    slots = max(1, spec.vertices // _GUIDE_SHARE)
     guide = np.searchsorted(activity, np.arange(slots + 1) * (activity[-1] / slots), side="right").astype(place.dtype)
-    np.minimum(guide, wanted.vertices - 1, out=guide)
-    seed = np.random.SeedSequence(wanted.seed).generate_state(1, np.uint64)[0]
+    np.minimum(guide, spec.vertices - 1, out=guide)
+    seed = np.random.SeedSequence(spec.seed).generate_state(1, np.uint64)[0]
 
     def drawn(first: int) -> np.ndarray:
-        out = np.empty((2, min(_EDGES_AT_ONCE, wanted.edges - first)), place.dtype)
-        _draw_numbered(seed, first, wanted.mixing, start, activity, guide, place, out)
+        out = np.empty((2, min(_EDGES_AT_ONCE, spec.edges - first)), place.dtype)
+        _draw_numbered(seed, first, spec.mixing, start, activity, guide, place, out)
         return out
 
     def chunks() -> Iterator[np.ndarray]:
-        return in_order(drawn, range(0, wanted.edges, _EDGES_AT_ONCE), workspace.threads)
+        return in_order(drawn, range(0, spec.edges, _EDGES_AT_ONCE), workspace.threads)
 
-    return EdgeStream(chunks, wanted.edges)
+    return EdgeStream(chunks, spec.edges)
 
 
-def _features(wanted: CommunityGraph, labels: np.ndarray, rng: np.random.Generator, workspace: Workspace) -> np.ndarray:
-    prototype = rng.standard_normal((wanted.classes, wanted.features), np.float32)
-    prototype *= wanted.signal / np.linalg.norm(prototype, axis=1, keepdims=True)
-    out = workspace.array("features", (wanted.vertices, wanted.features), wanted.feature_dtype)
-    for first in range(0, wanted.vertices, _ROWS_AT_ONCE):
+def _features(spec: CommunityGraph, labels: np.ndarray, rng: np.random.Generator, workspace: Workspace) -> np.ndarray:
+    """Features [n, F] in a temporary file: the prototype of the class, of length `signal`, plus normal noise."""
+    prototype = rng.standard_normal((spec.classes, spec.features), np.float32)
+    prototype *= spec.signal / np.linalg.norm(prototype, axis=1, keepdims=True)
+    out = workspace.array("features", (spec.vertices, spec.features), spec.feature_dtype)
+    for first in range(0, spec.vertices, _ROWS_AT_ONCE):
         known = labels[first : first + _ROWS_AT_ONCE]
-        rows = rng.standard_normal((len(known), wanted.features), np.float32)
+        rows = rng.standard_normal((len(known), spec.features), np.float32)
         rows += prototype[known]
         out[first : first + _ROWS_AT_ONCE] = rows
     return out
 
 
-def _splits(wanted: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _splits(spec: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Training vertices drawn at random; the others go half to validation, half to test."""
-    order = rng.permutation(wanted.vertices).astype(index_dtype(wanted.vertices))
-    train = max(1, round(wanted.train * wanted.vertices))
-    val = (wanted.vertices - train) // 2
+    order = rng.permutation(spec.vertices).astype(index_dtype(spec.vertices))
+    train = max(1, round(spec.train * spec.vertices))
+    val = (spec.vertices - train) // 2
     parts = {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}
     return {name: ids for name, ids in parts.items() if len(ids)}

@@ -1,4 +1,4 @@
-"""Features as they will be written, made from the source's rows when they are asked for: no copy of them is held."""
+"""Features in the form in which they are written, made from the source's rows on demand: no copy is held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from leapmpi.errors import DataError
 
 
 class FeatureRows:
-    """Features [n, F] of `dtype`: rows `kept` int64[n] of a source's (None: all), dense, finite, normalised if wanted.
+    """Features [n, F] of `dtype`: the rows `kept` int64[n] of a source (None: all), dense and finite.
+
+    With `normalise` the absolute values of each row sum to 1.
 
     Slicing by rows gives an array, and raises DataError naming row and column of a value that is no finite number.
     """
@@ -26,7 +28,10 @@ class FeatureRows:
         where: str,
         kept: np.ndarray | None = None,
     ) -> None:
-        self._raw, self._normalise, self._where, self._kept = raw, normalise, where, kept
+        self._raw = raw
+        self._normalise = normalise
+        self._where = where
+        self._kept = kept
         self.dtype = np.dtype(dtype)
         self.shape = (raw.shape[0] if kept is None else len(kept), raw.shape[1])
 
@@ -39,7 +44,7 @@ class FeatureRows:
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def among(self, kept: np.ndarray) -> FeatureRows:
-        """The rows `kept` of these, none of which were left out before."""
+        """The rows `kept` int64[k] of all rows of the source."""
         return FeatureRows(self._raw, self.dtype.str, self._normalise, self._where, kept)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
@@ -71,32 +76,40 @@ class FeatureRows:
         return np.count_nonzero(rows) / max(1, rows.size)
 
     def entries(self, rows: slice) -> SparseFeatures:
-        """What is not zero in some consecutive rows; the same numbers, and the same errors, as slicing gives."""
+        """The entries that are not zero in some consecutive rows; the same numbers and errors as by slicing."""
         if not isinstance(self._raw, SparseRows):
             block = self[rows]
             row, column = np.nonzero(block)
             return from_entries(row, column, block[row, column], block.shape)
+
+        # The entries of a sparse source, those of the same place added up.
         start, stop, _ = rows.indices(len(self))
         chosen = slice(start, stop) if self._kept is None else self._kept[start:stop]
         taken = self._raw.taken(chosen)
         row = np.repeat(np.arange(taken.shape[0]), np.diff(taken.indptr))
         with np.errstate(over="ignore"):
             row, column, values = _summed(row, taken.indices, taken.data.astype(self.dtype))
+
+        # Name the first value that is not finite by its row in the source.
         finite = np.isfinite(values)
         if not finite.all():
-            at = int(np.argmin(finite))
-            place = start + row[at] if self._kept is None else chosen[row[at]]
+            entry = int(np.argmin(finite))
+            place = start + row[entry] if self._kept is None else chosen[row[entry]]
             raise DataError(
-                f"{self._where}: features, row {place}, column {column[at]} is {values[at]}; features must be finite"
+                f"{self._where}: features, row {place}, column {column[entry]} is {values[entry]}; "
+                "features must be finite"
             )
+
+        # Normalise as dense rows are, and drop what is zero.
         if self._normalise:
             values = values.astype(np.float32, copy=False)
             total = np.bincount(row, np.abs(values), taken.shape[0])
             values = (values / np.where(total == 0, 1, total)[row]).astype(self.dtype)
-        left = values != 0
-        return from_entries(row[left], column[left], values[left], taken.shape)
+        nonzero = values != 0
+        return from_entries(row[nonzero], column[nonzero], values[nonzero], taken.shape)
 
     def _check(self, block: np.ndarray, chosen: slice | np.ndarray) -> None:
+        """Raise DataError where the rows `chosen` of the source, `block`, hold a value that is not finite."""
         if isinstance(chosen, slice):
             check_finite(block, self._where, chosen.start)
             return
@@ -105,7 +118,7 @@ class FeatureRows:
 
 
 def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries by row and column, those that occur twice added up in their order."""
+    """Entries by row and column; those of the same place are added up in their order."""
     order = np.lexsort((column, row))
     row, column, values = row[order], column[order], values[order]
     first = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (column[1:] != column[:-1])][: len(row)])
@@ -115,6 +128,7 @@ def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np
 
 
 def _row_normalised(features: np.ndarray) -> np.ndarray:
+    """Rows divided by the sums of their absolute values, in float32; rows of zeros stay."""
     rows = features.astype(np.float32, copy=False)
     total = np.abs(rows).sum(axis=1, keepdims=True, dtype=np.float64)
     return (rows / np.where(total == 0, 1, total)).astype(features.dtype)

@@ -15,7 +15,7 @@ SPARSE_BELOW = 0.05
 """Share of entries that are not zero below which `auto` stores features sparse; measured, see README.md."""
 
 _WIDTH_FROM = 64
-"""Rows of fewer columns gain nothing."""
+"""Rows of fewer columns gain nothing by sparse storage."""
 
 _SAMPLED_ROWS, _SAMPLED_BYTES = 1000, 2**26
 _WIDEST = 2**31
@@ -24,7 +24,7 @@ _WIDEST = 2**31
 def stored(
     rows: FeatureRows, storage: str, workspace: Workspace, progress: Progress = SILENT
 ) -> FeatureRows | SparseFeatures:
-    """`rows` as they will be written: as they are, or sparse and in temporary files of `workspace`.
+    """`rows` in the form in which they are written: dense rows, or sparse in temporary files of `workspace`.
 
     storage: auto, dense or sparse. Raises DataError for a value that is no finite number, ConfigError for too many
     columns.

@@ -18,7 +18,7 @@ BYTES_PER_TEXT = 250
 
 
 def plain(ids: Ids, place: Place) -> Ids:
-    """`ids` as a list of non-empty texts or an array of integers. Raises DataError naming the row of a missing one."""
+    """`ids` as a list of texts, none empty, or an int64 array. Raises DataError naming the row of a missing id."""
     if isinstance(ids, np.ndarray):
         if ids.dtype.kind not in "iu" or ids.ndim != 1:
             row = int(np.argmax(np.isnan(ids))) if ids.dtype.kind == "f" and ids.ndim == 1 else 0
@@ -71,8 +71,8 @@ class Numbering:
         ids = plain(ids, place)
         if isinstance(ids, np.ndarray) and isinstance(self.ids, np.ndarray) and len(self.ids):
             ascending, order = self._ascending
-            at = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-            found = np.where(ascending[at] == ids, order[at], -1)
+            place = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+            found = np.where(ascending[place] == ids, order[place], -1)
         else:
             look_up = self._by_text.get
             found = np.fromiter((look_up(str(name), -1) for name in ids), np.int64, len(ids))
@@ -90,15 +90,15 @@ class Numbering:
 
 
 class TextNumbering:
-    """Numbers of ids that become known as edges stream by: first in the order in which they come, settled at the end.
+    """Numbers of ids that become known while edges stream by: provisional ones first, final ones at the end.
 
     Every distinct id is held as a text, within the memory of `workspace`, if any.
     """
 
     def __init__(self, workspace: Workspace | None = None) -> None:
         self._number: dict[str, int] = {}
-        self._settled = np.empty(0, np.int64)
-        self._room = workspace.room(0.8) if workspace else None
+        self._final = np.empty(0, np.int64)
+        self._capacity = workspace.capacity(0.8) if workspace else None
 
     def provisional(self, ids: Ids, place: Place) -> np.ndarray:
         """int64: the numbers of `ids` in the order of their first appearance.
@@ -109,26 +109,31 @@ class TextNumbering:
         texts = map(str, plain(ids, place))
         found = np.fromiter((number.setdefault(text, len(number)) for text in texts), np.int64, len(ids))
         need = len(number) * BYTES_PER_TEXT
-        if self._room is not None and need > self._room:
+        if self._capacity is not None and need > self._capacity:
             raise ResourceError(
                 f"{place(len(ids) - 1)}: {len(number):,} vertices up to here, whose ids are held as texts, need "
-                f"{gibibytes(need)} of memory, but may use {gibibytes(self._room)} (--max-mem); allow more, or number "
-                "the vertices before and import the edges as --format snap or edge-list"
+                f"{gibibytes(need)} of memory, but may use {gibibytes(self._capacity)} (--max-mem); allow more, or "
+                "number the vertices before and import the edges as --format snap or edge-list"
             )
         return found
 
-    def settle(self) -> Ids | None:
-        """Number all ids by value if all are whole numbers, else as texts; they in that order, or None if 0 ... n-1."""
+    def finish(self) -> Ids | None:
+        """Number all ids by value if all are whole numbers, else as texts.
+
+        Returns the ids in that order, or None if they are 0 ... n-1.
+        """
         ids = sorted(self._number)
         if all(name.isascii() and name.isdigit() and len(name) <= 18 for name in ids):
             order = np.argsort(np.fromiter(map(int, ids), np.int64, len(ids)), kind="stable")
-            ids = [ids[at] for at in order]
+            ids = [ids[place] for place in order]
+
+        # From the order of appearance to the final order.
         first = np.fromiter(map(self._number.__getitem__, ids), np.int64, len(ids))
-        self._settled = np.empty(len(ids), np.int64)
-        self._settled[first] = np.arange(len(ids))
+        self._final = np.empty(len(ids), np.int64)
+        self._final[first] = np.arange(len(ids))
         self._number.clear()
         return None if all(name == str(number) for number, name in enumerate(ids)) else ids
 
-    def settled(self, numbers: np.ndarray) -> np.ndarray:
-        """The final numbers of provisional ones, once all ids are settled."""
-        return self._settled[numbers]
+    def final(self, numbers: np.ndarray) -> np.ndarray:
+        """The final numbers of provisional ones; after `finish`."""
+        return self._final[numbers]

@@ -25,7 +25,7 @@ class FeatureRule:
 
 
 def parse_features(text: str) -> FeatureRule | None:
-    """The rule that `--features text` asks for, or None when it names a file.
+    """The rule that `--features text` names, or None when it names a file.
 
     Raises ConfigError when it begins like a rule but is none.
     """
@@ -52,6 +52,8 @@ def make(rule: FeatureRule, degree: np.ndarray, seed: int, workspace: Workspace)
         return degree.astype(np.float32)[:, None]
     if rule.kind == "random":
         return _random(len(degree), rule.columns, seed, workspace)
+
+    # One entry per vertex; the highest bit of the hash is its sign.
     hashed = _mixed(np.arange(len(degree), dtype=np.uint64))
     sign = np.where(hashed >> np.uint64(63), np.float32(-1), np.float32(1))
     column = ((hashed & np.uint64(2**63 - 1)) % np.uint64(rule.columns)).astype(np.int64)
@@ -59,6 +61,7 @@ def make(rule: FeatureRule, degree: np.ndarray, seed: int, workspace: Workspace)
 
 
 def _random(vertices: int, columns: int, seed: int, workspace: Workspace) -> np.ndarray:
+    """float32[n, columns] of standard normal numbers, in a temporary file."""
     generator = np.random.default_rng(seed)
     out = workspace.array("features", (vertices, columns), np.float32)
     for start in range(0, vertices, _ROWS_AT_ONCE):

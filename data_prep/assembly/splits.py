@@ -28,7 +28,7 @@ class SplitRule:
 
 
 def parse_rule(text: str) -> SplitRule:
-    """The rule that `--splits text` asks for. Raises ConfigError when it is none of the known forms."""
+    """The rule that `--splits text` names. Raises ConfigError when it has none of the known forms."""
     kind, colon, rest = text.partition(":")
     if text == "source":
         return SplitRule("source", text)
@@ -43,6 +43,7 @@ def parse_rule(text: str) -> SplitRule:
 
 
 def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
+    """The rule random:SHARES or per-class:COUNTS. Raises ConfigError for numbers that cannot be."""
     try:
         numbers = tuple((float if kind == "random" else int)(part) for part in rest.split(","))
     except ValueError:
@@ -84,6 +85,8 @@ def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | 
     codes = np.full(vertices, NO_SPLIT, np.int8)
     if "train" not in splits:
         raise DataError(f"{where}: there is a {' and a '.join(splits)} split but no training split")
+
+    # One split after the other; a vertex that has a code already is in two.
     for name in SPLIT_NAMES:
         if name not in splits:
             continue
@@ -95,18 +98,21 @@ def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | 
                 f"{where}: the {other} and {name} splits overlap in {len(taken):,} vertices, e.g. vertex {taken[0]}"
             )
         codes[ids] = _CODES[name]
+
+    # Members need a label.
     if labels is not None:
-        bare = np.flatnonzero(~labelled(labels) & (codes != NO_SPLIT))
-        if len(bare):
-            name = SPLIT_NAMES[codes[bare[0]] - 1]
+        unlabelled = np.flatnonzero(~labelled(labels) & (codes != NO_SPLIT))
+        if len(unlabelled):
+            name = SPLIT_NAMES[codes[unlabelled[0]] - 1]
             raise DataError(
-                f"{where}: vertex {bare[0]} is in the {name} split but has no label ({len(bare):,} such vertices); "
-                "take unlabelled vertices out of the splits"
+                f"{where}: vertex {unlabelled[0]} is in the {name} split but has no label "
+                f"({len(unlabelled):,} such vertices); take unlabelled vertices out of the splits"
             )
     return codes
 
 
 def _ids(members: np.ndarray, vertices: int, name: str, where: str) -> np.ndarray:
+    """The vertex ids of a split, from ids or a mask. Raises DataError where there are none, or bad or repeated ones."""
     if members.ndim != 1:
         raise DataError(f"{where}: the {name} split must be a list of ids or a mask, but its shape is {members.shape}")
     if members.dtype == bool:
@@ -115,6 +121,8 @@ def _ids(members: np.ndarray, vertices: int, name: str, where: str) -> np.ndarra
         members = np.flatnonzero(members)
     if len(members) == 0:
         raise DataError(f"{where}: the {name} split is empty; leave it out to go without")
+
+    # Every id in range, and once.
     ids = whole_numbers(members, f"{where}: the {name} split")
     bad = (ids < 0) | (ids >= vertices)
     if bad.any():
@@ -145,6 +153,7 @@ def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) ->
 
 
 def _draw_shares(rule: SplitRule, order: np.ndarray, vertices: int) -> np.ndarray:
+    """The codes int8[n]: each split takes its share of `order`, one after the other."""
     codes = np.full(vertices, NO_SPLIT, np.int8)
     ends = np.rint(np.cumsum(rule.numbers) * len(order)).astype(np.int64)
     for name, share, start, stop in zip(SPLIT_NAMES, rule.numbers, [0, *ends[:-1]], ends, strict=True):
@@ -155,6 +164,7 @@ def _draw_shares(rule: SplitRule, order: np.ndarray, vertices: int) -> np.ndarra
 
 
 def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """The codes int8[n]: of each class the first members in `order` train, the next validate, the rest test."""
     codes = np.full(len(labels), NO_SPLIT, np.int8)
     codes[order] = TEST
     train, val = (int(number) for number in rule.numbers)

@@ -24,11 +24,13 @@ class Summary:
 
 
 def table(graph: Graph, summary: Summary, file: Path) -> str:
-    """The lines that tell a user what was done, ready to print."""
+    """The lines of the table at the end, which say what was done."""
     edges, attributes = summary.edges, graph.attributes
     direction = (
         "--directed: each edge one way" if attributes["directed"] else "made symmetric; --directed keeps one way"
     )
+
+    # Name, number and note of each row.
     rows = [
         ("vertices", graph.vertices, _subset_note(graph, summary)),
         ("edges read", edges.read, ""),
@@ -51,6 +53,7 @@ def _subset_note(graph: Graph, summary: Summary) -> str:
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """The rows about features, classes and splits: name, number, note."""
     rows = [("features", graph.feature_dim, "none in the source")]
     if graph.features is not None:
         how = f"{graph.features.dtype}, normalised: {graph.attributes['feature_normalisation']}"
@@ -60,6 +63,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
             share = len(graph.features.indices) / (len(graph.features) * graph.feature_dim)
             how += f", stored sparse: {len(graph.features.indices):,} entries, {share:.2%}"
         rows = [("features", graph.feature_dim, how)]
+
     if graph.labels is None:
         rows.append(("classes", 0, "no labels in the source"))
     else:

@@ -50,6 +50,7 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
         raise DataError(f"{where}: labels must be numbers [n] or [n, classes], not {raw.dtype} of shape {raw.shape}")
     if len(raw) != vertices:
         raise DataError(f"{where}: there are {len(raw):,} labels, but the graph has {vertices:,} vertices")
+    # One class per vertex; columns with a single 1 in each row are that too.
     if raw.ndim == 1:
         return _single(raw, classes, where)
     if len(raw) and np.all((raw == 0) | (raw == 1)) and np.all(raw.sum(axis=1) == 1):
@@ -59,10 +60,14 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
 
 
 def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
+    """Labels of one class per vertex. Raises DataError naming a class out of range."""
     # More classes than vertices are a wrong column or a stray id, not classes.
     limit = len(raw) if classes is None else classes
     most = f"more than the graph has vertices ({limit})" if classes is None else f"but there are {limit} classes"
-    values, found = np.empty(len(raw), np.int64), 0
+
+    # Block by block: labels may lie in a mapped file.
+    values = np.empty(len(raw), np.int64)
+    found = 0
     for start in range(0, len(raw), _LABELS_AT_ONCE):
         block = _whole(raw[start : start + _LABELS_AT_ONCE], start, where)
         bad = (block < -1) | (block >= limit)
@@ -92,6 +97,7 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
 
 
 def _multiple(raw: np.ndarray, where: str) -> Labels:
+    """Labels of any number of classes per vertex: float32[n, C] of 0, 1 and NaN. Raises DataError for other values."""
     values = raw.astype(np.float32)
     bad = ~(np.isnan(values) | (values == 0) | (values == 1))
     if bad.any():

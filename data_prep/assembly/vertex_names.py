@@ -50,6 +50,7 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
 
 
 def _encoded(names: Sequence[str] | np.ndarray, first: int) -> bytes:
+    """The lines of `names`, of vertices from `first` on. Raises DataError for a name with a line break."""
     lines = list(map(str, names))
     text = "\n".join(lines) + "\n"
     if text.count("\n") != len(lines) or "\r" in text:

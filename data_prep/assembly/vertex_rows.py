@@ -1,4 +1,4 @@
-"""Rows of a table of vertices: ids, classes and splits held, features written to a file, a batch of rows at a time."""
+"""Rows of a table of vertices, read by batches: ids, classes and splits are held, features go to a file."""
 
 from __future__ import annotations
 
@@ -22,33 +22,42 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
     Raises DataError for a damaged table, ResourceError when the `workspace` has not the memory.
     """
     names = [id_column, *others]
-    pieces: dict[str, list] = {name: [] for name in names}
-    lines, rows = [], 0
+    collected: dict[str, list] = {name: [] for name in names}
+    lines: list[np.ndarray] = []
+    rows = 0
     for batch in table.batches(ROWS_AT_ONCE, names):
         rows += batch.rows
+
+        # Refuse ids that outgrow the memory allowed, as soon as they do.
         texts = [name for name, column in batch.columns.items() if isinstance(column, list)]
         per_row = BYTES_PER_TEXT * (id_column in texts) + _BYTES_PER_REPEATED_TEXT * len(names)
         if workspace:
             advice = "allow more, or number the vertices and keep features, labels and splits in .npy files"
             require(workspace.memory, rows * per_row, f"{table.path}: holding the ids of {rows:,} rows or more", advice)
+
+        # Texts of few distinct values are interned: each is held once.
         for name in names:
             column = _column(batch, name)
-            pieces[name].append(list(map(sys.intern, column)) if name in texts and name != id_column else column)
+            collected[name].append(list(map(sys.intern, column)) if name in texts and name != id_column else column)
         lines += [] if batch.lines is None else [batch.lines]
-    columns = {name: _joined(found) for name, found in pieces.items()}
+    columns = {name: _joined(found) for name, found in collected.items()}
     return TableColumns(table.path, columns, rows, np.concatenate(lines) if lines else None)
 
 
 def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
+    """The column `name` of `batch`. Raises DataError where it is missing, as lists of another length are."""
     if name not in batch.columns:
         raise DataError(f"{batch.place(0)}: in this row or soon after, the list in column {name!r} has another length")
     return batch.columns[name]
 
 
-def _joined(pieces: list) -> list[str] | np.ndarray:
-    if not pieces:
+def _joined(batches: list) -> list[str] | np.ndarray:
+    """The batches of a column as one list of texts or one array."""
+    if not batches:
         return []
-    return [text for piece in pieces for text in piece] if isinstance(pieces[0], list) else np.concatenate(pieces)
+    if isinstance(batches[0], list):
+        return [text for batch in batches for text in batch]
+    return np.concatenate(batches)
 
 
 def read_features(
@@ -56,17 +65,24 @@ def read_features(
 ) -> tuple[np.ndarray | None, list[str], list[str]]:
     """The columns of numbers among `names` as float32[rows, F], in a temporary file of `workspace` if given.
 
-    Also the names of columns of texts, and of those that cannot be read. A column of text is one of numbers if its
-    first field is one. Raises DataError, naming the row, for a later field that is none.
+    Also returns the names of columns of texts, and of columns that cannot be read. A column of texts counts as numbers
+    if its first field is a number. Raises DataError, naming the row, for a later field that is no number.
     """
-    features, widths, numeric, texts, unread = None, [], None, [], list(table.unread)
+    features: np.ndarray | None = None
+    numeric: list[str] | None = None
+    widths: list[int] = []
+    texts: list[str] = []
+    unread = list(table.unread)
     for batch in table.batches(ROWS_AT_ONCE, names) if names else ():
+        # The first batch says which columns are numbers.
         if numeric is None:
             numeric = [name for name in names if name in batch.columns and _is_numeric(batch.columns[name])]
             texts = [name for name in names if name in batch.columns and name not in numeric]
             unread = list(batch.unread)
         if not numeric:
             break
+
+        # Each column is one or several features wide; the first batch says how many.
         blocks = [_numbers(batch, name) for name in numeric]
         if features is None:
             widths = [block.shape[1] for block in blocks]
@@ -82,6 +98,7 @@ def read_features(
 
 
 def _is_numeric(column: list[str] | np.ndarray) -> bool:
+    """Whether a column holds numbers, by its first field."""
     if isinstance(column, np.ndarray):
         return True
     try:

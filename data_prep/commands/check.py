@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.verify import verify, verify_graph
 
+    # The file is opened once; its kind decides what is verified.
     memory = memory_budget(arguments.max_mem)
     found = open_any(arguments.path)
     require(memory, found.vertices * BYTES_PER_VERTEX, f"checking {found.vertices:,} vertices", "allow more")
@@ -35,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         if isinstance(found, Dataset):
             verify(found, progress=progress.reach)
         else:
-            found = verify_graph(arguments.path, progress.reach)
+            verify_graph(arguments.path, progress.reach, found)
+
     if isinstance(found, Dataset):
         what, uuid = f"dataset of {found.parts} parts", found.graph_uuid
     else:

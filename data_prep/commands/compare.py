@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.commands.report_flags import add_report_flags, reported_training
+from data_prep.commands.partition import add_report_flags, reported_training
 from data_prep.partitioning.methods import METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.tables.text import aligned
@@ -34,25 +34,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify the graph, cut it by each method, print the table; fails if no method succeeds."""
-    from data_prep.partitioning.partition_graph import check_request
+    """Verify the graph, partition it by each method, print the table; fails if no method succeeds."""
     from data_prep.partitioning.request import PartitionRequest
     from data_prep.workspace import memory_budget
     from leapmpi.dataset.verify import verify_graph
     from leapmpi.system.worker_threads import processor_count
 
+    # Refuse what can be refused before the work.
     methods = _methods(arguments.methods)
-    request: dict[str, Any] = {"parts": arguments.parts, "seed": arguments.seed, "tolerance": arguments.tolerance}
-    request["memory"] = memory_budget(arguments.max_mem) if arguments.max_mem else None
-    request["threads"] = processor_count()
+    request = {
+        "levels": (arguments.parts,),
+        "seed": arguments.seed,
+        "tolerance": arguments.tolerance,
+        "memory": memory_budget(arguments.max_mem) if arguments.max_mem else None,
+        "threads": processor_count(),
+    }
     training = reported_training(arguments)
-    check_request(verify_graph(arguments.graph), PartitionRequest(**request))
-    rows = [_cut_apart(arguments.graph, method, request, training) for method in methods]
+    PartitionRequest(**request).check(verify_graph(arguments.graph))
+
+    # One method after the other, each in a process of its own: memory is measured for each.
+    rows = [_run_method(arguments.graph, {**request, "method": method}, training) for method in methods]
     print(json.dumps(rows, indent=1) if arguments.json else _table(rows))
     return 0 if any("error" not in row for row in rows) else rows[0]["exit_code"]
 
 
 def _methods(text: str) -> list[str]:
+    """The names in the list `text`, each once. Raises ConfigError for an unknown one, or for none."""
     methods = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not methods:
         raise ConfigError("--methods names no method; give some, such as metis,ldg")
@@ -61,24 +68,27 @@ def _methods(text: str) -> list[str]:
     return methods
 
 
-def _cut_apart(graph: Path, method: str, request: dict[str, Any], training) -> dict[str, Any]:
+def _run_method(graph: Path, request: dict[str, Any], training: tuple[tuple[int, ...], int] | None) -> dict[str, Any]:
     """The figures of one method, or its `error` and `exit_code`."""
-    task = json.dumps({"graph": str(graph), "method": method, "request": request, "training": training})
+    task = json.dumps({"graph": str(graph), "request": request, "training": training})
     command = [sys.executable, "-P", "-m", "data_prep.partitioning.worker", task]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        return {"method": method, **json.loads(done.stdout.splitlines()[-1])}
+        return {"method": request["method"], **json.loads(done.stdout.splitlines()[-1])}
     except (IndexError, ValueError):
-        said = " ".join(done.stderr.split())[-200:] or f"its process ended with code {done.returncode}"
-        return {"method": method, "error": said, "exit_code": LeapmpiError.exit_code}
+        # The process was killed or crashed: what it wrote last says most.
+        message = " ".join(done.stderr.split())[-200:] or f"its process ended with code {done.returncode}"
+        return {"method": request["method"], "error": message, "exit_code": LeapmpiError.exit_code}
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
+    """A line per method that succeeded, then the choice of `auto` and the errors."""
     done = [row for row in rows if "error" not in row]
     sampled = any("micrograph_locality" in row for row in done)
     headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "replication"]
     headings += ["R_micro", "remote rows: leap", "pull"] if sampled else []
     lines = [[*headings, "seconds", "MiB"], *(_line(row, sampled) for row in done)]
+
     notes = [f"{row['method']} chose {row['used']}: {row['method_reason']}" for row in done if row["method_reason"]]
     notes += [f"{row['method']}: {row['error']}" for row in rows if "error" in row]
     return "\n".join([aligned(lines)] * bool(done) + notes)

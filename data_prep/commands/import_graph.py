@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, workspace_beside
 
+    # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     made = parse_features(arguments.features) if arguments.features else None
@@ -74,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         classes=arguments.classes,
         features=made,
     )
+
+    # Read, assemble, write.
     steps = Steps()
     with workspace_beside(arguments.graph, memory) as workspace:
         with steps.step("read"):
@@ -100,6 +103,8 @@ def _read(arguments: argparse.Namespace, features: Path | None, workspace: Works
     else:
         name, path = locate(arguments.source)
         source = SOURCES.load(name)
+
+    # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features")
     given = {option: getattr(arguments, option) for option in options} | {"features": features}
     for option, value in given.items():

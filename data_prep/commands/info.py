@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 HELP = "show what a graph file or a dataset holds"
 
@@ -24,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _text(description: dict) -> str:
+def _text(description: dict[str, Any]) -> str:
+    """The description as lines of name and value, then a table of the parts."""
     parts = description.pop("part_list", [])
     splits = description.pop("splits")
     lines = [f"{name:<18} {_shown(value)}" for name, value in sorted(description.items()) if name not in splits]
@@ -36,7 +38,7 @@ def _text(description: dict) -> str:
     return "\n".join(lines)
 
 
-def _shown(value) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.report_flags import add_report_flags, reported_training
 from data_prep.partitioning.methods import METHODS
+from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
+    from data_prep.partitioning.request import PartitionRequest
     from data_prep.progress import Progress
     from leapmpi.dataset.graph import Graph
 
 BYTES_PER_VERTEX = 16  # part, new number and ordered original id
 _LARGEST_BLOCK = 64 * 2**20
 _BLOCKS_IN_MEMORY = 32
+
+_REPORT_SETTINGS = {key: setting for key, setting in fields() if key in ("sampling.fanout", "train.batch_size")}
 
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
@@ -47,42 +53,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify the graph, cut it, write the dataset, print the table."""
-    from data_prep.partitioning.hierarchy import cut_in_levels
+    """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
+    from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph
-    from leapmpi.system.worker_threads import processor_count
 
     # Refuse what can be refused before the work.
-    levels = _levels(arguments)
     memory = memory_budget(arguments.max_mem)
+    request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
+    if arguments.layout == "columns":
+        _check_columns(graph, arguments.graph)
     vertices = graph.vertices
-    if arguments.layout == "columns" and graph.features is None:
-        raise ConfigError(f"--layout columns: {arguments.graph} has no features; leave the flag out")
-    if arguments.layout == "columns" and graph.sparse:
-        raise ConfigError(
-            f"--layout columns: {arguments.graph} stores features sparse, whose columns p3 reads from rows; leave the "
-            "flag out"
-        )
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
+
+    # Each step reads the file anew: memory stays bounded.
     steps = Steps()
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
-        graph = verify_graph(arguments.graph, progress.reach)
+        verify_graph(arguments.graph, progress.reach, graph)
     with steps.step("cut") as progress:
-        wishes = {"tolerance": arguments.tolerance, "memory": memory if arguments.max_mem else None}
-        wishes |= {"threads": processor_count(), "chunk": arguments.chunk, "progress": progress}
-        result = cut_in_levels(graph, levels, arguments.method, arguments.seed, **wishes)
+        result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
-        report = report_on(graph, result.assignment, len(result.vertices), training, progress)
+        report = report_on(graph, result.assignment, request.parts, training, progress)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
         _write(arguments, graph, result, report, memory, progress)
@@ -91,18 +91,38 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _levels(arguments: argparse.Namespace) -> tuple[int, ...]:
-    """The numbers of parts by level, one level without --hierarchy. Raises ConfigError."""
-    from data_prep.partitioning.hierarchy import parse_hierarchy
+def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
+    """What the flags request; `memory` counts only where --max-mem gives it. Raises ConfigError."""
+    from data_prep.partitioning.request import PartitionRequest, parse_hierarchy
+    from leapmpi.system.worker_threads import processor_count
 
     if (arguments.parts is None) == (arguments.hierarchy is None):
         raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")
-    return (arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy)
+    return PartitionRequest(
+        levels=(arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
+        method=arguments.method,
+        seed=arguments.seed,
+        tolerance=arguments.tolerance,
+        memory=memory if arguments.max_mem else None,
+        chunk=arguments.chunk,
+        threads=processor_count(),
+    )
+
+
+def _check_columns(graph: Graph, path: Path) -> None:
+    """Refuse --layout columns with ConfigError for a graph whose features cannot be written by columns."""
+    if graph.features is None:
+        raise ConfigError(f"--layout columns: {path} has no features; leave the flag out")
+    if graph.sparse:
+        raise ConfigError(
+            f"--layout columns: {path} stores features sparse, whose columns p3 reads from rows; leave the flag out"
+        )
 
 
 def _write(
     arguments: argparse.Namespace, graph: Graph, result: Partition, report: CutReport, memory: int, progress: Progress
 ) -> None:
+    """Write the dataset, with the figures of the partition as its attributes."""
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
@@ -123,25 +143,46 @@ def _write(
 
 
 def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) -> str:
+    """The table at the end: a row per part, their sums, and the figures."""
+    # A row per part, and one of the sums.
     columns = (result.vertices, result.training, result.edges, result.edges_cut)
+    row_format = "{:>6}{:>14,}{:>14,}{:>16,}{:>16,}"
     rows = [f"{'part':>6}{'vertices':>14}{'training':>14}{'edges':>16}{'edges cut':>16}"]
-    rows += ["{:>6}{:>14,}{:>14,}{:>16,}{:>16,}".format(p, *row) for p, row in enumerate(zip(*columns, strict=True))]
-    rows += ["{:>6}{:>14,}{:>14,}{:>16,}{:>16,}".format("all", *(column.sum() for column in columns))]
+    rows += [row_format.format(part, *counts) for part, counts in enumerate(zip(*columns, strict=True))]
+    rows += [row_format.format("all", *(column.sum() for column in columns))]
+
+    # The figures by name.
     figures = result.figures()
     size = sum(file.stat().st_size for file in arguments.folder.iterdir())
-    said = [
-        (
-            "method",
-            f"{result.method}, seed {arguments.seed}" + (f"; auto chose it: {result.reason}" if result.reason else ""),
-        ),
+    reason = f"; auto chose it: {result.reason}" if result.reason else ""
+    balance = "vertices {vertex_balance:.3f}, training {training_balance:.3f}, edges {edge_balance:.3f}"
+    lines = [
+        ("method", f"{result.method}, seed {arguments.seed}{reason}"),
         ("edge cut", f"{figures['edge_cut']:,} edges lead to another part, {figures['edge_cut_share']:.2%} of all"),
-        (
-            "largest / mean",
-            "vertices {vertex_balance:.3f}, training {training_balance:.3f}, edges {edge_balance:.3f}".format(
-                **figures
-            ),
-        ),
+        ("largest / mean", balance.format(**figures)),
         *report.lines(),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]
-    return "\n".join(rows + [f"  {name:<16}{text}" for name, text in said])
+    return "\n".join(rows + [f"  {name:<16}{text}" for name, text in lines])
+
+
+def add_report_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --report, --fanout and --batch-size: for what sampled training a partition is reported.
+
+    The last two are those of `leapmpi train`.
+    """
+    report = "also a dry run of sampled training, as --fanout and --batch-size say: R_micro and remote rows"
+    parser.add_argument("--report", action="store_true", help=report)
+    for setting in _REPORT_SETTINGS.values():
+        add_flag(parser, setting)
+
+
+def reported_training(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int] | None:
+    """Fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
+    values = given(arguments)
+    if not arguments.report and not values:
+        return None
+    config = Config()
+    for key, value in values.items():
+        config = config.assigned({key: value}, f"--{_REPORT_SETTINGS[key].flag}")
+    return config.sampling.fanout, config.train.batch_size

@@ -49,24 +49,28 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, workspace_beside
 
+    # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
     names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed", "feature_dtype")
-    wanted = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
-    title, steps = f"synthetic, seed {wanted.seed}", Steps()
+    spec = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
+    title = f"synthetic, seed {spec.seed}"
+
+    # NAME.npz is a source for import; a graph file goes through the same steps as an import.
+    steps = Steps()
     with workspace_beside(arguments.graph, memory) as workspace:
         with steps.step("draw vertices"):
-            raw = generate(wanted, workspace)
+            raw = generate(spec, workspace)
         if arguments.graph.suffix == ".npz":
             write_source(arguments.graph, raw, steps, overwrite=arguments.overwrite)
             print(title, *steps.table(), sep="\n")
             return 0
-        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=wanted.feature_dtype)
+        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=spec.feature_dtype)
         graph, summary = make_graph(raw, options, "the synthetic graph", workspace, steps)
         del raw
         graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}
-        graph.attributes |= {"synthetic_seed": wanted.seed}
+        graph.attributes |= {"synthetic_seed": spec.seed}
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps)
     return 0
 

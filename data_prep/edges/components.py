@@ -1,4 +1,4 @@
-"""What is asked of an adjacency after it was sorted: its components, and the part of it among some vertices."""
+"""The connected components of an adjacency, and the adjacency among some of its vertices."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _BLOCK_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Components:
-    """The (weakly) connected components: root [n], the smallest vertex of each vertex's; how many there are; the
-    size and the root of the largest (the one with the smallest root of several); how many are a single vertex."""
+    """The (weakly) connected components.
+
+    root [n]: the smallest vertex in the component of each vertex. count: the number of components; isolated: of those
+    with a single vertex. largest, largest_root: the size and the root of the largest; of several, the smallest root.
+    """
 
     root: np.ndarray
     count: int
@@ -32,7 +35,7 @@ class Components:
 def _join(first, indptr, indices, symmetric, root):
     """Union-find with path halving over a few rows; the root of a component is its smallest vertex.
 
-    Directions do not count; of a symmetric adjacency, half the entries tell all.
+    Directions do not count; half the entries of a symmetric adjacency suffice.
     """
     for row in range(len(indptr) - 1):
         v = first + row
@@ -40,6 +43,8 @@ def _join(first, indptr, indices, symmetric, root):
             a, b = v, np.int64(indices[e])
             if symmetric and b > a:
                 break
+
+            # The roots of both ends; paths are halved on the way.
             while root[a] != a:
                 root[a] = root[root[a]]
                 a = root[a]
@@ -54,6 +59,7 @@ def _join(first, indptr, indices, symmetric, root):
 
 @compiled
 def _flatten(root):
+    """Point every vertex to the root of its component: ascending order makes one step enough."""
     for v in range(len(root)):
         root[v] = root[root[v]]
 
@@ -63,18 +69,21 @@ def _sizes(root, size):
     """Count the vertices of each component in `size` [n]; returns components, largest, its root, single vertices."""
     for v in range(len(root)):
         size[root[v]] += 1
-    count, largest, at, isolated = 0, 0, 0, 0
+    count, largest, largest_root, isolated = 0, 0, 0, 0
     for v in range(len(size)):
         count += size[v] > 0
         isolated += size[v] == 1
         if size[v] > largest:
-            largest, at = np.int64(size[v]), v
-    return count, largest, at, isolated
+            largest, largest_root = np.int64(size[v]), v
+    return count, largest, largest_root, isolated
 
 
 @compiled
 def _kept(indptr, indices, first, keep, new_id, degree, out):
-    """The renumbered neighbours, among the vertices to `keep`, of a few rows; returns how many are in `out`."""
+    """Write the neighbours of a few rows to `out`, those among the vertices to `keep` and with their new numbers.
+
+    degree int64[rows] gets the number of each row; returns the sum.
+    """
     filled = 0
     for row in range(len(indptr) - 1):
         before = filled
@@ -90,7 +99,7 @@ def _kept(indptr, indices, first, keep, new_id, degree, out):
 def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SILENT) -> Components:
     """The components of `adjacency`, which has every edge in both directions if `symmetric`.
 
-    Memory for two numbers per vertex, and a block of edges.
+    Takes memory for two numbers per vertex, and for a block of edges.
     """
     dtype = index_dtype(adjacency.vertices)
     root = np.arange(adjacency.vertices, dtype=dtype)
@@ -105,11 +114,15 @@ def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SI
 
 def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adjacency:
     """The adjacency among the vertices with `keep` bool[n], renumbered in order; it lies in temporary files."""
+    # The new number of each kept vertex.
     kept = int(np.count_nonzero(keep))
     dtype = index_dtype(kept)
     new_id = np.cumsum(keep, dtype=index_dtype(len(keep) + 1))
     new_id -= 1
-    path, total, row = workspace.path("indices"), 0, 0
+
+    # Copy the rows block by block.
+    path = workspace.path("indices")
+    total = row = 0
     bounds = workspace.array("indptr", (kept + 1,), np.int64)
     with path.open("wb") as file:
         for start, stop in row_groups(adjacency.indptr, 16, 2 * adjacency.indices.itemsize, _BLOCK_BYTES):
@@ -118,7 +131,8 @@ def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adj
             degree, out = np.empty(stop - start, np.int64), np.empty(len(indices), dtype)
             filled = _kept(indptr, indices, start, keep, new_id, degree, out)
             file.write(out[:filled])
-            own = degree[keep[start:stop]]
-            bounds[row + 1 : row + 1 + len(own)] = total + np.cumsum(own)
-            total, row = total + filled, row + len(own)
+            kept_degrees = degree[keep[start:stop]]
+            bounds[row + 1 : row + 1 + len(kept_degrees)] = total + np.cumsum(kept_degrees)
+            total += filled
+            row += len(kept_degrees)
     return Adjacency(bounds, workspace.map(path, dtype, (total,)))

@@ -8,23 +8,23 @@ that memory cannot hold is taken in several groups of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_keys import count_rows, scatter_keys, sort_rows, take_rows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import index_dtype
 from leapmpi.errors import DataError
-from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import in_order
 
 _MOST_BUCKETS = 512
 _EDGES_IN_MEMORY = 1 << 25
-_BYTES_PER_EDGE = 32  # an edge as read, its two keys, and room to cut them up
+_BYTES_PER_EDGE = 32  # an edge as read, its two keys, and copies while these are scattered
 _BYTES_PER_KEY = 20  # while a bucket is sorted
 _READ_KEYS = 1 << 20
 
@@ -60,110 +60,29 @@ def check_ids(edges: np.ndarray, vertices: int, name: str, first: int = 0) -> No
     """
     if edges.size == 0 or (edges.min() >= 0 and edges.max() < vertices):
         return
+
+    # The first bad edge, and the bad one of its ends.
     bad = (edges < 0) | (edges >= vertices)
     row = int(np.argmax(bad.any(axis=0)))
     end = int(np.argmax(bad[:, row]))
-    value, side = int(edges[end, row]), ("source", "destination")[end]
+    value = int(edges[end, row])
+    side = ("source", "destination")[end]
     fault = "is negative" if value < 0 else f"is out of range: the graph has vertices 0 ... {vertices - 1}"
     raise DataError(f"{name}: edge {first + row} (counted from 0): its {side} {value} {fault}")
 
 
-@compiled
-def _key(row, column, backwards, mask, shift):
-    return (np.uint64(row & mask) << np.uint64(shift)) | (np.uint64(column) << np.uint64(1)) | np.uint64(backwards)
-
-
-@compiled
-def _scatter(edges, bucket_bits, key_shift, directed, starts, keys):
-    """Write the keys of `edges` to `keys`, grouped by bucket; `starts` [buckets + 1] says where. Returns the loops."""
-    loops = 0
-    mask = (np.int64(1) << bucket_bits) - 1
-    for e in range(edges.shape[1]):
-        source, destination = np.int64(edges[0, e]), np.int64(edges[1, e])
-        if source == destination:
-            loops += 1
-        else:
-            starts[(destination >> bucket_bits) + 1] += 1
-            if not directed:
-                starts[(source >> bucket_bits) + 1] += 1
-    for b in range(len(starts) - 1):
-        starts[b + 1] += starts[b]
-    place = starts[:-1].copy()
-    for e in range(edges.shape[1]):
-        source, destination = np.int64(edges[0, e]), np.int64(edges[1, e])
-        if source != destination:
-            bucket = destination >> bucket_bits
-            keys[place[bucket]] = _key(destination, source, 0, mask, key_shift)
-            place[bucket] += 1
-            if not directed:
-                bucket = source >> bucket_bits
-                keys[place[bucket]] = _key(source, destination, 1, mask, key_shift)
-                place[bucket] += 1
-    return loops
-
-
-@compiled
-def _count_rows(keys, key_shift, counts):
-    for key in keys:
-        counts[key >> np.uint64(key_shift)] += 1
-
-
-@compiled
-def _take_rows(keys, key_shift, low, high, out, filled):
-    """Append the keys of rows low ... high - 1 to `out`; returns how full it is then."""
-    for key in keys:
-        if low <= np.int64(key >> np.uint64(key_shift)) < high:
-            out[filled] = key
-            filled += 1
-    return filled
-
-
-@compiled
-def _sort_rows(keys, key_shift, low, indptr, columns):
-    """Sort keys of the rows low ... into `columns` by row, without repeats, and their bounds into `indptr`.
-
-    Returns how many columns are left, and how many of them an edge as read leads to.
-    """
-    shift = np.uint64(key_shift)
-    column_mask = (np.uint64(1) << shift) - np.uint64(1)
-    for key in keys:
-        indptr[np.int64(key >> shift) - low + 1] += 1
-    for row in range(len(indptr) - 1):
-        indptr[row + 1] += indptr[row]
-    place = indptr[:-1].copy()
-    for key in keys:
-        row = np.int64(key >> shift) - low
-        columns[place[row]] = key & column_mask
-        place[row] += 1
-    written, distinct, start = 0, 0, indptr[0]
-    for row in range(len(indptr) - 1):
-        stop = indptr[row + 1]
-        columns[start:stop].sort()
-        first = written
-        for e in range(start, stop):
-            column, backwards = columns[e] >> 1, columns[e] & 1
-            if written == first or np.int64(columns[written - 1]) != np.int64(column):
-                columns[written] = column
-                written += 1
-                # The forward edge of a pair comes first.
-                distinct += 1 - np.int64(backwards)
-        start = stop
-        indptr[row + 1] = written
-    return written, distinct
-
-
 @dataclass(frozen=True)
-class _Group:
-    """Consecutive rows to be sorted in one go: `rows` of them from row `low` of `bucket` on; `keys()` fetches them."""
+class _RowGroup:
+    """Consecutive rows that are sorted at once: `rows` of them, with `keys` keys, from row `low` of `bucket` on."""
 
     bucket: int
     low: int
     rows: int
-    keys: Callable[[], np.ndarray]
+    keys: int
 
 
 class EdgeSorter:
-    """Takes edges by chunks and gives the adjacency of them all, each edge both ways unless `directed`.
+    """Sorts edges, which are added by chunks, into one adjacency, each edge both ways unless `directed`.
 
     name: what messages call the edges.
     """
@@ -172,17 +91,25 @@ class EdgeSorter:
         self.vertices = vertices
         self._directed, self._name, self._workspace = directed, name, workspace
         self._dtype = np.dtype(index_dtype(vertices))
+
+        # Buckets of 2**bucket_bits rows.
         bits = max(1, (vertices - 1).bit_length())
         self._key_shift = bits + 1
         # Key and row must fit in 64 bits: beyond 2**36 vertices there are more buckets.
         self._bucket_bits = max(0, min(bits - _MOST_BUCKETS.bit_length() + 1, 64 - self._key_shift))
         self._buckets = ((vertices - 1) >> self._bucket_bits) + 1
         self._sizes = np.zeros(self._buckets, np.int64)
-        self._most_edges = min(_EDGES_IN_MEMORY, max(1, workspace.room(0.4) // _BYTES_PER_EDGE))
-        self._most_keys = max(1, workspace.room(0.4) // _BYTES_PER_KEY // (workspace.threads + 2))
+
+        # Edges held before they are scattered, and keys of a group that is sorted; several groups are at work at once.
+        self._most_edges = min(_EDGES_IN_MEMORY, max(1, workspace.capacity(0.4) // _BYTES_PER_EDGE))
+        self._most_keys = max(1, workspace.capacity(0.4) // _BYTES_PER_KEY // (workspace.threads + 2))
+
+        # Edges that are not scattered yet. Without a folder, all of them are in memory.
         self._pending: list[np.ndarray] = []
         self._pending_edges = 0
         self._folder: Path | None = None
+        self._starts = np.zeros(0, np.int64)
+        self._keys = np.empty(0, np.uint64)
         self._read = self._loops = 0
 
     def add(self, edges: np.ndarray) -> None:
@@ -197,9 +124,10 @@ class EdgeSorter:
             self._pending_edges += chunk.shape[1]
 
     def _scattered(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Where the keys of each bucket begin, int64[buckets + 1], the keys, uint64, and the number of loops."""
         starts = np.zeros(self._buckets + 1, np.int64)
         keys = np.empty(edges.shape[1] * (1 if self._directed else 2), np.uint64)
-        loops = _scatter(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
+        loops = scatter_keys(edges, self._bucket_bits, self._key_shift, self._directed, starts, keys)
         return starts, keys, loops
 
     def _spill(self) -> None:
@@ -216,6 +144,7 @@ class EdgeSorter:
                 self._sizes += sizes
 
     def _spill_share(self, worker: int, chunks: list[np.ndarray]) -> tuple[int, np.ndarray]:
+        """Append the keys of `chunks` to this worker's files; returns the loops, and how many keys each bucket got."""
         if not chunks:
             return 0, np.zeros(self._buckets, np.int64)
         edges = np.concatenate(chunks, axis=1)
@@ -235,6 +164,8 @@ class EdgeSorter:
         if self._folder is not None:
             self._spill()
         groups = self._groups_in_files() if self._folder else self._groups_in_memory()
+
+        # Threads sort groups; what they return is written in the order of rows.
         indptr = self._workspace.array("indptr", (self.vertices + 1,), np.int64)
         path = self._workspace.path("indices")
         written = distinct = 0
@@ -251,32 +182,60 @@ class EdgeSorter:
         counts = EdgeCounts(self._read, self._loops, duplicates, written - distinct, written)
         return Adjacency(indptr, self._workspace.map(path, self._dtype, (written,))), counts
 
-    def _sorted(self, group: _Group) -> tuple[_Group, np.ndarray, np.ndarray, int]:
-        keys = group.keys()
+    def _sorted(self, group: _RowGroup) -> tuple[_RowGroup, np.ndarray, np.ndarray, int]:
+        """The group with the bounds of its rows, their columns, and how many of these an edge as read leads to."""
+        keys = self._keys_of(group)
         bounds = np.zeros(group.rows + 1, np.int64)
         columns = np.empty(len(keys), np.uint32 if self._dtype.itemsize == 4 else np.uint64)
-        written, distinct = _sort_rows(keys, self._key_shift, group.low, bounds, columns)
+        written, distinct = sort_rows(keys, self._key_shift, group.low, bounds, columns)
         return group, bounds, columns[:written].view(self._dtype), distinct
 
     def _rows(self, bucket: int) -> int:
+        """How many rows `bucket` has."""
         return min(1 << self._bucket_bits, self.vertices - (bucket << self._bucket_bits))
 
-    def _groups_in_memory(self) -> Iterator[_Group]:
+    def _groups_in_memory(self) -> Iterator[_RowGroup]:
+        """A group per bucket, after all pending edges are scattered in memory."""
         edges = np.concatenate(self._pending, axis=1) if self._pending else np.empty((2, 0), self._dtype)
         self._pending = []
-        starts, keys, self._loops = self._scattered(edges)
+        self._starts, self._keys, self._loops = self._scattered(edges)
         for bucket in range(self._buckets):
-            part = keys[starts[bucket] : starts[bucket + 1]]
-            yield _Group(bucket, 0, self._rows(bucket), lambda part=part: part)
+            count = int(self._starts[bucket + 1] - self._starts[bucket])
+            yield _RowGroup(bucket, 0, self._rows(bucket), count)
 
-    def _groups_in_files(self) -> Iterator[_Group]:
+    def _groups_in_files(self) -> Iterator[_RowGroup]:
+        """A group per bucket, and several of a bucket that memory does not hold."""
         for bucket in range(self._buckets):
             if self._sizes[bucket] <= self._most_keys:
-                yield _Group(bucket, 0, self._rows(bucket), lambda bucket=bucket: self._all_keys(bucket))
+                yield _RowGroup(bucket, 0, self._rows(bucket), int(self._sizes[bucket]))
             else:
                 yield from self._groups_of_large(bucket)
 
+    def _groups_of_large(self, bucket: int) -> Iterator[_RowGroup]:
+        """Groups of as many rows as memory holds, one row at least; the bucket's files are read once for each."""
+        counts = np.zeros(self._rows(bucket), np.int64)
+        for block in self._blocks(bucket):
+            count_rows(block, self._key_shift, counts)
+        total = np.cumsum(counts)
+        low = 0
+        while low < len(counts):
+            before = total[low - 1] if low else 0
+            high = max(low + 1, int(np.searchsorted(total, before + self._most_keys, "right")))
+            yield _RowGroup(bucket, low, high - low, int(total[high - 1] - before))
+            low = high
+
+    def _keys_of(self, group: _RowGroup) -> np.ndarray:
+        """The keys of a group, in any order; of a row that memory does not hold, each distinct key once."""
+        if self._folder is None:
+            return self._keys[self._starts[group.bucket] : self._starts[group.bucket + 1]]
+        if self._sizes[group.bucket] <= self._most_keys:
+            return self._all_keys(group)
+        if group.keys <= self._most_keys:
+            return self._some_keys(group)
+        return self._distinct_keys(group)
+
     def _blocks(self, bucket: int) -> Iterator[np.ndarray]:
+        """The keys in the files of `bucket`, some at a time."""
         for worker in range(self._workspace.threads):
             path = self._file(bucket, worker)
             if path.exists():
@@ -284,43 +243,31 @@ class EdgeSorter:
                     while len(block := np.fromfile(file, np.uint64, _READ_KEYS)):
                         yield block
 
-    def _all_keys(self, bucket: int) -> np.ndarray:
-        keys = np.empty(self._sizes[bucket], np.uint64)
+    def _all_keys(self, group: _RowGroup) -> np.ndarray:
+        """All keys of a bucket, whose files go: each bucket is read once."""
+        keys = np.empty(group.keys, np.uint64)
         filled = 0
-        for block in self._blocks(bucket):
+        for block in self._blocks(group.bucket):
             keys[filled : filled + len(block)] = block
             filled += len(block)
         for worker in range(self._workspace.threads):
-            self._file(bucket, worker).unlink(missing_ok=True)
+            self._file(group.bucket, worker).unlink(missing_ok=True)
         return keys
 
-    def _groups_of_large(self, bucket: int) -> Iterator[_Group]:
-        """Rows of a bucket that is too large for memory, as many at a time as fit; its files are read once for each."""
-        counts = np.zeros(self._rows(bucket), np.int64)
-        for block in self._blocks(bucket):
-            _count_rows(block, self._key_shift, counts)
-        total = np.cumsum(counts)
-        low = 0
-        while low < len(counts):
-            before = total[low - 1] if low else 0
-            high = max(low + 1, int(np.searchsorted(total, before + self._most_keys, "right")))
-            size = int(total[high - 1] - before)
-            fetch = self._taken if size <= self._most_keys else self._distinct
-            yield _Group(bucket, low, high - low, lambda f=fetch, a=low, b=high, s=size: f(bucket, a, b, s))
-            low = high
-
-    def _taken(self, bucket: int, low: int, high: int, size: int) -> np.ndarray:
-        keys, filled = np.empty(size, np.uint64), 0
-        for block in self._blocks(bucket):
-            filled = _take_rows(block, self._key_shift, low, high, keys, filled)
+    def _some_keys(self, group: _RowGroup) -> np.ndarray:
+        """The keys of some rows of a bucket."""
+        keys = np.empty(group.keys, np.uint64)
+        filled = 0
+        for block in self._blocks(group.bucket):
+            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, keys, filled)
         return keys
 
-    def _distinct(self, bucket: int, low: int, high: int, size: int) -> np.ndarray:
-        """The distinct keys of a single row with more edges than fit in memory."""
+    def _distinct_keys(self, group: _RowGroup) -> np.ndarray:
+        """The distinct keys of a single row with more edges than memory holds."""
         keys = np.empty(0, np.uint64)
-        for block in self._blocks(bucket):
+        for block in self._blocks(group.bucket):
             out = np.empty(len(block), np.uint64)
-            filled = _take_rows(block, self._key_shift, low, high, out, 0)
+            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, out, 0)
             keys = np.sort(np.concatenate([keys, out[:filled]]))
             keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
         return keys

@@ -1,7 +1,7 @@
-"""What a source hands over: a graph as it was found, before any cleaning.
+"""What a source returns: a graph as it was read, before any cleaning.
 
-`RawGraph` is the contract between `data_prep.sources` and the cleaning that follows; `ReadOptions` is what a user may
-tell a source; `SparseRows` holds sparse features without scipy.
+`RawGraph` is the contract between `data_prep.sources` and `data_prep.assembly`; `ReadOptions` are the flags that a
+source may accept; `SparseRows` holds sparse features without scipy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SPLIT_NAMES = ("train", "val", "test")
 _DENSE_ROWS_AT_ONCE = 8192
 _ENTRIES_AT_ONCE = 1 << 20
 
-# With this many times more vertices than edges, ids are names of things, or a stated size is damaged.
 _SPARSEST = 1000
+"""With this many times more vertices than edges, ids are names, or a stated size is damaged."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class SparseRows:
             raise DataError(f"{name}: {len(self.indices):,} column indices but {len(self.data):,} values")
         bad = (self.indices < 0) | (self.indices >= self.shape[1])
         if bad.any():
-            at = int(np.argmax(bad))
-            row = int(np.searchsorted(self.indptr, at, "right")) - 1
-            raise DataError(f"{name}: row {row} names column {self.indices[at]}, outside 0 ... {self.shape[1] - 1}")
+            entry = int(np.argmax(bad))
+            row = int(np.searchsorted(self.indptr, entry, "right")) - 1
+            raise DataError(f"{name}: row {row} names column {self.indices[entry]}, outside 0 ... {self.shape[1] - 1}")
         return self
 
     def taken(self, rows: slice | np.ndarray) -> SparseRows:
@@ -97,7 +97,7 @@ class SparseRows:
 class RawGraph:
     """A graph as read. Nothing in it is trusted yet.
 
-    vertices: number of vertices n, or what tells it from the largest id and the number of edges (and raises DataError).
+    vertices: number of vertices n, or a function that gives it from the largest id and the number of edges.
     edges: integers [2, E], row 0 the source and row 1 the destination of each edge, as found, or a stream of such.
     features: [n, F] array, which may be mapped, SparseRows or None.
     labels: [n] or [n, C] array or None; -1 or NaN is unlabelled.
@@ -108,7 +108,7 @@ class RawGraph:
     notes: sentences for the user about choices made while reading.
     names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
     class_names: what the source calls each class, or None.
-    compact: whether ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
+    compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     """
 
     vertices: int | CountVertices
@@ -126,7 +126,7 @@ class RawGraph:
 
 
 def far_too_many(vertices: int, edges: int) -> bool:
-    """Whether `vertices` cannot be meant, given so few `edges`; asked before anything of that size is allocated."""
+    """Whether so few `edges` make `vertices` an unlikely number; checked before anything of that size is allocated."""
     return vertices > _SPARSEST * edges + _SPARSEST
 
 
@@ -169,11 +169,12 @@ def edges_of_rows(indptr: np.ndarray, indices: np.ndarray, name: str, *, rows_ar
     if indptr.ndim != 1 or len(indptr) == 0 or indices.ndim != 1:
         raise DataError(f"{name}: indptr and indices must be one-dimensional, and indptr not empty")
     check_compressed(indptr, len(indices), len(indptr) - 1, name)
-    row, column = (0, 1) if rows_are == "source" else (1, 0)
+    row, column = (0, 1) if rows_are == "source" else (1, 0)  # of the edges [2, k]
 
     def chunks() -> Iterator[np.ndarray]:
         for low in range(0, len(indices), _ENTRIES_AT_ONCE):
             high = min(low + _ENTRIES_AT_ONCE, len(indices))
+            # Rows `first` to `last` have these entries; the outer two perhaps not all of theirs.
             first, last = np.searchsorted(indptr, [low, high - 1], "right") - 1
             inside = np.clip(indptr[first : last + 2], low, high)
             edges = np.empty((2, high - low), np.int64)

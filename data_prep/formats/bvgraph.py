@@ -1,7 +1,8 @@
 """Decoder of WebGraph's BVGraph bit streams (Boldi and Vigna, "The WebGraph Framework I", WWW 2004).
 
-A record per vertex: outdegree; how many vertices back the list lies that is copied from; blocks of that list that are
-copied and skipped in turn; intervals of consecutive successors; the residual successors as gaps. Bits are read from
+A record per vertex: its outdegree; a reference, which is how many vertices before it the list lies that it copies from;
+blocks of that list that are copied and skipped in turn; intervals of consecutive successors; the residual successors as
+gaps. Bits are read from
 the most significant of each byte on. Records lie one after the other, so a file of offsets is not needed.
 Nothing in the stream is trusted: each read is bounded by its end, each list by the number of vertices.
 """
@@ -88,6 +89,7 @@ def _unary(data, end, position):
 
 @compiled
 def _gamma(data, end, position):
+    """Elias's gamma code: the number of bits in unary, then the bits."""
     length, position = _unary(data, end, position)
     value, position = _bits(data, end, position, length)
     return (value | (1 << min(length, 61))) - 1, position
@@ -111,6 +113,7 @@ def _zeta(data, end, position, k):
 
 @compiled
 def _golomb(data, end, position, modulus):
+    """Golomb code: the quotient in unary, then the remainder in minimal binary."""
     if modulus == 0:
         return 0, position
     quotient, position = _unary(data, end, position)
@@ -140,6 +143,7 @@ def _nibble(data, end, position):
 
 @compiled
 def _number(data, end, position, code, k):
+    """The next number in the given code, and the position after it (-1 where the stream ends before)."""
     if code == UNARY:
         return _unary(data, end, position)
     if code == GAMMA:
@@ -165,7 +169,7 @@ def _signed(number):
 def _copy_blocks(data, end, position, codes, k, source, out, filled, degree):
     """Append the copied blocks of the list `source` to `out`; returns status, successors so far, position."""
     count, position = _number(data, end, position, codes[2], k)
-    at = 0
+    source_place = 0
     for block in range(count + 1):
         if block < count:
             length, position = _number(data, end, position, codes[3], k)
@@ -173,17 +177,17 @@ def _copy_blocks(data, end, position, codes, k, source, out, filled, degree):
                 return _ENDS, filled, position
             length += block > 0
         else:
-            # What follows the last block is copied if an even number of blocks came before.
-            length = len(source) - at
-        if length > len(source) - at:
+            # The rest of the list after the last block is copied if an even number of blocks came before.
+            length = len(source) - source_place
+        if length > len(source) - source_place:
             return _BLOCKS, filled, position
         if block & 1 == 0:
             if length > degree - filled:
                 return _BLOCKS, filled, position
             for i in range(length):
-                out[filled + i] = source[at + i]
+                out[filled + i] = source[source_place + i]
             filled += length
-        at += length
+        source_place += length
     return (_ENDS if position < 0 else _DONE), filled, position
 
 
@@ -197,6 +201,8 @@ def _expand_intervals(data, end, position, shortest, vertex, vertices, out, fill
         length, position = _gamma(data, end, position)
         if position < 0:
             return _ENDS, filled, position
+
+        # The left end follows the interval before it; the first may lie before the vertex.
         length += shortest
         previous = vertex + _signed(left) if interval == 0 else previous + left + 1
         if length > degree - filled:
@@ -233,6 +239,7 @@ def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices)
     """
     end, vertices = len(data) * 8, len(indptr) - 1
     while vertex < vertices:
+        # The outdegree, and a place for the list.
         record, start = position, indptr[vertex]
         degree, position = _number(data, end, position, codes[0], k)
         if position < 0:
@@ -242,6 +249,8 @@ def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices)
         if start + degree > len(indices):
             return _GROW, vertex, record, start + degree
         indptr[vertex + 1] = start + degree
+
+        # Copied blocks, then intervals, then residuals.
         out, filled, status = indices[start : start + degree], 0, _DONE
         if degree > 0 and window > 0:
             back, position = _number(data, end, position, codes[1], k)
@@ -260,6 +269,8 @@ def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices)
             )
         if status != _DONE:
             return status, vertex, record, 0
+
+        # In ascending order, each successor once.
         out.sort()
         for i in range(1, degree):
             if out[i] == out[i - 1]:
@@ -271,8 +282,8 @@ def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices)
 def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
     """The arcs in the stream `data` (uint8), by chunks [2, k] of vertices over their successors, in order.
 
-    Memory: a number per vertex, and the lists of one chunk. Raises DataError, naming the vertex and the byte offset of
-    its record in `name`, when the stream contradicts itself or `form`.
+    Takes memory for a number per vertex, and for the lists of one chunk. Raises DataError, naming the vertex and the
+    byte offset of its record in `name`, when the stream contradicts itself or `form`.
     """
     # A record has at least one bit.
     if form.vertices > 8 * len(data):
@@ -281,14 +292,16 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
     sizes = (form.zeta, form.window, form.shortest_interval)
     indptr = np.zeros(form.vertices + 1, np.int64)
     indices = np.empty(min(form.arcs, 8 * len(data), _ARCS_AT_ONCE), index_dtype(form.vertices))
-    vertex = position = given = total = 0
+
+    # Decode until `indices` is full, yield what is complete, make room, go on.
+    vertex = position = yielded = total = 0
     status = _GROW
     while status == _GROW:
         status, vertex, position, needed = _decode(data, position, vertex, codes, *sizes, indptr, indices)
-        if vertex > given:
-            total += int(indptr[vertex] - indptr[given])
-            yield _arcs(given, indptr[given : vertex + 1], indices)
-            given = vertex
+        if vertex > yielded:
+            total += int(indptr[vertex] - indptr[yielded])
+            yield _arcs(yielded, indptr[yielded : vertex + 1], indices)
+            yielded = vertex
         if status == _GROW:
             degree = int(needed - indptr[vertex])
             if total + degree > form.arcs:
@@ -296,7 +309,9 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
                     f"{name}: vertex {vertex}, at byte {position // 8}: its {degree:,} successors are more than is "
                     f"left of the {form.arcs:,} arcs stated"
                 )
-            indices = _room_made(indptr, indices, max(0, vertex - form.window), vertex, degree)
+            indices = _with_free_entries(indptr, indices, max(0, vertex - form.window), vertex, degree)
+
+    # The stream must end where the properties say.
     if status != _DONE:
         raise DataError(f"{name}: vertex {vertex}, at byte {position // 8}: {_FAULTS[status]}")
     if total != form.arcs:
@@ -306,12 +321,16 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
 
 
 def _arcs(first: int, bounds: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """The arcs [2, k] of vertices first, first + 1, ..., whose lists lie between `bounds`."""
     vertex = np.repeat(np.arange(first, first + len(bounds) - 1, dtype=indices.dtype), np.diff(bounds))
     return np.stack([vertex, indices[bounds[0] : bounds[-1]]])
 
 
-def _room_made(indptr: np.ndarray, indices: np.ndarray, keep: int, vertex: int, degree: int) -> np.ndarray:
-    """Move the lists of keep ... vertex - 1, which the next may refer to, to the front; `degree` entries fit behind."""
+def _with_free_entries(indptr: np.ndarray, indices: np.ndarray, keep: int, vertex: int, degree: int) -> np.ndarray:
+    """Move the lists of vertices keep ... vertex - 1, which later records may copy from, to the front.
+
+    Returns the array, a larger one where necessary, with at least `degree` free entries behind these lists.
+    """
     base, end = int(indptr[keep]), int(indptr[vertex])
     kept = end - base
     enough = kept + degree <= len(indices)

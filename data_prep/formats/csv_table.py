@@ -21,25 +21,28 @@ class CsvTable:
     """The table in the file `path`; its columns are called `names`, all of them of text.
 
     It begins with a line of names, unless `known` names are given: then its first line is data when none of its first
-    two fields is one of them and a number stands in it, or no numbers stand in the second line either; columns are
-    called "0", "1", ... Raises DataError naming the line of a damaged row, also from what reads it later.
+    two fields is a known name and it has a number, or the second line has no numbers either; columns are then called
+    "0", "1", ... Raises DataError naming the line of a damaged row, also while rows are read.
     """
 
     unread: tuple[str, ...] = ()
     integers: frozenset[str] = frozenset()
-    """Unread is no column, and none is known to hold whole numbers alone."""
+    """As of ParquetTable: all columns are texts, so none is unread, and none is known to hold whole numbers alone."""
 
     def __init__(self, path: Path, known: Sequence[str] = ()) -> None:
         self.path = path
+        # What separates fields, by the first line of content.
         with open_text(path) as file:
             first = next((line for line in file if line.strip()), "")
         tabs = ".tsv" in path.name.lower()
         self._delimiter = "\t" if tabs else next((mark for mark in _DELIMITERS if mark in first), ",")
+
+        # Names of columns, by the first two rows.
         head = [row for _, row in islice(self._rows(), 2)]
         if not head:
             raise DataError(f"{path} is empty")
         self.named = not known or _is_header(head, known)
-        self.names = [name.strip() for name in head[0]] if self.named else [str(at) for at in range(len(head[0]))]
+        self.names = [name.strip() if self.named else str(column) for column, name in enumerate(head[0])]
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise DataError(f"{path}, line 1: two columns are called {twice!r}")
@@ -50,14 +53,15 @@ class CsvTable:
 
     def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[TableColumns]:
         """The columns `only`, or all, of at most `rows_at_once` rows at a time."""
-        data, first_row = self._data(), 0
+        data = self._data()
+        first_row = 0
         while batch := list(islice(data, rows_at_once)):
             yield self._columns(batch, first_row, only)
             first_row += len(batch)
 
     def _columns(self, rows: list[tuple[int, list[str]]], first_row: int, only: Sequence[str] | None) -> TableColumns:
-        wanted = [(name, self.names.index(name)) for name in (self.names if only is None else only)]
-        columns = {name: [row[at] for _, row in rows] for name, at in wanted}
+        places = {name: self.names.index(name) for name in (self.names if only is None else only)}
+        columns = {name: [row[place] for _, row in rows] for name, place in places.items()}
         return TableColumns(self.path, columns, len(rows), np.array([line for line, _ in rows], np.int64), first_row)
 
     def _data(self) -> Iterator[tuple[int, list[str]]]:

@@ -1,4 +1,4 @@
-"""Edge lists in text, read by blocks: a compiled scanner for plain lines, and numpy for blocks with anything odd."""
+"""Edge lists in text, read by blocks: plain lines by a compiled scanner, blocks with any other line by numpy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _KIND = "vertex id; ids are whole numbers from 0 on"
 
 @compiled
 def _scan_pairs(data, delimiter, out):
-    """Write the first two numbers of each line to `out` [2, k]; returns how many lines, or -1 for one that is odd.
+    """Write the first two numbers of each line to `out` [2, k]; returns how many lines, or -1 where one is not plain.
 
-    delimiter: the byte between fields, 0 for blanks. Empty lines and those that begin with # or % are left out.
+    delimiter: the byte between fields, 0 for blanks. Empty lines and comments, which begin with # or %, are skipped.
+    Bytes: 10 ends a line, 9 is a tab, 13 a carriage return, 32 a blank, 35 #, 37 %, 45 a minus, 48 to 57 digits.
     """
     size, i, found = len(data), 0, 0
     while i < size:
+        # Skip comments and empty lines.
         if data[i] == 35 or data[i] == 37:
             while i < size and data[i] != 10:
                 i += 1
@@ -35,6 +37,8 @@ def _scan_pairs(data, delimiter, out):
         if data[i] == 10:
             i += 1
             continue
+
+        # Two numbers, with what separates them.
         for column in range(2):
             while i < size and data[i] == 32:
                 i += 1
@@ -63,6 +67,8 @@ def _scan_pairs(data, delimiter, out):
             elif not (ends or separated):
                 return -1
         found += 1
+
+        # Skip further columns.
         while i < size and data[i] != 10:
             i += 1
         i += 1
@@ -80,6 +86,7 @@ def edge_stream(path: Path) -> tuple[EdgeStream, list[str]]:
         raise DataError(f"{path} holds no edges")
     if layout.columns < 2:
         raise DataError(f"{path}: its first line has one field; an edge list needs two vertex ids per line")
+    # What the user should know about the file.
     notes = []
     if layout.header:
         notes.append(f"{path.name}: the first line, {layout.header[:40]!r}, was taken as a header")
@@ -89,31 +96,34 @@ def edge_stream(path: Path) -> tuple[EdgeStream, list[str]]:
 
 
 def read_edges(path: Path) -> tuple[np.ndarray, list[str]]:
-    """As `edge_stream`, all of them at once: int64[2, E]."""
+    """As `edge_stream`, with all edges in one array int64[2, E]."""
     stream, notes = edge_stream(path)
     return np.concatenate(list(stream.chunks()), axis=1), notes
 
 
 def _chunks(path: Path, layout: Layout) -> Iterator[np.ndarray]:
-    delimiter, rows = ord(layout.delimiter) if layout.delimiter else 0, 0
+    """The edges int64[2, k] by blocks of lines. Raises DataError where there are none."""
+    delimiter = ord(layout.delimiter) if layout.delimiter else 0
+    rows = 0
     with open_bytes(path) as file:
         for _ in range(layout.lines_before):
             file.readline()
         for text in whole_lines(file):
+            # A block of whole lines; a line that is not plain sends the block to numpy.
             data = np.frombuffer(text, np.uint8)
             if rows == 0 and text.startswith(_BYTE_ORDER_MARK):
                 data = data[len(_BYTE_ORDER_MARK) :]
             out = np.empty((2, text.count(b"\n") + 1), np.int64)
             found = _scan_pairs(data, delimiter, out)
-            chunk = out[:, :found] if found >= 0 else _odd(path, bytes(data), layout, rows)
+            chunk = out[:, :found] if found >= 0 else _parsed_by_numpy(path, bytes(data), layout, rows)
             rows += chunk.shape[1]
             yield chunk
     if rows == 0:
         raise DataError(f"{path} holds no edges")
 
 
-def _odd(path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:
-    """The edges of some lines by numpy, which knows all that is allowed and names what is not."""
+def _parsed_by_numpy(path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:
+    """The edges of some lines by numpy, which reads all that is allowed and names what is not."""
     try:
         return parsed(io.StringIO(text.decode("utf-8")), layout, np.int64, (0, 1)).T
     except UnicodeDecodeError as error:

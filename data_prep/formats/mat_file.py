@@ -1,7 +1,8 @@
 """Variables of a MATLAB file of version 5, 6 or 7: sparse and full matrices of numbers, read without scipy.
 
 The layout is that of MathWorks' "MAT-File Format", R2023b, chapter 1: elements of a tag (type, bytes) and data, padded
-to 8 bytes, possibly compressed by zlib. Sizes are checked against what is there before they are used.
+to 8 bytes, possibly compressed by zlib. Sizes are checked against the bytes that exist before they are used: scipy's
+reader (1.17) allocates gigabytes for a damaged size, and crashes on some damaged files.
 """
 
 from __future__ import annotations
@@ -50,29 +51,37 @@ class _Elements:
     """The elements in `data`, one after the other. Faults name the byte in the file, or in the unpacked element."""
 
     def __init__(self, data: memoryview, order: str, place: str) -> None:
-        self.data, self.order, self.place, self.at = data, order, place, 0
+        self.data = data
+        self.order = order
+        self.place = place
+        self.position = 0
 
     def fault(self, what: str) -> DataError:
-        return DataError(f"{self.place}{self.at}: {what}; is the file damaged or truncated?")
+        """An error about the element that ends at the present position."""
+        return DataError(f"{self.place}{self.position}: {what}; is the file damaged or truncated?")
 
     def more(self) -> bool:
-        return self.at < len(self.data)
+        """Whether a further element follows."""
+        return self.position < len(self.data)
 
     def next(self) -> tuple[int, memoryview]:
         """Type and data of the next element."""
-        if len(self.data) - self.at < 8:
+        if len(self.data) - self.position < 8:
             raise self.fault("an element is cut off")
-        kind, size = (int(word) for word in np.frombuffer(self.data, f"{self.order}u4", 2, self.at))
-        start, padded = self.at + 8, kind != _COMPRESSED
+        kind, size = (int(word) for word in np.frombuffer(self.data, f"{self.order}u4", 2, self.position))
+        start = self.position + 8
+        padded = kind != _COMPRESSED
         if kind >> 16:  # a short element: size, type and data in 8 bytes
-            kind, size, start = kind & 0xFFFF, kind >> 16, self.at + 4
+            kind, size, start = kind & 0xFFFF, kind >> 16, self.position + 4
             if size > 4:
                 raise self.fault(f"a short element of {size} bytes")
+
+        # Never beyond the end; then to the next multiple of 8 bytes.
         if size > len(self.data) - start:
             raise self.fault(f"an element of {size:,} bytes, but {len(self.data) - start:,} are left")
-        self.at = start + size
-        if padded and self.at % 8:
-            self.at += 8 - self.at % 8
+        self.position = start + size
+        if padded and self.position % 8:
+            self.position += 8 - self.position % 8
         return kind, self.data[start : start + size]
 
     def numbers(self, what: str) -> np.ndarray:
@@ -85,17 +94,20 @@ class _Elements:
 
 def read_mat(path: Path) -> dict[str, Variable]:
     """All variables of the file `path` by name. Raises DataError naming the byte offset of the first fault."""
+    # The header: byte order, and the version.
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}.get(bytes(content[126:128]))
     if bytes(content[:10]) == b"MATLAB 7.3" or bytes(content[1:4]) == b"HDF":
         raise DataError(f"{path} is of MATLAB's version 7.3 (HDF5); save it again with the option -v7")
     if len(content) < _HEADER_BYTES or order is None:
         raise DataError(f"{path} is no MATLAB file of version 5 to 7 (its header ends with no byte order)")
+
+    # A variable per element, compressed or not.
     elements = _Elements(content, order, f"{path}, byte ")
-    elements.at = _HEADER_BYTES
+    elements.position = _HEADER_BYTES
     found = {}
     while elements.more():
-        start = elements.at
+        start = elements.position
         kind, data = elements.next()
         place = f"{path}, byte "
         inner = start + 8
@@ -127,10 +139,14 @@ def _variable(elements: _Elements, base: int) -> tuple[str, Variable]:
     """Name and content of the matrix whose elements these are; `base` is where they begin, for messages."""
     if base != 8:
         elements.place = f"{elements.place}{base} + "
-    flags, shape = elements.numbers("array flags"), elements.numbers("dimensions")
+    # What every matrix begins with.
+    flags = elements.numbers("array flags")
+    shape = elements.numbers("dimensions")
     name = bytes(elements.next()[1]).decode("latin-1")
     if len(flags) != 2 or len(shape) < 2 or (shape.astype(np.int64) < 0).any() or shape.dtype.kind == "f":
         raise elements.fault("array flags or dimensions are damaged")
+
+    # Sparse and full matrices of numbers are read, other classes only named.
     kind = int(flags[0]) & 0xFF
     sizes = tuple(int(size) for size in shape)
     if kind == _SPARSE_CLASS:
@@ -144,6 +160,7 @@ def _variable(elements: _Elements, base: int) -> tuple[str, Variable]:
 
 
 def _sparse(elements: _Elements, shape: tuple[int, ...], name: str) -> SparseColumns:
+    """The sparse matrix in the next elements. Raises DataError where columns and entries contradict each other."""
     row, indptr = (elements.numbers(f"variable {name!r}").astype(np.int64) for _ in range(2))
     data = elements.numbers(f"variable {name!r}") if elements.more() else np.empty(0)
     # More entries may be allotted than the columns hold.

@@ -1,4 +1,4 @@
-"""Sources that are read whole: refused before they are, where memory does not suffice."""
+"""Refusal of files that are read whole where memory does not suffice, before they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def require_whole(source: Path, files: Iterable[Path], times: int, workspace: Wo
 
 
 def require_bytes(name: str, size: int, times: int, workspace: Workspace | None) -> None:
-    """The same for `size` bytes of what messages call `name`."""
+    """Raise ResourceError where `size` bytes, which messages call `name`, take more than `workspace` may hold."""
     if workspace is not None:
         advice = "allow more, or save edges and dense features as arrays of a generic .npz, which is read in pieces"
         step = f"{name}: reading {size:,} bytes of a format that is held whole"

@@ -38,12 +38,12 @@ def opened_zip(path: Path, what: str, hint: str = "") -> Iterator[zipfile.ZipFil
     """The archive at `path`; DataError "`what` (reason)`hint`" for whatever zipfile raises when it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
-            # zipfile would set aside as many bytes as a damaged entry claims to have.
+            # zipfile would allocate as many bytes as a damaged entry claims to have.
             if any(entry.compress_size > path.stat().st_size for entry in archive.infolist()):
                 raise zipfile.BadZipFile("an entry is longer than the archive")
             yield archive
     except (*_DAMAGE, OSError) as error:
-        # A damaged offset makes it seek where no file has a place; other OSErrors name the file they concern.
+        # EINVAL: a damaged offset is no place in a file. Other OSErrors name the file that they concern.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise DataError(f"{what} ({error}){hint}") from error
@@ -59,13 +59,16 @@ def npz_names(path: Path) -> frozenset[str]:
 
 
 def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> tuple[Path, int]:
-    """The file that holds the bytes of `member`, and where they begin: the archive `path` itself, or a temporary file
-    of `workspace` for what is compressed. Either way its checksum has been checked."""
+    """The file that holds the bytes of `member`, and where they begin.
+
+    It is the archive `path` itself, or a temporary file of `workspace` where `member` is compressed. The checksum of
+    `member` is verified. Raises what zipfile raises for a damaged archive.
+    """
     about = archive.getinfo(member)
     with archive.open(member) as file:
         if about.compress_type == zipfile.ZIP_STORED:
             while file.read(_READ_BYTES):
-                pass  # to the end, where zipfile compares checksums
+                pass  # at the end zipfile compares checksums
             return path, _first_byte(path, about)
         aside = workspace.path("unpacked")
         with aside.open("wb") as out:
@@ -82,7 +85,7 @@ def _first_byte(path: Path, about: zipfile.ZipInfo) -> int:
 
 
 class NpzFile:
-    """The arrays of one archive, each read when asked for: large ones are mapped, compressed ones unpacked before.
+    """The arrays of one archive, each read on demand: large ones are mapped, compressed ones unpacked before.
 
     workspace: where to unpack; without one all arrays are read into memory. Raises DataError when the file is no zip
     archive or is damaged.
@@ -137,7 +140,8 @@ class NpzFile:
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
         """The sparse matrix in the arrays PREFIXdata, PREFIXindices, PREFIXindptr, PREFIXshape (row, col if coo)."""
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
-        name, parts = f"{self.path}: {prefix}*", {key: self.array(prefix + key) for key in keys}
+        name = f"{self.path}: {prefix}*"
+        parts = {key: self.array(prefix + key) for key in keys}
         require_bytes(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, parts, name)
 
@@ -148,10 +152,10 @@ class NpzFile:
             file.seek(start)
             read_header = _HEADERS.get(np.lib.format.read_magic(file), np.lib.format.read_array_header_2_0)
             shape, by_columns, dtype = read_header(file)
-            at = file.tell()
-        if at - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
+            begin = file.tell()
+        if begin - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
             raise ValueError("it is shorter than its header says")
-        return np.memmap(path, dtype, "r", at, shape, "F" if by_columns else "C")
+        return np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
 
 
 def _dtype(file: BinaryIO) -> np.dtype | None:

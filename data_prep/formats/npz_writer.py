@@ -1,4 +1,4 @@
-"""A graph written as the generic .npz that import reads: uncompressed, so that its arrays can be mapped."""
+"""Write a graph as the generic .npz that import reads, uncompressed, so that its arrays can be mapped."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
 
     Raises ResourceError when the disk is full.
     """
+    # Small arrays first; the edges come from a stream.
     arrays = {"features": raw.features, "labels": raw.labels, **(raw.splits or {})}
     numbers = {"vertices": raw.vertices, "classes": raw.classes}
     with (
@@ -31,6 +32,8 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
         for name, number in numbers.items():
             if number is not None:
                 _write(archive, name, (), "<i8", [np.array(number)])
+
+        # Vertex data, then the edges, which may be a stream.
         with steps.step("write vertex data"):
             for name, array in arrays.items():
                 if array is not None:

@@ -6,7 +6,7 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -67,6 +67,7 @@ class Layout:
 
 
 def _is_number(field: str) -> bool:
+    """Whether `field` is a number; an empty field is one, which is missing."""
     try:
         float(field or "nan")
     except ValueError:
@@ -93,7 +94,11 @@ def find_layout(path: Path) -> Layout | None:
 
 
 def parsed(
-    lines: Iterable[str], layout: Layout, dtype: type, columns: tuple[int, ...] | None, converter=None
+    lines: Iterable[str],
+    layout: Layout,
+    dtype: type,
+    columns: tuple[int, ...] | None,
+    converter: Callable[[str], float] | None = None,
 ) -> np.ndarray:
     """The numbers [rows, columns] in `lines`. Raises ValueError or DeprecationWarning, see `explained`."""
     with warnings.catch_warnings():
@@ -129,7 +134,10 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
     blocks = _number_blocks(path, layout, np.dtype(dtype))
     if workspace is None:
         return np.concatenate(list(blocks))
-    rows, target = 0, workspace.path("table")
+
+    # Block by block into a temporary file.
+    rows = 0
+    target = workspace.path("table")
     with target.open("wb") as file:
         for block in blocks:
             file.write(np.ascontiguousarray(block))
@@ -138,6 +146,7 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
 
 
 def _number_blocks(path: Path, layout: Layout, dtype: np.dtype) -> Iterator[np.ndarray]:
+    """The rows of the table by blocks [k, columns]; the first block is empty. Raises DataError as `read_numbers`."""
     rows = 0
     with open_text(path) as file:
         for _ in range(layout.lines_before):

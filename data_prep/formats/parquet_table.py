@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_prep.formats.columns import TableColumns
 from leapmpi.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 SUFFIX = ".parquet"
 
@@ -17,8 +21,8 @@ SUFFIX = ".parquet"
 class ParquetTable:
     """The table in the file `path`; `names` are those of its columns of texts, numbers and lists of numbers.
 
-    unread: the names of columns of other types. integers: the names of those of whole numbers.
-    Raises DataError when the file is damaged, also from what reads it later, ConfigError when pyarrow is missing.
+    unread: the names of columns of other types. integers: the names of columns of whole numbers.
+    Raises DataError when the file is damaged, also while rows are read, ConfigError when pyarrow is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +51,7 @@ class ParquetTable:
         Lists of several lengths are no rows of a matrix: such a column is among the `unread` of the result.
         """
         with _faults(self.path):
-            return self._columns(self._file.read(self._wanted(only)), 0)
+            return self._columns(self._file.read(self._chosen(only)), 0)
 
     def batches(self, rows_at_once: int, only: Sequence[str] | None = None) -> Iterator[TableColumns]:
         """The columns `only`, or all, of at most `rows_at_once` rows at a time."""
@@ -55,15 +59,16 @@ class ParquetTable:
 
         first_row = 0
         with _faults(self.path):
-            for batch in self._file.iter_batches(rows_at_once, columns=self._wanted(only)):
+            for batch in self._file.iter_batches(rows_at_once, columns=self._chosen(only)):
                 found = self._columns(pyarrow.Table.from_batches([batch]), first_row)
                 yield found
                 first_row += found.rows
 
-    def _wanted(self, only: Sequence[str] | None) -> list[str]:
+    def _chosen(self, only: Sequence[str] | None) -> list[str]:
+        """The names `only`, or all."""
         return list(self.names if only is None else only)
 
-    def _columns(self, table, first_row: int) -> TableColumns:
+    def _columns(self, table: pyarrow.Table, first_row: int) -> TableColumns:
         found = {name: _array(table.column(name)) for name in table.column_names}
         read = {name: column for name, column in found.items() if column is not None}
         unread = tuple(sorted({*self.unread, *(found.keys() - read.keys())}))
@@ -72,6 +77,7 @@ class ParquetTable:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises in the body into a DataError."""
     import pyarrow
 
     try:
@@ -81,25 +87,26 @@ def _faults(path: Path) -> Iterator[None]:
         raise DataError(f"{path} is damaged or truncated, or no Parquet file ({sentence})") from error
 
 
-def _kind(arrow_type):
+def _kind(arrow_type: pyarrow.DataType) -> pyarrow.DataType:
+    """The type of a column's values, also where they are stored as a dictionary."""
     from pyarrow import types
 
     return arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
 
 
-def _is_text(arrow_type) -> bool:
+def _is_text(arrow_type: pyarrow.DataType) -> bool:
     from pyarrow import types
 
     return types.is_string(arrow_type) or types.is_large_string(arrow_type)
 
 
-def _is_list(arrow_type) -> bool:
+def _is_list(arrow_type: pyarrow.DataType) -> bool:
     from pyarrow import types
 
     return types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
 
 
-def _is_readable(arrow_type) -> bool:
+def _is_readable(arrow_type: pyarrow.DataType) -> bool:
     from pyarrow import types
 
     kind = _kind(arrow_type)
@@ -107,9 +114,11 @@ def _is_readable(arrow_type) -> bool:
     return plain or _is_text(kind) or _is_list(kind)
 
 
-def _array(column) -> list[str] | np.ndarray | None:
-    """A column of pyarrow as texts or numbers; missing texts become "", missing numbers NaN. None: lists that are no
-    rows of a matrix."""
+def _array(column: pyarrow.ChunkedArray) -> list[str] | np.ndarray | None:
+    """A column of pyarrow as texts or numbers; missing texts become "", missing numbers NaN.
+
+    None: a column of lists that are no rows of a matrix.
+    """
     import pyarrow
 
     kind = _kind(column.type)
@@ -117,6 +126,8 @@ def _array(column) -> list[str] | np.ndarray | None:
         return [text or "" for text in column.to_pylist()]
     if not _is_list(kind):
         return column.to_numpy()
+
+    # Lists: a matrix where all of them have one length.
     whole = pyarrow.concat_arrays(column.chunks) if column.num_chunks else None
     if whole is None or whole.null_count:
         return None

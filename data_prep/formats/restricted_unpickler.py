@@ -53,6 +53,7 @@ def _encode(text: str, encoding: str) -> bytes:
 
 @cache
 def _admitted() -> dict[tuple[str, str], Callable]:
+    """What a pickle may name: module and name -> the function that is called instead."""
     # Taken from numpy's own __reduce__, because the modules these functions live in moved between versions.
     reconstruct = np.empty(0).__reduce__()[0]
     from_buffer = np.empty(0).__reduce_ex__(5)[0]
@@ -65,6 +66,8 @@ def _admitted() -> dict[tuple[str, str], Callable]:
         ("__builtin__", "list"): list,
         ("builtins", "list"): list,
     }
+
+    # Old and new homes of numpy's and scipy's names.
     for core in ("numpy.core", "numpy._core"):
         table[f"{core}.multiarray", "_reconstruct"] = reconstruct
         table[f"{core}.multiarray", "scalar"] = scalar

@@ -39,25 +39,25 @@ _TIMES_WIDENED = 5
 """Memory that numbers take while they become twice as wide, as a multiple of their bytes in the file."""
 
 
-class _Kept:
+class _StandIn:
     """Stands for an object of PyG: keeps the attributes that its pickle holds."""
 
     def __setstate__(self, state: object) -> None:
         self.state = state
 
 
-class _Data(_Kept):
+class _Data(_StandIn):
     pass
 
 
-class _Store(_Kept):
+class _Store(_StandIn):
     pass
 
 
 _CLASSES = {
     ("torch_geometric.data.data", "Data"): _Data,
-    ("torch_geometric.data.data", "DataEdgeAttr"): _Kept,
-    ("torch_geometric.data.data", "DataTensorAttr"): _Kept,
+    ("torch_geometric.data.data", "DataEdgeAttr"): _StandIn,
+    ("torch_geometric.data.data", "DataTensorAttr"): _StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
     ("collections", "OrderedDict"): OrderedDict,
 }
@@ -91,7 +91,9 @@ class _Archive:
     """The zip archive at `path`: its pickle, and the storages of tensors."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, workspace: Workspace | None) -> None:
-        self.path, self.zip, self._workspace = path, archive, workspace
+        self.path = path
+        self.zip = archive
+        self._workspace = workspace
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise DataError(f"{path} is no file of torch.save: it holds no single data.pkl")
@@ -125,7 +127,7 @@ class _Archive:
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
     def _numbers(self, member: str, dtype: np.dtype) -> np.ndarray:
-        """The bytes of `member` as numbers, many of them mapped."""
+        """The bytes of `member` as numbers, mapped where they are many."""
         size = self.zip.getinfo(member).file_size
         if self._workspace is None or size < npz_reader.MAPPED_FROM:
             return np.frombuffer(self.zip.read(member), dtype)
@@ -134,11 +136,14 @@ class _Archive:
 
     def tensor(self, storage: np.ndarray, offset: int, size: tuple, stride: tuple, *_: object) -> np.ndarray:
         """A view of `storage`, as torch's tensor of these sizes; sizes that reach beyond it are refused."""
+        # Nothing in a pickle is trusted.
         numbers = (offset, *size, *stride)
         if not isinstance(storage, np.ndarray) or len(size) != len(stride):
             raise ValueError("a tensor without storage or with odd strides")
         if any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError("a tensor with negative sizes")
+
+        # The last element must lie in the storage; an expanded tensor may not be larger than it.
         count = int(np.prod([float(length) for length in size]))
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         if count and (last >= len(storage) or count > len(storage)):

@@ -1,4 +1,4 @@
-"""Blocks: connected pieces of a graph of bounded size, grown by breadth-first search from many vertices at once.
+"""Blocks: connected sets of vertices of bounded size, grown by breadth-first search from many vertices at once.
 
 Growing reads rows in the order of the search: a mapped graph larger than memory makes it slow.
 """
@@ -11,14 +11,18 @@ from leapmpi.system.jit import compiled
 
 
 @compiled
-def grow_blocks(indptr, indices, starts, together, largest):
-    """The block of each vertex, int32[n]: a search from the first `together` of `starts` (a permutation) at once, then
-    from each of the others that is not reached. No block outgrows `largest` vertices."""
+def grow_blocks(indptr, indices, starts, first_starts, largest):
+    """The block of each vertex, int32[n]; no block has more than `largest` vertices.
+
+    Searches from the first `first_starts` of `starts` (a permutation) run in turn; then one search starts at each
+    vertex that is not reached.
+    """
     n = len(indptr) - 1
     block_of = np.full(n, -1, np.int32)
     size = np.zeros(n, np.int32)
     queue = np.empty(n, np.int64)
-    blocks, head, tail = 0, 0, 0
+    blocks = 0
+    head, tail = 0, 0  # of the queue
     for s in range(n):
         if block_of[starts[s]] < 0:
             block_of[starts[s]] = blocks
@@ -26,7 +30,9 @@ def grow_blocks(indptr, indices, starts, together, largest):
             queue[tail] = starts[s]
             blocks += 1
             tail += 1
-        if s + 1 < together:
+
+        # No search begins before all of the first starts are in the queue.
+        if s + 1 < first_starts:
             continue
         while head < tail:
             v = queue[head]
@@ -44,51 +50,59 @@ def grow_blocks(indptr, indices, starts, together, largest):
 
 @compiled
 def merge_small(indptr, indices, block_of, members, bounds, order, small, largest):
-    """The block into which each block goes, int32[B]: those below `small` vertices join, smallest first (`order`), the
-    neighbouring block with most edges to them, up to `largest` vertices; the rest of them are packed together.
+    """The block into which each block is merged, int32[B].
 
-    members: the vertices by block, those of block b at bounds[b]:bounds[b + 1].
+    Blocks below `small` vertices join, smallest first (`order`), the neighbouring block with most edges to them, up to
+    `largest` vertices. Those that find none are packed into common blocks. members: the vertices by block, those of
+    block b at bounds[b]:bounds[b + 1].
     """
     blocks = len(bounds) - 1
-    into = np.arange(blocks).astype(np.int32)
+    target = np.arange(blocks).astype(np.int32)
     size = np.diff(bounds)
     links = np.zeros(blocks, np.int64)
     pack = -1
     for b in order:
-        if size[b] >= small or into[b] != b:
+        if size[b] >= small or target[b] != b:
             continue
+
+        # Count the edges to each neighbouring block; the second round sets the counts back to 0.
         best = -1
         for again in range(2):
             for i in range(bounds[b], bounds[b + 1]):
                 v = members[i]
                 for e in range(indptr[v], indptr[v + 1]):
-                    other = _found(into, block_of[indices[e]])
+                    other = _representative(target, block_of[indices[e]])
                     if again:
                         links[other] = 0
                     elif other != b and size[b] + size[other] <= largest:
                         links[other] += 1
                         if best < 0 or links[other] > links[best]:
                             best = other
+
+        # No neighbour has capacity: pack it with others like it.
         if best < 0:
-            pack = pack if pack < 0 or _found(into, pack) == pack else -1
+            pack = pack if pack < 0 or _representative(target, pack) == pack else -1
             if pack >= 0 and size[pack] + size[b] <= small:
                 best = pack
             else:
                 pack = b
         if best >= 0:
-            into[b] = best
+            target[b] = best
             size[best] += size[b]
             size[b] = 0
+
+    # Blocks may have been merged into blocks that were merged later.
     for b in range(blocks):
-        into[b] = _found(into, b)
-    return into
+        target[b] = _representative(target, b)
+    return target
 
 
 @compiled
-def _found(into, block):
-    while into[block] != block:
-        into[block] = into[into[block]]
-        block = into[block]
+def _representative(target, block):
+    """The block at the end of the chain of merges (union-find with path halving)."""
+    while target[block] != block:
+        target[block] = target[target[block]]
+        block = target[block]
     return block
 
 

@@ -26,17 +26,20 @@ class EdgeChunk(NamedTuple):
 def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[EdgeChunk]:
     """All rows of `graph` in their order, in chunks of whole rows of about `share` of the edges.
 
-    A row that is longer than that makes a chunk of its own. Arrays of a mapped file are read, not touched through
-    the map, whose pages would stay with this process. `progress` is told.
+    A row that is longer than that makes a chunk of its own. Arrays of a mapped file are read past the map, whose pages
+    would stay with this process. `progress` follows the edges.
     """
     progress.start_pass(graph.edges)
     most = max(1, min(_LARGEST_CHUNK, int(share * graph.edges)))
     first = 0
     while first < graph.vertices:
+        # The last row that still fits.
         begin = int(graph.indptr[first])
         last = int(np.searchsorted(graph.indptr, begin + most, side="right")) - 1
         last = min(graph.vertices, max(first + 1, last))
         end = int(graph.indptr[last])
+
+        # A copy of the rows.
         indptr = np.asarray(graph.indptr[first : last + 1]) - begin
         indices = np.empty(end - begin, graph.indices.dtype)
         read_into(graph.indices, begin, indices)

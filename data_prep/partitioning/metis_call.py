@@ -1,4 +1,4 @@
-"""Calling METIS in processes of its own: METIS does not check its input and may crash on odd graphs."""
+"""Run METIS in processes of its own: METIS does not check its input and may crash on odd graphs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -46,11 +47,12 @@ def run_metis(
     weighted: bool = False,
     processes: int = 1,
 ) -> MetisArrays:
-    """Cut the undirected graph of `sizes` = (vertices, entries of neighbours, constraints) that `fill` writes.
+    """Partition the undirected graph of `sizes` = (vertices, entries of neighbours, constraints) that `fill` writes.
 
-    Even tries bisect recursively, odd ones cut into all parts at once. Several processes divide the tries.
+    Even tries bisect recursively, odd ones make all parts at once. Several processes share the tries.
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
+    # Input and output lie in one shared file, one array after the other.
     n, edges, constraints = sizes
     lengths = [n + 1, edges, constraints * n, edges if weighted else 0, tries * n]
     with _shared_file() as file:
@@ -60,29 +62,34 @@ def run_metis(
         arrays = MetisArrays(indptr, neighbours, weights.reshape(n, -1), edge_weights, out.reshape(tries, n))
         fill(arrays)
         out[:] = -1
+
+        # Each process runs some of the tries.
         common = (file.fileno(), n, edges, constraints, int(weighted), parts, tolerance, seed)
         bounds = [tries * i // processes for i in range(processes + 1)]
         running = [_start([*common, first, last], file.fileno()) for first, last in pairwise(bounds)]
         ended = [(process, process.communicate()) for process in running]
-    for process, (said_out, said) in ended:
-        _check(process.returncode, said or said_out)
+    for process, (output, errors) in ended:
+        _check(process.returncode, errors or output)
     if out.min(initial=0) < 0 or out.max(initial=0) >= parts:
         raise DataError("METIS returned no parts; try another --seed or --parts, or method random")
     return arrays
 
 
-def _start(arguments: list, descriptor: int) -> subprocess.Popen:
+def _start(arguments: list[object], descriptor: int) -> subprocess.Popen:
+    """A process of metis_process.py that inherits the shared file."""
     command = [sys.executable, "-P", str(_PROCESS), *map(str, arguments)]
     return subprocess.Popen(command, pass_fds=(descriptor,), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _shared_file():
+def _shared_file() -> BinaryIO:
+    """A file in memory, or a temporary one where the system has none."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("leapmpi-metis"), "r+b")
     return tempfile.TemporaryFile()
 
 
-def _reserve(file, size: int) -> None:
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Allocate `size` bytes now: a file that cannot grow would end the process by a signal later."""
     try:
         os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
@@ -91,12 +98,13 @@ def _reserve(file, size: int) -> None:
         ) from error
 
 
-def _check(code: int, said: str) -> None:
-    said = " ".join(said.split())[-300:]
-    if code == -signal.SIGKILL or "Memory" in said:
+def _check(code: int, message: str) -> None:
+    """Raise what the exit code of a process and its message mean, unless it succeeded."""
+    message = " ".join(message.split())[-300:]
+    if code == -signal.SIGKILL or "Memory" in message:
         raise ResourceError("METIS ran out of memory; use a machine with more, or method grem, hash or random")
     if code < 0:
         name = signal.Signals(-code).name
         raise DataError(f"METIS crashed ({name}) on this graph; try another --seed or --parts, or method random")
     if code:
-        raise DataError(f"METIS failed ({said or f'code {code}'}); try another --seed or --parts, or method random")
+        raise DataError(f"METIS failed ({message or f'code {code}'}); try another --seed or --parts, or method random")

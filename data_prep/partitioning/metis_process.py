@@ -3,7 +3,7 @@ python metis_process.py FILE-DESCRIPTOR VERTICES EDGES CONSTRAINTS WEIGHTED PART
 
 The file holds int64 arrays one after the other: indptr, neighbours, weights (vertices x constraints), with WEIGHTED 1
 the weights of the edges, and a row of parts per try, into which the results of tries FIRST to LAST (exclusive) go.
-Even tries bisect recursively, odd ones cut into all parts at once; try t has seed SEED + t. pymetis offers one weight
+Even tries bisect recursively, odd ones make all parts at once; try t has seed SEED + t. pymetis offers one weight
 per vertex only; METIS itself, as loaded by pymetis, takes several (Karypis, Kumar: "Multilevel algorithms for
 multi-constraint graph partitioning", SC 1998), so it is called directly where its functions can be found. This file
 imports nothing of the project.
@@ -50,6 +50,7 @@ def many_constraints(library, index: type, problem: MetisProblem, seed: int, rec
     """METIS_PartGraphRecursive or METIS_PartGraphKway: parts [n] of integers of type `index`."""
     from pymetis import OptionKey
 
+    # METIS's arguments, of its type of integers.
     dtype = np.dtype(index)
     arrays = (problem.indptr, problem.neighbours, problem.weights, problem.edge_weights)
     arrays = [None if a is None else np.ascontiguousarray(a, dtype) for a in arrays]
@@ -59,6 +60,8 @@ def many_constraints(library, index: type, problem: MetisProblem, seed: int, rec
     vertices, constraints = (ctypes.byref(index(count)) for count in problem.weights.shape)
     imbalance = allowed_imbalance(problem.tolerance, problem.parts, recursive)
     allowed = np.full(problem.weights.shape[1], imbalance, np.float32)
+
+    # The call of the C function.
     out = np.full(len(problem.weights), -1, dtype)
     call = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
     status = call(
@@ -90,6 +93,7 @@ def one_constraint(problem: MetisProblem, seed: int, recursive: bool) -> np.ndar
 
 def main() -> None:
     """Read the arrays, run METIS, write the parts."""
+    # The arrays of the shared file.
     descriptor, n, edges, constraints, weighted, parts = map(int, sys.argv[1:7])
     tolerance, (seed, first, last) = float(sys.argv[7]), map(int, sys.argv[8:11])
     shared = np.frombuffer(mmap.mmap(descriptor, 0), np.int64)
@@ -97,6 +101,8 @@ def main() -> None:
     indptr, neighbours, weights, edge_weights, out = np.split(shared, cuts)
     edge_weights = edge_weights if weighted else None
     problem = MetisProblem(indptr, neighbours, weights.reshape(n, constraints), edge_weights, parts, tolerance)
+
+    # METIS's own functions where pymetis exports them.
     from pymetis import _internal
 
     library = ctypes.CDLL(_internal.__file__)
@@ -104,13 +110,14 @@ def main() -> None:
     index = ctypes.c_int64 if direct and _internal._idx_type_width() == 64 else ctypes.c_int32
     if max(edges, n) > np.iinfo(np.dtype(index)).max:
         sys.exit("this METIS has 32-bit indices, too small for the graph")
+
     for number in range(first, last):
-        of_this, recursive = (seed + number) % (2**31 - 1), number % 2 == 0
-        result = (
-            many_constraints(library, index, problem, of_this, recursive)
-            if direct
-            else one_constraint(problem, of_this, recursive)
-        )
+        seed_of_try = (seed + number) % (2**31 - 1)
+        recursive = number % 2 == 0
+        if direct:
+            result = many_constraints(library, index, problem, seed_of_try, recursive)
+        else:
+            result = one_constraint(problem, seed_of_try, recursive)
         out.reshape(-1, n)[number] = result
 
 

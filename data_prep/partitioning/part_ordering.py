@@ -16,27 +16,21 @@ _MOST_PARTS = 2048
 
 
 @compiled
-def add_cut_weights(indptr, neighbours, homes, assignment, weights):
-    """Add to weights float64[P, P] the edges between different parts in the rows of `indptr`, whose vertices lie in
-    the parts `homes`, and whose neighbours in assignment[neighbour]."""
+def add_cut_weights(indptr, neighbours, part_of_row, assignment, weights):
+    """Add to weights float64[P, P] the edges between different parts in the rows of `indptr`.
+
+    part_of_row holds the part of each row's vertex, assignment[u] that of a neighbour u.
+    """
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             other = assignment[neighbours[e]]
-            if other != homes[v]:
-                weights[homes[v], other] += 1
+            if other != part_of_row[v]:
+                weights[part_of_row[v], other] += 1
 
 
 def no_cut_weights(parts: int) -> np.ndarray:
     """float64[P, P] of zeros to add weights to, or [P, 0] for very many parts."""
     return np.zeros((parts, parts if parts <= _MOST_PARTS else 0))
-
-
-def cut_weights(indptr: np.ndarray, neighbours: np.ndarray, assignment: np.ndarray, parts: int) -> np.ndarray:
-    """Edges between each two parts of an undirected graph: float64[P, P], or zeros [P, 0] for very many parts."""
-    weights = no_cut_weights(parts)
-    if weights.size:
-        add_cut_weights(indptr, neighbours, assignment, assignment, weights)
-    return weights
 
 
 def near_numbers(weights: np.ndarray) -> np.ndarray:
@@ -53,15 +47,18 @@ def _ordered(ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """`ids` in an order whose halves, halves of halves and so on have little weight between them."""
     if len(ids) <= 2:
         return ids
-    own = weights[np.ix_(ids, ids)]
+
+    # Bisect from two starts, the given order and the spectral one; keep the better.
+    local = weights[np.ix_(ids, ids)]
     half = len(ids) // 2
-    starts = (np.arange(len(ids)) < half, _spectral_half(own, half))
-    sides = [_exchange(own, side) for side in starts]
-    first = min(sides, key=lambda side: own[side][:, ~side].sum())
+    starts = (np.arange(len(ids)) < half, _spectral_half(local, half))
+    sides = [_exchange(local, side) for side in starts]
+    first = min(sides, key=lambda side: local[side][:, ~side].sum())
     return np.concatenate([_ordered(ids[first], weights), _ordered(ids[~first], weights)])
 
 
 def _spectral_half(weights: np.ndarray, half: int) -> np.ndarray:
+    """bool[P] with `half` parts: those of smallest entries in the Fiedler vector of the Laplacian."""
     laplacian = np.diag(weights.sum(axis=0)) - weights
     vector = np.linalg.eigh(laplacian)[1][:, 1]
     # The sign of an eigenvector is arbitrary; fix it, so that the same cut is numbered the same everywhere.
@@ -75,8 +72,12 @@ def _exchange(weights: np.ndarray, side: np.ndarray) -> np.ndarray:
     """Exchange pairs between the two sides of bool[P] as long as the weight between the sides falls."""
     side = side.copy()
     for _ in range(len(side)):
+        # What moving a part to the other side gains.
         across = weights @ np.where(side, -1.0, 1.0) * np.where(side, 1.0, -1.0)
-        a, b = np.flatnonzero(side), np.flatnonzero(~side)
+
+        # The best of all pairs, one from each side.
+        a = np.flatnonzero(side)
+        b = np.flatnonzero(~side)
         gain = across[a][:, None] + across[b][None, :] - 2 * weights[np.ix_(a, b)]
         i, j = np.unravel_index(np.argmax(gain), gain.shape)
         if gain[i, j] <= 0:

@@ -1,4 +1,9 @@
-"""Cutting a graph into parts by a named method, and the figures that tell how good a cut is."""
+"""Partition a graph as a PartitionRequest says, and count what the parts hold.
+
+Parts within groups of parts, such as 4x16 (4 nodes of 16 ranks), put few edges between nodes first of all. Parts of a
+group have consecutive numbers, so any number of ranks that divides evenly, each with a contiguous group of parts, gets
+a partition that was made for it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_prep.partitioning.methods import METHODS
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.postprocess import postprocess, rebalance
+from data_prep.partitioning.request import PartitionRequest, training_vertices
+from data_prep.partitioning.subgraph import induced_subgraph
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.system.jit import compiled
 
+_BYTES_PER_VERTEX = 20
+"""Held while the groups of a level are partitioned: group, part, number in the group, and the group's own arrays."""
+
 
 @dataclass(frozen=True)
 class Partition:
-    """A cut of a graph: assignment int32[n] -> part, and per part int64[P]: vertices, training vertices, in-edges,
-    and in-edges that come from another part."""
+    """A partition of a graph: assignment int32[n] -> part, and per part int64[P]: vertices, training vertices,
+    in-edges, and in-edges that come from another part."""
 
     assignment: np.ndarray
     vertices: np.ndarray
@@ -27,17 +37,17 @@ class Partition:
     method: str = ""
     """The method that was used."""
     reason: str = ""
-    """Why, where it was chosen by method auto."""
+    """Why, where method auto chose it."""
 
     def figures(self) -> dict[str, int | float | str]:
         """The figures stored with a dataset: edge_cut (directed edges between parts), its share of all edges, and
         for vertices, training vertices and edges the largest part relative to the mean; and why `auto` chose."""
-        partition_graph, edges = int(self.edges_cut.sum()), int(self.edges.sum())
-        chosen = {"method_reason": self.reason} if self.reason else {}
+        edge_cut = int(self.edges_cut.sum())
+        reason = {"method_reason": self.reason} if self.reason else {}
         return {
-            **chosen,
-            "edge_cut": partition_graph,
-            "edge_cut_share": partition_graph / max(1, edges),
+            **reason,
+            "edge_cut": edge_cut,
+            "edge_cut_share": edge_cut / max(1, int(self.edges.sum())),
             "vertex_balance": _balance(self.vertices),
             "training_balance": _balance(self.training),
             "edge_balance": _balance(self.edges),
@@ -48,21 +58,87 @@ def _balance(counts: np.ndarray) -> float:
     return float(counts.max() / counts.mean()) if counts.any() else 1.0
 
 
-@compiled
-def _count(indptr, indices, assignment, split, vertices, training, edges, edges_cut):
-    for v in range(len(assignment)):
-        home = assignment[v]
-        vertices[home] += 1
-        if len(split) and split[v] == names.TRAIN:
-            training[home] += 1
-        edges[home] += indptr[v + 1] - indptr[v]
-        for e in range(indptr[v], indptr[v + 1]):
-            if assignment[indices[e]] != home:
-                edges_cut[home] += 1
+def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
+    """Partition a valid graph; no part is empty. The same request gives the same partition.
+
+    Raises ConfigError for an unknown method or a request that cannot be met, DataError when the method fails,
+    ResourceError when the memory allowed does not suffice.
+    """
+    request.check(graph)
+    request, reason = choose_method(graph, request)
+    assignment = assign_parts(graph, request)
+    return replace(measure(graph, assignment, request.parts), method=request.method, reason=reason)
+
+
+def choose_method(graph: Graph, request: PartitionRequest) -> tuple[PartitionRequest, str]:
+    """The request with the method that will be used, and why, where its method leaves the choice open (`auto`).
+
+    Raises ConfigError for an unknown method.
+    """
+    method = METHODS.load(request.method)
+    if not hasattr(method, "choose"):
+        return request, ""
+    choice = method.choose(graph, request)
+    return replace(request, method=choice.method), choice.reason
+
+
+def assign_parts(graph: Graph, request: PartitionRequest) -> np.ndarray:
+    """The part int32[n] of each vertex by a method that is chosen already. Raises as `partition_graph` does."""
+    if len(request.levels) == 1:
+        return _assign_level(graph, request)
+
+    # Tolerances multiply over the levels, so each level gets its root of the whole.
+    assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
+
+    # Capacities that are rounded up at each level may add up to one vertex too many.
+    training = training_vertices(graph)
+    rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
+    return assignment
+
+
+def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
+    """The parts of one level: the method, then post-processing. Raises DataError when a part stays empty."""
+    result = METHODS.load(request.method).partition(graph, request)
+    assignment = postprocess(graph, result, request)
+    empty = np.flatnonzero(np.bincount(assignment, minlength=request.parts) == 0)
+    if len(empty):
+        raise DataError(
+            f"method {request.method} leaves part {empty[0]} of {request.parts} without vertices (the graph has "
+            f"{graph.vertices}); use fewer parts, or another method than {request.method}"
+        )
+    return assignment
+
+
+def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
+    """Partition `graph` into the groups of the first level, and each of them by the levels below.
+
+    Within a group only the edges inside it count; they lie in a temporary file while it is partitioned.
+    """
+    # The groups of this level; at the last level they are the parts.
+    group_of = _assign_level(graph, replace(request, levels=request.levels[:1]))
+    inner = replace(request, levels=request.levels[1:])
+    if inner.parts == 1:
+        return group_of
+
+    # Another seed: a hash that chose the group must not choose the part in it too.
+    inner = replace(inner, seed=(request.seed + 1) % 2**63)
+    if request.memory is not None:
+        inner = replace(inner, memory=request.memory - graph.vertices * _BYTES_PER_VERTEX)
+
+    # Parts of a group are numbered one after the other.
+    assignment = group_of * np.int32(inner.parts)
+    for group in range(request.levels[0]):
+        members = np.flatnonzero(group_of == group)
+        if len(members) < inner.parts:
+            raise ConfigError(
+                f"a group of {len(members)} vertices cannot be cut into {inner.parts} parts; use fewer parts"
+            )
+        assignment[members] += _assign_groups(induced_subgraph(graph, members), inner)
+    return assignment
 
 
 def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
-    """The figures of a cut, counted from the graph itself."""
+    """The Partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
     counts = [np.zeros(parts, np.int64) for _ in range(4)]
@@ -70,43 +146,15 @@ def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
     return Partition(assignment, *counts)
 
 
-def check_request(graph: Graph, request: PartitionRequest) -> None:
-    """Refuse part counts, seeds and tolerances that cannot be used with ConfigError."""
-    parts, seed = request.parts, request.seed
-    if parts < 1:
-        raise ConfigError(f"--parts is {parts}; it must be at least 1")
-    if parts > graph.vertices:
-        raise ConfigError(f"--parts is {parts}, but the graph has only {graph.vertices} vertices; use fewer parts")
-    if not 0 <= seed < 2**63:
-        raise ConfigError(f"--seed is {seed}; it must be between 0 and 2**63 - 1")
-    if not 1 <= request.tolerance < float("inf"):
-        raise ConfigError(f"--tolerance is {request.tolerance}; it must be a number of at least 1, such as 1.05")
-
-
-def partition_graph(graph: Graph, parts: int, method: str, seed: int, **wishes) -> Partition:
-    """Cut a valid graph into `parts` parts, none of them empty. The same arguments give the same cut. `wishes`
-    are further fields of CutRequest.
-
-    Raises ConfigError for an unknown method or a number of parts that cannot be, DataError when the method fails.
-    """
-    method, reason = settled(graph, parts, method, seed, **wishes)
-    request = PartitionRequest(parts, seed, **wishes)
-    assignment = METHODS.load(method).partition(graph, request)
-    empty = np.flatnonzero(np.bincount(assignment, minlength=parts) == 0)
-    if len(empty):
-        raise DataError(
-            f"method {method} leaves part {empty[0]} of {parts} without vertices (the graph has {graph.vertices}); "
-            f"use fewer parts, or another method than {method}"
-        )
-    return replace(measure(graph, assignment, parts), method=method, reason=reason)
-
-
-def settled(graph: Graph, parts: int, method: str, seed: int, **wishes) -> tuple[str, str]:
-    """The method that `partition_graph` will use with the same arguments, and why, if `method` leaves the choice open.
-
-    Raises ConfigError for an unknown method or a request that cannot be.
-    """
-    request = PartitionRequest(parts, seed, **wishes)
-    check_request(graph, request)
-    partitioner = METHODS.load(method)
-    return partitioner.choose(graph, request) if hasattr(partitioner, "choose") else (method, "")
+@compiled
+def _count(indptr, indices, assignment, split, vertices, training, edges, edges_cut):
+    """Count, per part, vertices, training vertices, in-edges, and in-edges from other parts. split int8[n] or [0]."""
+    for v in range(len(assignment)):
+        part = assignment[v]
+        vertices[part] += 1
+        if len(split) and split[v] == names.TRAIN:
+            training[part] += 1
+        edges[part] += indptr[v + 1] - indptr[v]
+        for e in range(indptr[v], indptr[v + 1]):
+            if assignment[indices[e]] != part:
+                edges_cut[part] += 1

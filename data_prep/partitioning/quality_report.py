@@ -1,8 +1,8 @@
-"""What a cut means for training, before any training: copies, cuts on fewer ranks, locality, expected remote rows.
+"""What a partition means for training, estimated without training: copies, edges cut, locality, remote rows.
 
-Rows are counted in rehearsals of some iterations with the real sampler, and beside that derived by vertex-inclusion
-probabilities (SALIENT++, MLSys 2023; leapmpi/features/policies/vip.py). These take draws of different vertices as
-independent, and expect too many rows where small batches meet dense neighbourhoods.
+Remote rows are counted in dry runs of some iterations with the real sampler, and also derived from vertex-inclusion
+probabilities (SALIENT++, MLSys 2023; leapmpi/features/policies/vip.py). The latter take draws of different vertices as
+independent, and give too many rows where small batches meet dense neighbourhoods.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.balance import training_vertices
 from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
+from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.topology import from_graph
@@ -27,13 +27,13 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
 
 STRATEGIES = ("leap", "pull")
-"""Roots trained where they are at home, and roots dealt to the ranks at random."""
+"""leap trains each root on the rank of its part; pull distributes the roots over the ranks at random."""
 
 _MICROGRAPHS = 256
-"""Roots whose locality is looked at one by one."""
+"""Roots whose locality is measured, one micrograph each."""
 
-_REHEARSALS = 8
-"""Iterations that are rehearsed."""
+_DRY_RUNS = 8
+"""Iterations that are sampled in a dry run."""
 
 
 @compiled
@@ -51,6 +51,7 @@ def _mark(first, indptr, indices, assignment, first_part, bits, needed):
 
 @compiled
 def _set_bits(words):
+    """The number of bits that are set, over all words."""
     count = 0
     for word in words:
         rest = np.uint64(word)
@@ -64,21 +65,23 @@ def replication(
     graph: Graph,
     assignment: np.ndarray,
     parts: int,
-    also: Callable[[EdgeChunk], None] | None = None,
+    on_chunk: Callable[[EdgeChunk], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
-    """In how many parts a vertex is needed, on average: its home, and each part with one of its out-neighbours.
+    """In how many parts a vertex is needed, on average: its own part, and each part with one of its out-neighbours.
 
-    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `also` is called once with
-    every chunk of them.
+    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `on_chunk` is called once
+    with every chunk of them.
     """
-    total, bits = 0, min(64, 1 << max(3, (parts - 1).bit_length()))
+    # A bit per part in the smallest word that holds them; 64 parts at a time.
+    total = 0
+    bits = min(64, 1 << max(3, (parts - 1).bit_length()))
     for first_part in range(0, parts, bits):
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
         for chunk in edge_chunks(graph, 1.0, progress):
             _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
-            if also and first_part == 0:
-                also(chunk)
+            if on_chunk and first_part == 0:
+                on_chunk(chunk)
         total += _set_bits(needed)
     return total / graph.vertices
 
@@ -87,17 +90,19 @@ class CutOnRanks:
     """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts."""
 
     def __init__(self, graph: Graph, assignment: np.ndarray, parts: int) -> None:
-        self._graph, self._assignment, self._parts = graph, assignment, parts
+        self._graph = graph
+        self._assignment = assignment
+        self._parts = parts
         self._weights = no_cut_weights(parts if parts > 1 else 0)
 
     def add(self, chunk: EdgeChunk) -> None:
         """Count the edges of `chunk`."""
         if self._weights.size:
-            homes = self._assignment[chunk.first :]
-            add_cut_weights(chunk.indptr, chunk.indices, homes, self._assignment, self._weights)
+            part_of_row = self._assignment[chunk.first :]
+            add_cut_weights(chunk.indptr, chunk.indices, part_of_row, self._assignment, self._weights)
 
     def shares(self) -> dict[int, float]:
-        """The share by number of ranks; empty for one part, and for more than pairs of them can be counted."""
+        """The share by number of ranks; empty for one part, and for so many that pairs are not counted."""
         if not self._weights.size:
             return {}
         sizes = [2**power for power in range(1, self._parts.bit_length()) if 2**power < self._parts]
@@ -106,16 +111,17 @@ class CutOnRanks:
 
 
 def _between(weights: np.ndarray, ranks: int) -> float:
+    """The edges between ranks, of weights float64[P, P] between parts."""
     rank_of = np.arange(len(weights)) * ranks // len(weights)
     return float(weights[rank_of[:, None] != rank_of].sum())
 
 
 @dataclass(frozen=True)
 class SampledReport:
-    """What sampled training with `fanouts` and `batch_size` roots per iteration over all ranks, one a part, would see.
+    """Estimates for sampled training with `fanouts`, and `batch_size` roots per iteration over all ranks, one a part.
 
     locality: R_micro. By strategy, raw feature rows that cross ranks: `rows` in an iteration with a whole batch,
-    `epoch_rows` in an epoch, whose last batch may be smaller, both rehearsed; `vip_rows` in an iteration by analysis.
+    `epoch_rows` in an epoch, whose last batch may be smaller, both by dry runs; `vip_rows` in an iteration by analysis.
     """
 
     fanouts: tuple[int, ...]
@@ -178,18 +184,21 @@ def report_on(
     training: tuple[tuple[int, ...], int] | None,
     progress: Progress = SILENT,
 ) -> CutReport:
-    """The report of a cut, with that of sampled training for `training` = (fan-outs, batch size) if wanted."""
+    """The report of the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
     on_ranks = CutOnRanks(graph, assignment, parts)
-    copies = replication(graph, assignment, parts, also=on_ranks.add, progress=progress)
+    copies = replication(graph, assignment, parts, on_chunk=on_ranks.add, progress=progress)
     return CutReport(copies, on_ranks.shares(), sampled)
 
 
-class _Training:
-    """Training on one rank a part, as a report looks at it."""
+class _SampledTraining:
+    """Sampled training on one rank a part, without training: what its iterations would read."""
 
     def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], seed: int) -> None:
-        self.topology, self.assignment, self.parts, self.seed = from_graph(graph), assignment, parts, seed
+        self.topology = from_graph(graph)
+        self.assignment = assignment
+        self.parts = parts
+        self.seed = seed
         self.train = np.flatnonzero(training_vertices(graph))
         self.sampler = NodeWiseSampler(self.topology, fanouts)
 
@@ -199,35 +208,38 @@ class _Training:
         return epoch_order(self.train, original, self.seed, epoch, PRESAMPLE)[:size]
 
     def locality(self, roots: np.ndarray) -> float:
-        """R_micro of `roots`."""
+        """R_micro: the mean share of a micrograph's vertices in the part of its root."""
         return locality(self.sampler, DrawKey(PRESAMPLE, self.seed, 0, 0), roots, lambda ids: self.assignment[ids])
 
-    def rehearsed(self, size: int) -> dict[str, float]:
+    def dry_run(self, size: int) -> dict[str, float]:
         """Mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
         counts = dict.fromkeys(STRATEGIES, 0)
-        for rehearsal in range(_REHEARSALS):
-            batch = self.batch(size, rehearsal)
-            dealt = plan_pull(batch, self.parts)
+        for number in range(_DRY_RUNS):
+            batch = self.batch(size, number)
+            shuffled = plan_pull(batch, self.parts)
             for part in range(self.parts):
-                of_rank = {"leap": batch[self.assignment[batch] == part], "pull": dealt.rank_roots(part)}
+                of_rank = {"leap": batch[self.assignment[batch] == part], "pull": shuffled.rank_roots(part)}
                 for name, roots in of_rank.items():
-                    read = self.sampler.sample(DrawKey(PRESAMPLE, self.seed, rehearsal, 0), roots)[-1].src
+                    read = self.sampler.sample(DrawKey(PRESAMPLE, self.seed, number, 0), roots)[-1].src
                     counts[name] += int(np.count_nonzero(self.assignment[read] != part))
-        return {name: count / _REHEARSALS for name, count in counts.items()}
+        return {name: count / _DRY_RUNS for name, count in counts.items()}
 
     def by_analysis(self, size: int) -> dict[str, float]:
-        """The same by vertex-inclusion probabilities."""
+        """Expected rows that cross ranks in an iteration, by vertex-inclusion probabilities."""
         chance = size / len(self.train)
-        at_home = 0.0
+
+        # leap: each rank reads for the roots of its part; rows of other parts are remote.
+        local_roots = 0.0
         for part in range(self.parts):
             read = self._read(self.train[self.assignment[self.train] == part], chance)
-            at_home += float(read[self.assignment != part].sum())
-        # Dealt roots: all ranks read by the same law, and each row is at home with one of them.
-        dealt = float(self._read(self.train, chance / self.parts).sum())
-        return {"leap": at_home, "pull": (self.parts - 1) * dealt}
+            local_roots += float(read[self.assignment != part].sum())
+
+        # pull: all ranks read by the same law, and each row is local to one of them.
+        any_roots = float(self._read(self.train, chance / self.parts).sum())
+        return {"leap": local_roots, "pull": (self.parts - 1) * any_roots}
 
     def _read(self, roots: np.ndarray, chance: float) -> np.ndarray:
-        """The chance of each vertex to be read where each of `roots` is one by `chance`: float64[n]."""
+        """float64[n]: the chance of each vertex to be read, where each of `roots` is in the batch with `chance`."""
         chances = np.zeros(len(self.assignment))
         chances[roots] = chance
         topology = self.topology
@@ -237,17 +249,19 @@ class _Training:
 def sampled_report(
     graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int, seed: int = 0
 ) -> SampledReport | None:
-    """The report of a cut for training on one rank a part; None for a graph without training vertices.
+    """The estimates for training on one rank a part; None for a graph without training vertices.
 
     The analysis takes a pass over the edges per part and hop, and some arrays of float64 per vertex.
     """
-    training = _Training(graph, assignment, parts, fanouts, seed)
+    training = _SampledTraining(graph, assignment, parts, fanouts, seed)
     if not len(training.train):
         return None
+
+    # An epoch is some whole batches, and perhaps a smaller one.
     size = min(batch_size, len(training.train))
     whole, rest = divmod(len(training.train), size)
-    rows = training.rehearsed(size)
-    last = training.rehearsed(rest) if rest else dict.fromkeys(STRATEGIES, 0.0)
+    rows = training.dry_run(size)
+    last = training.dry_run(rest) if rest else dict.fromkeys(STRATEGIES, 0.0)
     epoch_rows = {name: whole * rows[name] + last[name] for name in STRATEGIES}
     found = training.locality(training.batch(_MICROGRAPHS))
     return SampledReport(fanouts, batch_size, found, rows, epoch_rows, training.by_analysis(size))

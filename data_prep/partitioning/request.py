@@ -1,25 +1,89 @@
-"""What a partitioner is asked for."""
+"""What a user requests of a partition, and what follows from it: how many vertices a part may have."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from data_prep.progress import SILENT, Progress
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.hdf5 import names
+from leapmpi.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class PartitionRequest:
-    """How to cut a graph. A partitioner that cannot use a field ignores it."""
+    """How to partition a graph. A method that cannot use a field ignores it."""
 
-    parts: int
-    seed: int
+    levels: tuple[int, ...]
+    """Numbers of parts by level: (4,) are 4 parts; (4, 16) are 4 groups of 16 parts each."""
+    method: str = "auto"
+    """Name of a member of `methods/`."""
+    seed: int = 0
+    """The same seed gives the same parts."""
     tolerance: float = 1.05
     """The largest part may have this many times the mean number of vertices, and of training vertices."""
     memory: int | None = None
-    """Bytes that the process may use, its interpreter included; None: whatever the machine has."""
+    """Bytes that the process may use, its interpreter included; None: as much as the machine has."""
     chunk: float = 0.1
     """Share of the graph's edges that a streaming method holds at once."""
     threads: int = 1
     """Threads for methods that have them; the result does not depend on their number."""
     progress: Progress = SILENT
-    """Told of passes over the edges."""
+    """Follows the passes over the edges."""
+
+    @property
+    def parts(self) -> int:
+        """The number of parts, over all levels."""
+        return math.prod(self.levels)
+
+    def check(self, graph: Graph) -> None:
+        """Raise ConfigError where `graph` cannot be partitioned so: numbers of parts, seeds, tolerances."""
+        if self.parts < 1:
+            raise ConfigError(f"--parts is {self.parts}; it must be at least 1")
+        if self.parts > graph.vertices:
+            raise ConfigError(
+                f"--parts is {self.parts}, but the graph has only {graph.vertices} vertices; use fewer parts"
+            )
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"--seed is {self.seed}; it must be between 0 and 2**63 - 1")
+        if not 1 <= self.tolerance < float("inf"):
+            raise ConfigError(f"--tolerance is {self.tolerance}; it must be a number of at least 1, such as 1.05")
+
+
+def parse_hierarchy(text: str) -> tuple[int, ...]:
+    """'4x16' as (4, 16). Raises ConfigError."""
+    if not re.fullmatch(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6})+", text):
+        raise ConfigError(f"--hierarchy {text}: give the numbers of parts by level, such as 4x16")
+    return tuple(map(int, text.split("x")))
+
+
+class Capacity(NamedTuple):
+    """The most vertices, and the most training vertices, of one part."""
+
+    vertices: int
+    training: int
+
+
+def largest_part(total: int, parts: int, tolerance: float) -> int:
+    """`tolerance` times the mean of `total` over the parts, rounded down, but at least the mean rounded up."""
+    return max(math.ceil(total / parts), math.floor(tolerance * total / parts))
+
+
+def part_capacity(training: np.ndarray, request: PartitionRequest) -> Capacity:
+    """What `request` allows each part of a graph whose training vertices are bool[n]."""
+    return Capacity(
+        vertices=largest_part(len(training), request.parts, request.tolerance),
+        training=largest_part(int(np.count_nonzero(training)), request.parts, request.tolerance),
+    )
+
+
+def training_vertices(graph: Graph) -> np.ndarray:
+    """bool[n]: which vertices of `graph` are training vertices; none without a split."""
+    if graph.split is None:
+        return np.zeros(graph.vertices, bool)
+    return np.asarray(graph.split) == names.TRAIN

@@ -1,28 +1,29 @@
-"""Streaming placement of vertices: one look at each row of the graph, in its order, memory for the vertices alone.
+"""Streaming placement of vertices: one pass over the rows of the graph in their order, memory for the vertices alone.
 
-The objectives of LDG and Fennel differ in one line; their modules in partitioners/ say where they come from. A
-vertex sees its in-neighbours, whatever other edges it has: those are what sampling reads. In a graph with every edge
-in both directions that is all of them.
+The objectives of LDG and Fennel differ in one line; their modules in methods/ name the papers. Only in-neighbours
+count, because sampling reads these. A graph with every edge in both directions loses nothing by that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from data_prep.partitioning.balance import Room
 from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.request import Capacity, PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold, mix
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _place(first, indptr, indices, training, waiting, part_of, sizes, trained, room, alpha, salt, lonely):
+def _place(first, indptr, indices, training, waiting, part_of, sizes, trained, capacity, alpha, salt, isolated):
     """Place the waiting vertices of a chunk in the parts that score highest, and count how many changed part.
 
-    alpha < 0: LDG's score, neighbours in the part x its free share, of which training vertices also need their own
-    kind; else Fennel's, neighbours - alpha x 3/2 x sqrt(size). Equal scores: the smaller part, then one by a hash.
+    alpha < 0: LDG's score, neighbours in the part x its free share, for training vertices also x its free share of
+    these; else Fennel's, neighbours - alpha x 3/2 x sqrt(size). Equal scores: the smaller part, then one by a hash.
+    Without `isolated`, vertices that have no placed neighbour go on waiting.
     """
     parts = len(sizes)
     links = np.zeros(parts, np.int64)
@@ -31,19 +32,25 @@ def _place(first, indptr, indices, training, waiting, part_of, sizes, trained, r
         v = first + row
         if not waiting[v]:
             continue
+
+        # Count the placed neighbours by part.
         placed = 0
         for e in range(indptr[row], indptr[row + 1]):
             part = part_of[indices[e]]
             if part >= 0:
                 links[part] += 1
                 placed += 1
-        if placed or lonely:
-            best = _best(links, training[v], sizes, trained, room, alpha, np.int64(fold(salt, v) % np.uint64(parts)))
+
+        if placed or isolated:
+            start = np.int64(fold(salt, v) % np.uint64(parts))
+            best = _best(links, training[v], sizes, trained, capacity, alpha, start)
             changed += part_of[v] != best
             part_of[v] = best
             waiting[v] = False
             sizes[best] += 1
             trained[best] += training[v]
+
+        # Only the touched entries are reset: P may be far larger than the degree.
         for e in range(indptr[row], indptr[row + 1]):
             part = part_of[indices[e]]
             if part >= 0:
@@ -52,56 +59,71 @@ def _place(first, indptr, indices, training, waiting, part_of, sizes, trained, r
 
 
 @compiled
-def _best(links, trains, sizes, trained, room, alpha, start):
-    """The part with room that scores highest; without any, the smallest of those with room for the training vertex."""
+def _best(links, trains, sizes, trained, capacity, alpha, start):
+    """The part with free capacity that scores highest, looked for from part `start` on.
+
+    Where no part has any, the smallest of those with capacity for a training vertex.
+    """
     parts = len(sizes)
     best, highest = -1, -np.inf
     for i in range(parts):
         part = start + i if start + i < parts else start + i - parts
-        if sizes[part] >= room[0] or (trains and trained[part] >= room[1]):
+        if sizes[part] >= capacity[0] or (trains and trained[part] >= capacity[1]):
             continue
+
+        # LDG's score, or Fennel's.
         if alpha < 0:
-            score = links[part] * (1.0 - sizes[part] / room[0])
+            score = links[part] * (1.0 - sizes[part] / capacity[0])
             if trains:
-                score *= 1.0 - trained[part] / room[1]
+                score *= 1.0 - trained[part] / capacity[1]
         else:
             score = links[part] - alpha * 1.5 * np.sqrt(sizes[part])
         if score > highest or (score == highest and sizes[part] < sizes[best]):
             best, highest = part, score
+
+    # All are full for this vertex: post-processing repairs the size.
     if best < 0:
         for part in range(parts):
-            if trained[part] < room[1] and (best < 0 or sizes[part] < sizes[best]):
+            if trained[part] < capacity[1] and (best < 0 or sizes[part] < sizes[best]):
                 best = part
     return best
 
 
 class Stream:
-    """A graph being placed part by part: `part_of` int32[n] (-1: not yet), sizes and training vertices of parts."""
+    """A graph whose vertices are placed one after the other.
 
-    def __init__(self, graph: Graph, training: np.ndarray, room: Room, request: PartitionRequest) -> None:
-        self.graph, self.training, self.room, self.request = graph, training, room, request
+    part_of int32[n] is the part of each vertex (-1: not placed), waiting bool[n] says which are to be placed; sizes and
+    trained, int64[P], count the vertices and the training vertices of each part.
+    """
+
+    def __init__(self, graph: Graph, training: np.ndarray, capacity: Capacity, request: PartitionRequest) -> None:
+        self.graph = graph
+        self.training = training
+        self.capacity = capacity
+        self.request = request
         self.part_of = np.full(graph.vertices, -1, np.int32)
         self.waiting = np.ones(graph.vertices, bool)
-        self.sizes, self.trained = (np.zeros(request.parts, np.int64) for _ in range(2))
+        self.sizes = np.zeros(request.parts, np.int64)
+        self.trained = np.zeros(request.parts, np.int64)
         self._salt = np.uint64(mix(np.uint64(request.seed)))
 
-    def chunks(self):
-        """The graph's rows in the chunks that the request asks for."""
+    def chunks(self) -> Iterator[EdgeChunk]:
+        """The graph's rows in chunks of the size requested."""
         return edge_chunks(self.graph, self.request.chunk, self.request.progress)
 
-    def sweep(self, alpha: float = -1.0, lonely: bool = True) -> int:
-        """Place what is waiting, of Fennel's `alpha` or by LDG; how many vertices changed their part.
+    def sweep(self, alpha: float = -1.0, isolated: bool = True) -> int:
+        """Place the waiting vertices, by Fennel's score with `alpha` or by LDG's (alpha < 0), in one pass.
 
-        Vertices without placed neighbours go on waiting unless `lonely`.
+        Without `isolated`, vertices that have no placed neighbour go on waiting. Returns how many changed their part.
         """
-        return sum(self._place(chunk, alpha, lonely) for chunk in self.chunks())
+        return sum(self._place(chunk, alpha, isolated) for chunk in self.chunks())
 
-    def _place(self, chunk: EdgeChunk, alpha: float, lonely: bool) -> int:
+    def _place(self, chunk: EdgeChunk, alpha: float, isolated: bool) -> int:
         state = (self.training, self.waiting, self.part_of, self.sizes, self.trained)
-        return _place(*chunk, *state, np.array(self.room), alpha, self._salt, lonely)
+        return _place(*chunk, *state, np.array(self.capacity), alpha, self._salt, isolated)
 
     def restart(self) -> None:
-        """Let every vertex be placed again; until then it counts, for its neighbours, where it is."""
+        """Let every vertex be placed again; until then its neighbours count it in its present part."""
         self.waiting[:] = True
         self.sizes[:] = 0
         self.trained[:] = 0

@@ -1,4 +1,4 @@
-"""The undirected graph under a Graph, as partitioners need it: every edge in both directions, no duplicates."""
+"""The undirected graph under a Graph, in memory: every edge in both directions, no duplicates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from leapmpi.system.jit import compiled
 @compiled
 def _transpose(indptr, indices):
     """The reversed edges as compressed rows; each row comes out ascending."""
+    # A counting sort by source.
     n = len(indptr) - 1
     out_indptr = np.zeros(n + 1, np.int64)
     for e in range(len(indices)):
@@ -35,6 +36,7 @@ def _merge_rows(a_indptr, a, b_indptr, b, out_indptr, out, write):
         i, j = a_indptr[v], b_indptr[v]
         i_end, j_end = a_indptr[v + 1], b_indptr[v + 1]
         while i < i_end or j < j_end:
+            # The smaller of the two heads; an equal one is taken from both.
             if j == j_end or (i < i_end and a[i] < b[j]):
                 u = a[i]
                 i += 1

@@ -1,4 +1,4 @@
-"""The graph formats that `leapmpi-prep import` reads: one module each, found by its file name.
+"""The graph formats that `leapmpi-prep import` reads: one file per format, found by its name.
 
 A source module has
     SUMMARY: str                                      one line for messages
@@ -31,6 +31,8 @@ def locate(path: Path) -> tuple[str, Path]:
         raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
     if path.suffix == ".npz" and path.is_file():
         return _npz_format(path), path
+
+    # `path` itself, or, of a folder, what lies in it.
     found = [(name, path) for name in formats_of(path)]
     inside = sorted(path.iterdir()) if path.is_dir() and not found else []
     nested = [(name, entry) for entry in inside for name in formats_of(entry)]
@@ -39,6 +41,8 @@ def locate(path: Path) -> tuple[str, Path]:
         return files[0]
     if len(found) == 1:
         return found[0]
+
+    # Say what there is instead.
     if found:
         raise DataError(f"{path} fits several formats ({', '.join(name for name, _ in found)}); say which by --format")
     hint = f"; inside it, {nested[0][1]} looks like {nested[0][0]}: name that instead" if nested else ""

@@ -28,6 +28,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """
     edges, notes = edge_stream(path)
     features, labels = read_companions(options)
+
+    # The number of vertices, by the first that states it.
     if options.vertices is not None:
         vertices = options.vertices
     elif features is not None:

@@ -29,6 +29,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{file.label('edges')} must have shape [edges, 2], but it is {edges.shape}")
     features = file.array("node_features")
+
+    # One of several splits.
     splits, index, count = _splits(file, options.split_index)
     notes = []
     if count > 1 and options.split_index is None:
@@ -45,17 +47,18 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     )
 
 
-def _splits(file: NpzFile, wanted: int | None) -> tuple[dict[str, np.ndarray] | None, int, int]:
+def _splits(file: NpzFile, split_index: int | None) -> tuple[dict[str, np.ndarray] | None, int, int]:
     """The masks of one split, its number, and how many splits there are."""
     masks = {name: file.array(f"{name}_masks") for name in SPLIT_NAMES if f"{name}_masks" in file.names}
     if not masks:
-        if wanted is not None:
-            raise ConfigError(f"--split-index {wanted}: {file.path} holds no splits")
+        if split_index is not None:
+            raise ConfigError(f"--split-index {split_index}: {file.path} holds no splits")
         return None, 0, 0
     counts = {len(mask) for mask in masks.values()}
     if len(counts) != 1 or any(mask.ndim != 2 for mask in masks.values()):
         raise DataError(f"{file.path}: train_masks, val_masks and test_masks must have one shape [splits, vertices]")
-    count, index = counts.pop(), wanted or 0
+    count = counts.pop()
+    index = split_index or 0
     if not 0 <= index < count:
         raise ConfigError(f"--split-index {index}: {file.path} has splits 0 ... {count - 1}")
     return {name: mask[index].astype(bool) for name, mask in masks.items()}, index, count

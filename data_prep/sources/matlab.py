@@ -36,10 +36,13 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises DataError when there is no such network, or the file is damaged, with the byte offset.
     """
+    # The file is held whole; its variables are found by their usual names.
     require_whole(path, [path], _TIMES, options.workspace)
     variables = read_mat(path)
     network, name = _network(variables, path)
     vertices = network.shape[0]
+
+    # Files that the user names win over variables.
     features, labels = read_companions(options)
     notes: list[str] = []
     if labels is None and (found := _first(variables, _GROUPS)):
@@ -99,6 +102,8 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
         return _classes(content)
     if content.shape[0] != vertices:
         raise DataError(f"{name} has {content.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+
+    # One group per vertex at most: classes.
     member = content.data != 0
     vertex, group = content.row[member], content.column[member]
     groups = np.bincount(vertex, minlength=vertices)
@@ -106,6 +111,8 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
         labels = np.full(vertices, -1, np.int64)
         labels[vertex] = group
         return labels, [f"{name}: no vertex is in several groups, so they were read as classes (not multi-label)"]
+
+    # Several: multi-label, stored densely.
     if content.shape[1] > _FEW_CLASSES and vertices * content.shape[1] > _FEW_CLASSES * len(vertex):
         raise DataError(f"{name} has {content.shape[1]:,} groups, but only {len(vertex):,} memberships")
     labels = np.zeros((vertices, content.shape[1]), np.float32)

@@ -27,7 +27,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are read past.
+    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped.
 
     Raises DataError naming the line when the matrix is not square, not in coordinates, damaged or truncated.
     """
@@ -43,6 +43,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             found += len(block)
             if found > stated:
                 raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
+
+            # The other triangle of a symmetric matrix, without the diagonal.
             edges = block.T - 1
             yield np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1) if symmetric else edges
         if found < stated:
@@ -54,11 +56,16 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 def _header(path: Path) -> tuple[int, bool, int, int, int]:
     """Words per line, whether the other triangle is implied, rows, entries, and the number of the line of sizes."""
+    # The banner, and the first line that is no comment.
     with open_bytes(path) as file:
-        banner, number, sizes = file.readline(1000), 1, b""
+        banner = file.readline(1000)
+        number = 1
+        sizes = b""
         while (text := file.readline()) and not sizes:
             number += 1
             sizes = b"" if text.startswith(b"%") else text.strip()
+
+    # What is stored, and how.
     shown = banner.decode("utf-8", "backslashreplace").strip()[:80]
     words = shown.lower().split()
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
@@ -68,6 +75,8 @@ def _header(path: Path) -> tuple[int, bool, int, int, int]:
             f"{path}, line 1: a matrix {' '.join(words[2:])!r} is not read; expected coordinate, then one of "
             f"{', '.join(_FIELDS)}, then one of {', '.join(_SYMMETRIES)}"
         )
+
+    # Rows, columns and entries.
     numbers = sizes.split()
     if len(numbers) != 3 or not all(word.isdigit() and len(word) <= 15 for word in numbers):
         line = sizes[:60].decode("utf-8", "backslashreplace")

@@ -1,7 +1,7 @@
 """Graph files of METIS, as Chaco, KaHIP and the 10th DIMACS challenge use them too (METIS manual, section 4.1).
 
 A line of sizes, `vertices edges [format [constraints]]`, then one line per vertex with its neighbours, counted from 1.
-Vertex sizes, vertex weights and edge weights are read past.
+Vertex sizes, vertex weights and edge weights are skipped.
 """
 
 from __future__ import annotations
@@ -54,19 +54,27 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
+    """The edges int64[2, k] by blocks of lines. Raises DataError where counts differ from the header."""
     first = found = 0
     for block in blocks(path, skip=header.line):
+        # The lines of vertices; only empty ones may follow the last vertex.
         kept = np.flatnonzero(block.lengths != COMMENT)
-        lengths, lines = block.lengths[kept].astype(np.int64), kept + block.first_line
+        lengths = block.lengths[kept].astype(np.int64)
+        lines = kept + block.first_line
         surplus = np.flatnonzero(lengths[max(0, header.vertices - first) :])
         if len(surplus):
             line = lines[max(0, header.vertices - first) + surplus[0]]
             raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
+
+        # Their neighbours, counted from 1.
         lengths = lengths[: max(0, header.vertices - first)]
         neighbours, row = _neighbours(block.values, lengths, lines, header, path)
         check_between(neighbours, lines[row], 1, header.vertices, path)
         yield np.stack([first + row, neighbours - 1])
-        first, found = first + len(lengths), found + len(neighbours)
+        first += len(lengths)
+        found += len(neighbours)
+
+    # As many as the header states.
     if first < header.vertices:
         raise DataError(f"{path} ends after the lines of {first:,} of {header.vertices:,} vertices; is it truncated?")
     if found != 2 * header.edges:
@@ -77,8 +85,11 @@ def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
 
 
 def _header(path: Path) -> _Header:
+    """The sizes that the first line states. Raises DataError where it is no header."""
+    # The first line that is no comment.
     with open_bytes(path) as file:
-        number, words = 0, []
+        number = 0
+        words: list[bytes] = []
         while not words and (text := file.readline()):
             number += 1
             words = text.split() if not text.lstrip().startswith(b"%") else []
@@ -90,6 +101,8 @@ def _header(path: Path) -> _Header:
             f"{path}, line {max(number, 1)}: {shown!r} is no header of a METIS graph; expected the numbers of "
             f"vertices and of edges, then perhaps a format of 0s and 1s and a number of weights{hint}"
         )
+
+    # The format: three digits for vertex sizes, vertex weights and edge weights.
     form = (words[2] if len(words) > 2 else b"0").rjust(3, b"0")
     sizes, vertex_weights, edge_weights = (digit == ord("1") for digit in form)
     constraints = int(words[3]) if len(words) == 4 else 1
@@ -104,14 +117,18 @@ def _neighbours(
     vertex = np.repeat(np.arange(len(lengths)), lengths)
     if not header.before and not header.edge_weights:
         return values, vertex
+
+    # Lines too short for the weights before the neighbours, or with a weight missing after one.
     odd = (lengths < header.before) | ((lengths - header.before) % (1 + header.edge_weights) != 0)
     if odd.any():
-        at = int(np.argmax(odd))
-        wanted = f"{header.before} weights first" if header.before else "a weight after each neighbour"
+        first = int(np.argmax(odd))
+        announced = f"{header.before} weights first" if header.before else "a weight after each neighbour"
         both = " and a weight after each neighbour" if header.before and header.edge_weights else ""
         raise DataError(
-            f"{path}, line {lines[at]}: {lengths[at]} numbers, but line {header.line} announces {wanted}{both}"
+            f"{path}, line {lines[first]}: {lengths[first]} numbers, but line {header.line} announces {announced}{both}"
         )
+
+    # Neighbours are the numbers after the first weights, every second one where edges have weights.
     place = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths) - header.before
     kept = (place >= 0) & ((place % 2 == 0) | (not header.edge_weights))
     return values[kept], vertex[kept]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.class_labels import class_numbers
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.formats.columns import TableColumns
+from data_prep.formats.columns import TableColumns, class_numbers
 from data_prep.formats.edge_text import read_edges
 from data_prep.formats.memory_guard import require_whole
 from data_prep.formats.numeric_text import open_text
@@ -48,19 +47,24 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv)")
     target = _named(path, "target.csv")
     require_whole(path, [edge_file, feature_file, *([target] if target else [])], _TIMES, options.workspace)
+
+    # Edges, features, and ids of labelled vertices; vertices are numbered from 0 on in all three.
     edges, notes = read_edges(edge_file)
     notes = [note for note in notes if "header" not in note]
     vertex, feature = _features(feature_file)
     table = read_table(target) if target else None
     ids = _vertex_ids(table) if table else np.empty(0, np.int64)
     vertices = 1 + int(max(edges.max(), vertex.max(initial=-1), ids.max(initial=-1)))
+
+    # A stray number must not make a huge graph.
     if far_too_many(vertices, edges.shape[1]):
         raise DataError(f"{path}: vertex {vertices - 1:,} occurs, but there are only {edges.shape[1]:,} edges")
     width = int(feature.max(initial=-1)) + 1
     if far_too_many(width, len(feature)):
         raise DataError(f"{feature_file}: feature {width - 1:,} occurs, but there are only {len(feature):,} entries")
     labels, class_names = _labels(table, ids, vertices, options.label_column, path)
-    # A feature that is listed twice is had once.
+
+    # A feature that is listed twice counts once.
     vertex, feature = np.unique(np.stack([vertex, feature]), axis=1)
     ones = np.ones(len(vertex), np.float32)
     return RawGraph(
@@ -93,6 +97,8 @@ def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     if not isinstance(lists, dict):
         raise DataError(f"{path} must hold an object with a list of features for each vertex")
+
+    # Vertex numbers with lists of feature numbers.
     for key, features in lists.items():
         good = isinstance(features, list) and all(type(number) is int and 0 <= number < 2**40 for number in features)
         if not (good and key.isascii() and key.isdigit() and len(key) <= 12):
@@ -100,6 +106,8 @@ def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
                 f"{path}: vertex {key[:40]!r} has {str(features)[:40]!r}; expected a vertex number with a list of "
                 "feature numbers from 0 on"
             )
+
+    # All lists as two arrays.
     counts = np.fromiter(map(len, lists.values()), np.int64, len(lists))
     vertex = np.repeat(np.fromiter(map(int, lists), np.int64, len(lists)), counts)
     return vertex, np.fromiter(chain.from_iterable(lists.values()), np.int64, len(vertex))
@@ -124,17 +132,19 @@ def _vertex_ids(table: TableColumns) -> np.ndarray:
 
 
 def _labels(
-    table: TableColumns | None, ids: np.ndarray, vertices: int, wanted: str | None, path: Path
+    table: TableColumns | None, ids: np.ndarray, vertices: int, label_column: str | None, path: Path
 ) -> tuple[np.ndarray | None, list[str] | None]:
     """Labels int64[vertices] and the names of the classes."""
     if table is None:
-        if wanted:
-            raise ConfigError(f"--label-column {wanted}: {path} has no target.csv")
+        if label_column:
+            raise ConfigError(f"--label-column {label_column}: {path} has no target.csv")
         return None, None
     others = [name for name in table.columns if name.lower() not in _IDS]
-    name = wanted or table.first_of(_LABELS) or (others[0] if len(others) == 1 else None)
+    name = label_column or table.first_of(_LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
-        fault = f"--label-column {wanted}: no such column" if wanted else "which column holds the classes is not known"
+        fault = "which column holds the classes is not known"
+        if label_column:
+            fault = f"--label-column {label_column}: no such column"
         raise ConfigError(f"{fault} in {table.path}; choose by --label-column from {', '.join(table.columns)}")
     values, class_names = class_numbers(table, name)
     labels = np.full(vertices, -1, np.int64)

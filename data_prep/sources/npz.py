@@ -52,6 +52,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if options.labels:
         labels = read_labels(options.labels)
     splits = {name: members for name in SPLIT_NAMES if (members := _split(file, name)) is not None}
+
+    # The number of vertices: stated, or by whatever has a row per vertex, or by the largest id.
     stated = file.first("vertices", "num_nodes")
     counted = (
         options.vertices,

@@ -38,6 +38,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
     graph = _binary(raw, options) if (raw / "data.npz").exists() else _text(raw, options)
+
     # A path that ends in raw/ has its splits beside it.
     folders = [folder / "split" for folder in (path, path.parent if path.name == "raw" else path)]
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -49,10 +50,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _csv(folder: Path, name: str) -> Path | None:
+    """The file `name` in `folder`, compressed or not, or None."""
     return next((file for suffix in (".csv.gz", ".csv") if (file := folder / f"{name}{suffix}").exists()), None)
 
 
 def _raw_folder(path: Path) -> Path | None:
+    """The folder with the raw files: path/raw or `path` itself; None where neither has them."""
     for folder in (path / "raw", path):
         if _csv(folder, "edge") and _csv(folder, "num-node-list"):
             return folder
@@ -87,7 +90,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
 
 
 def _counted(edges: EdgeStream, stated: int, file: Path) -> EdgeStream:
-    """`edges`, which raise DataError at their end when there are not as many as stated."""
+    """`edges` as a stream that raises DataError at its end where it has not as many as stated."""
 
     def chunks() -> Iterator[np.ndarray]:
         found = 0
@@ -101,8 +104,8 @@ def _counted(edges: EdgeStream, stated: int, file: Path) -> EdgeStream:
 
 
 def _binary(raw: Path, options: ReadOptions) -> RawGraph:
-    files = (NpzFile(raw / name, options.workspace) for name in ("data.npz", "node-label.npz"))
-    file, label_file = files
+    file = NpzFile(raw / "data.npz", options.workspace)
+    label_file = NpzFile(raw / "node-label.npz", options.workspace)
     edges = whole_numbers(file.array("edge_index"), file.label("edge_index"))
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{file.label('edge_index')} must have shape [2, edges], but it is {edges.shape}")
@@ -115,15 +118,18 @@ def _binary(raw: Path, options: ReadOptions) -> RawGraph:
     )
 
 
-def _splits(folder: Path, wanted: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:
+def _splits(folder: Path, split_index: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:
+    """The ids of one split, and its name; a note where there are several and none was chosen."""
     schemes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and _csv(entry, "train"))
     if not schemes:
         raise DataError(f"{folder} holds no split: expected {folder}/SCHEME/train.csv.gz, valid.csv.gz and test.csv.gz")
-    index = wanted or 0
+    index = split_index or 0
     if not 0 <= index < len(schemes):
         raise ConfigError(f"--split-index {index}: {folder} has splits 0 ... {len(schemes) - 1}")
-    if len(schemes) > 1 and wanted is None:
+    if len(schemes) > 1 and split_index is None:
         notes.append(f"split {schemes[0].name} of {len(schemes)} was taken; --split-index takes another")
+
+    # A file per split; validation and test may be missing.
     splits = {}
     for name, stem in _SPLIT_FILES.items():
         if file := _csv(schemes[index], stem):

@@ -37,20 +37,28 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError when a file is missing or damaged, a pickle holds anything but arrays, matrices, lists and dicts,
     or the files do not fit together.
     """
+    # The files of one graph.
     graphs = sorted(path.glob("ind.*.graph")) if path.is_dir() else [path]
     if len(graphs) != 1:
         named = ", ".join(str(graph) for graph in graphs) or "none here"
         raise DataError(f"{path} must hold one graph; name one of its files ind.NAME.graph instead: {named}")
     stem = graphs[0].with_suffix("")
     require_whole(path, stem.parent.glob(f"{stem.name}.*"), _TIMES, options.workspace)
+
+    # Rows of allx, then test vertices at the ids in test.index.
     edges = _edges(graphs[0])
-    first, test = _matrix(stem, "allx"), _matrix(stem, "tx")
+    first = _matrix(stem, "allx")
+    test = _matrix(stem, "tx")
     test_ids = _test_ids(stem, test.shape[0], first.shape)
     vertices = 1 + int(max(first.shape[0] - 1, test_ids.max(initial=-1), edges.max(initial=-1)))
+
+    # Labels, and the public split.
     labels, classes, trained, notes = _labels(stem, test_ids, first.shape[0], vertices)
     splits = {"train": np.arange(trained), "test": test_ids}
     if _file(stem, "ally").exists():
         splits["val"] = np.arange(trained, min(trained + _VALIDATION, first.shape[0]))
+
+    # Features; some vertices may have none.
     features = _features(first, test, test_ids, vertices)
     without = np.setdiff1d(np.arange(first.shape[0], vertices), test_ids)
     if len(without) and options.missing_features == "one-hot":
@@ -153,7 +161,8 @@ def _with_one_hot(features: SparseRows, without: np.ndarray) -> SparseRows:
 
 def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple[np.ndarray, int, int, list[str]]:
     """Labels int64[n], the number of classes and of training vertices, and notes. Rows without a one are unlabelled."""
-    train, test = _one_hot(stem, "y"), _one_hot(stem, "ty")
+    train = _one_hot(stem, "y")
+    test = _one_hot(stem, "ty")
     notes = []
     if _file(stem, "ally").exists():
         first = _one_hot(stem, "ally")
@@ -164,6 +173,8 @@ def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple
         )
     if len(first) > rows or len(test) != len(test_ids) or first.shape[1] != test.shape[1]:
         raise DataError(f"{stem.parent}: the labels y, ally and ty do not fit the rows of allx and tx")
+
+    # Of each row the column of its one.
     labels = np.full(vertices, -1, np.int64)
     for ids, one_hot in ((np.arange(len(first)), first), (test_ids, test)):
         labels[ids] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)

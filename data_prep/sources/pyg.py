@@ -26,6 +26,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     is no such split.
     """
     data = _single(load_torch(path, options.workspace), path)
+
+    # Edges are the only tensor that must be there.
     edges = _tensor(data, "edge_index", path)
     if edges is None:
         names = ", ".join(str(name) for name in data) or "nothing"
@@ -33,11 +35,16 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = whole_numbers(edges, f"{path}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{path}: edge_index must have shape [2, edges], but it is {edges.shape}")
-    features, labels = _tensor(data, "x", path), _tensor(data, "y", path)
+    features = _tensor(data, "x", path)
+    labels = _tensor(data, "y", path)
+
+    # The number of vertices: by flag, by rows, stated, or by the largest id.
     stated = data.get("num_nodes")
     found = stated if type(stated) is int else int(edges.max(initial=-1)) + 1
     rows = (len(array) for array in (features, labels) if array is not None)
     vertices = options.vertices or next(rows, None) or believable(found, edges.shape[1], f"{path}: edge_index")
+
+    # One of several splits.
     splits, index, count = _splits(data, options.split_index, path)
     notes = []
     if count > 1 and options.split_index is None:
@@ -79,12 +86,12 @@ def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
     return found
 
 
-def _splits(data: dict, wanted: int | None, path: Path) -> tuple[dict[str, np.ndarray] | None, int, int]:
+def _splits(data: dict, split_index: int | None, path: Path) -> tuple[dict[str, np.ndarray] | None, int, int]:
     """The masks of one split, its number, and how many splits there are."""
     masks = {name: mask for name in SPLIT_NAMES if (mask := _tensor(data, f"{name}_mask", path)) is not None}
     count = max((mask.shape[1] for mask in masks.values() if mask.ndim == 2), default=1)
-    index = wanted or 0
-    if wanted is not None and (not masks or index >= count):
+    index = split_index or 0
+    if split_index is not None and (not masks or index >= count):
         raise ConfigError(f"--split-index {index}: {path} has {count if masks else 'no'} splits, counted from 0")
     chosen = {name: mask[:, min(index, mask.shape[1] - 1)] if mask.ndim == 2 else mask for name, mask in masks.items()}
     # A mask without members says that the split does not exist.

@@ -51,6 +51,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     features, labels = read_companions(options)
     graph = RawGraph(0, EdgeStream(chunks), features, labels, edges_name=str(path), compact=True)
 
+    # Called once all edges have been read: only then vertices are counted.
     def vertices(largest: int, count: int) -> int:
         if count == 0:
             raise DataError(f"{path} holds no edges")
@@ -65,7 +66,7 @@ def _head(path: Path) -> bytes:
     """The comments at the beginning of `path`, as far as they reach into its first bytes."""
     with open_bytes(path) as file:
         lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
-    first = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
+    first = next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
     return b"".join(lines[:first])
 
 

@@ -1,7 +1,7 @@
 """Tables of edges and vertices in CSV or Parquet: a folder with edges.csv and vertices.csv, or a table of edges alone.
 
 Ids may be texts. Vertices are numbered in the order of their table, or of their ids where there is none; their ids are
-kept as names. Which columns hold what is told by their names, see data_prep/README.md.
+kept as names. The names of columns say what they hold, see data_prep/README.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.class_labels import class_numbers
 from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import TableColumns, first_of
+from data_prep.formats.columns import TableColumns, class_numbers, first_of
 from data_prep.formats.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
@@ -24,7 +23,8 @@ from leapmpi.errors import ConfigError, DataError
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
 OPTIONS = frozenset({"label_column"})
 
-_EDGES, _VERTICES = ("edges",), ("vertices", "nodes")
+_EDGES = ("edges",)
+_VERTICES = ("vertices", "nodes")
 _SOURCES = ("source", "src", "src_id", "from", "id_1")
 _DESTINATIONS = ("destination", "target", "dst", "dst_id", "to", "id_2")
 _IDS = ("id", "vertex_id", "node_id", "vertex", "node", "name")
@@ -47,12 +47,15 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     Raises DataError naming file and line (row in Parquet) of the first fault, ConfigError when pyarrow is needed.
     """
+    # The files: of a folder two, else one of edges.
     edge_file = _table(path, _EDGES) if path.is_dir() else path
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None
     if edge_file is None or (path.is_dir() and vertex_file is None):
         raise DataError(f"{path} must hold tables called edges and vertices, each one of {', '.join(SUFFIXES)}")
     if not is_table(edge_file):
         raise DataError(f"{edge_file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
+
+    # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
     edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
     ends = _ends(edges)
     if vertex_file is None:
@@ -70,6 +73,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _table(folder: Path, stems: Sequence[str]) -> Path | None:
+    """The first table in `folder` with one of the names `stems`, or None."""
     files = (folder / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES)
     return next((file for file in files if file.is_file()), None)
 
@@ -99,11 +103,13 @@ def _edges_alone(edges: Table, ends: list[str], workspace: Workspace | None) -> 
     if edges.integers.issuperset(ends):
         stream = EdgeStream(lambda: _chunks(edges, ends, plain))
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
+
+    # Ids of texts are numbered while they stream by; the final numbers follow once all are known.
     numbering = TextNumbering(workspace)
-    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.settled))
+    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.final))
 
     def vertices(largest: int, count: int) -> int:
-        graph.names = numbering.settle()
+        graph.names = numbering.finish()
         return largest + 1
 
     graph.vertices = vertices
@@ -114,6 +120,8 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
     """Labels, splits and features of the rows of `table`, edges left empty, and the numbers of their ids."""
     if not table.names:
         raise DataError(f"{table.path} has no column of ids")
+
+    # Which column is what, by name.
     id_column = first_of(table.names, _IDS) or table.names[0]
     rest = [name for name in table.names if name != id_column]
     if options.label_column is not None and options.label_column not in rest:
@@ -122,11 +130,15 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
         )
     label = options.label_column or first_of(table.names, _LABELS)
     split_columns = [first_of(table.names, (name,)) for name in ("split", *_MASK_COLUMNS)]
+
+    # Ids, classes and splits are held; other columns of numbers are features.
     held = rows_held(table, id_column, [name for name in rest if name in (label, *split_columns)], options.workspace)
     numbering = Numbering(held.columns[id_column], held.place)
     labels, class_names = class_numbers(held, label) if label in held.columns else (None, None)
     others = [name for name in rest if name not in held.columns]
     features, texts, unread = read_features(table, others, held.rows, options.workspace)
+
+    # What was left out.
     notes = [f"{table.path.name}: not used: {', '.join(unread)}"] if unread else []
     if texts:
         notes.append(f"{table.path.name}: not numbers, not used as features: {', '.join(texts)}")
@@ -146,6 +158,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     """The splits in a column `split`, or in masks."""
+    # A column of words.
     column = table.first_of(("split",))
     if column:
         words = [str(word).strip().lower() for word in table.columns[column]]
@@ -154,6 +167,8 @@ def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
             raise DataError(f"{table.place(bad)}: split {words[bad][:40]!r} is none of train, val, test and empty")
         codes = np.array([_SPLITS.get(word, "") for word in words])
         return {name: codes == name for name in SPLIT_NAMES if (codes == name).any()} or None
+
+    # A mask per split.
     found = {}
     for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True):
         column = table.first_of((mask,))

@@ -16,7 +16,7 @@ from leapmpi.errors import DataError
 SUMMARY = "WebGraph's BVGraph: NAME.graph with NAME.properties beside it"
 OPTIONS = frozenset({"features", "labels"})
 
-# Properties are a page of text; what is larger is another kind of file.
+# Properties are a page of text; a larger file is of another kind.
 _LONGEST_PROPERTIES = 2**20
 _LARGEST = 2**40
 
@@ -45,6 +45,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     for file in (path, properties):
         if not file.is_file():
             raise DataError(f"{file} is missing; a BVGraph is NAME.graph with NAME.properties beside it")
+
+    # The bit stream is mapped and decoded as the edges are read.
     form = _format(_properties(properties), str(properties))
     data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
     features, labels = read_companions(options)
@@ -58,6 +60,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
 
 def _properties(path: Path) -> dict[str, str]:
+    """The keys and values of a Java properties file."""
     if path.stat().st_size > _LONGEST_PROPERTIES:
         raise DataError(f"{path} is too long to be the properties of a graph")
     lines = (line.strip() for line in path.read_text("latin-1").splitlines())
@@ -66,6 +69,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _whole(properties: dict[str, str], key: str, name: str, default: int | None = None) -> int:
+    """The property `key` as a whole number. Raises DataError where it is none, or missing without `default`."""
     text = properties.get(key, "" if default is None else str(default))
     if not text:
         raise DataError(f"{name} does not state {key!r}; are these the properties of a BVGraph?")
@@ -75,6 +79,8 @@ def _whole(properties: dict[str, str], key: str, name: str, default: int | None 
 
 
 def _format(properties: dict[str, str], name: str) -> BVFormat:
+    """The format that the properties state. Raises DataError for one that is not read."""
+    # The class and version of the graph.
     kind = properties.get("graphclass", "").rpartition(".")[2]
     if kind != "BVGraph":
         raise DataError(f"{name}: the graph's class is {kind[:40] or 'not stated'}; only BVGraph is read")
@@ -82,13 +88,15 @@ def _format(properties: dict[str, str], name: str) -> BVFormat:
         raise DataError(f"{name}: the bit stream is {properties['endianness']}-endian; only big-endian ones are read")
     if _whole(properties, "version", name, 0) != 0:
         raise DataError(f"{name}: version {properties['version']} of BVGraph is not known; only 0 is")
-    known = BVFormat(0, 0)
+
+    # Sizes, with WebGraph's defaults; then the codes, by flags.
+    defaults = BVFormat(0, 0)
     form = BVFormat(
         vertices=_whole(properties, "nodes", name),
         arcs=_whole(properties, "arcs", name),
-        window=_whole(properties, "windowsize", name, known.window),
-        shortest_interval=_whole(properties, "minintervallength", name, known.shortest_interval),
-        zeta=_whole(properties, "zetak", name, known.zeta),
+        window=_whole(properties, "windowsize", name, defaults.window),
+        shortest_interval=_whole(properties, "minintervallength", name, defaults.shortest_interval),
+        zeta=_whole(properties, "zetak", name, defaults.zeta),
     )
     if not 1 <= form.zeta <= 16:
         raise DataError(f"{name}: zetak is {form.zeta}; expected 1 to 16")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.initial_cut import breadth_first
+from data_prep.partitioning.multilevel.initial_partition import breadth_first
 from leapmpi.dataset.graph import Graph
 
 

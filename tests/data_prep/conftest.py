@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from leapmpi.dataset.graph import Graph, open_graph
 
 
 @dataclass
@@ -28,6 +29,20 @@ def prep(capsys: pytest.CaptureFixture) -> Callable[..., Outcome]:
         code = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def imported(prep: Callable[..., Outcome], tmp_path: Path) -> Callable[..., Graph]:
+    """Import a source with the given arguments; returns the graph, with what the command printed as its `table`."""
+
+    def run(source: object, *arguments: object) -> Graph:
+        outcome = prep("import", source, tmp_path / "out.h5", "--overwrite", *arguments)
+        assert outcome.code == 0, outcome.error
+        graph = open_graph(tmp_path / "out.h5")
+        graph.table = outcome.out
+        return graph
 
     return run
 

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from data_prep.assembly.community_graph import CommunityGraph, generate
 from data_prep.partitioning.partition_graph import partition_graph
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import Workspace
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import Graph
@@ -102,7 +103,7 @@ def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:
         # All training vertices in the last part: other ranks have no local root.
         others = rng.integers(0, parts - 1, graph.vertices)
         return np.where(graph.split == names.TRAIN, parts - 1, others).astype(np.int32)
-    return partition_graph(graph, parts, partition, seed=1).assignment
+    return partition_graph(graph, PartitionRequest((parts,), partition, seed=1)).assignment
 
 
 def build(comm: MPI.Comm, base: Path, variants: set[Variant]) -> None:

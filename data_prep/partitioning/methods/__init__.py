@@ -1,7 +1,8 @@
-"""Ways to cut a graph: one file per method, each with `partition(graph, request) -> int32[n]`, the part of each vertex.
+"""Partition methods: one file per method, each with `partition(graph, request) -> MethodResult`.
 
-A method keeps the caps of its request (data_prep/partitioning/request.py) and depends on graph and request alone.
-data_prep/partitioning/finishing.py has what most do last.
+A method depends on graph and request alone, and keeps the capacities of `part_capacity` as far as it can; repairs and
+numbering come after it (partitioning/postprocess.py). Instead of `partition`, a method may have `choose(graph,
+request)`, which names another method and the reason.
 """
 
 from leapmpi.registry import Registry

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from data_prep.partitioning.methods import METHODS
 from data_prep.partitioning.methods.metis import memory_needed
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
@@ -26,11 +23,13 @@ class MethodChoice(NamedTuple):
 
 
 def choose(graph: Graph, request: PartitionRequest) -> MethodChoice:
-    """The method for `graph`: metis where it is quick and fits, else grem, else ldg where memory is for one pass."""
+    """The method for `graph`: metis where it is quick and fits in memory, else grem, else ldg, which needs least."""
     memory = request.memory or memory_budget(None)
     metis = memory_needed(graph) + INTERPRETER_BYTES
     grem = _GREM_BYTES + _GREM_BYTES_PER_VERTEX * graph.vertices + INTERPRETER_BYTES
     size = f"{graph.edges:,} edges"
+
+    # The best parts first, as long as time and memory allow them.
     if graph.edges <= METIS_EDGES and metis <= memory:
         return MethodChoice("metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}")
     why = f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
@@ -39,8 +38,3 @@ def choose(graph: Graph, request: PartitionRequest) -> MethodChoice:
     if grem <= memory:
         return MethodChoice("grem", why)
     return MethodChoice("ldg", f"{why}; grem would need {gibibytes(grem)}")
-
-
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex, by the method chosen."""
-    return METHODS.load(choose(graph, request).method).partition(graph, request)

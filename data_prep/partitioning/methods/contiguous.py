@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex; sizes differ by at most one."""
-    return (np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices).astype(np.int32)
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex; sizes differ by at most one."""
+    part = np.arange(graph.vertices, dtype=np.int64) * request.parts // graph.vertices
+    return MethodResult(part.astype(np.int32))

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from data_prep.partitioning.balance import room_of_a_part, training_vertices
-from data_prep.partitioning.finishing import finished
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
+from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex, by the in-neighbours placed before it."""
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex, by the in-neighbours placed before it."""
     training = training_vertices(graph)
-    stream = Stream(graph, training, room_of_a_part(training, request), request)
+    stream = Stream(graph, training, part_capacity(training, request), request)
     stream.sweep(alpha=math.sqrt(request.parts) * graph.edges / 2 / graph.vertices**1.5)
-    return finished(graph, stream.part_of, training, request)
+    return MethodResult(stream.part_of, rows_of_graph(graph, request))

@@ -2,16 +2,18 @@
 
 The idea is that of Armada (Waleffe et al., arXiv:2502.17846): partition a stream of edges greedily, and keep refining
 what was assigned before. Here a graph that is too large for memory is clustered and contracted while it streams by in
-chunks, the contracted graph is cut in memory, and the cut is refined while the graph streams by again.
+chunks, the contracted graph is partitioned in memory, and the parts are refined while the graph streams by again.
 
 Edge directions do not count. The same seed gives the same parts, whatever the number of threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from data_prep.partitioning.balance import training_vertices
+from data_prep.partitioning.edge_chunks import EdgeChunk
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.partitioning.multilevel.balance import caps_for, loads
 from data_prep.partitioning.multilevel.band import improve_band
@@ -21,98 +23,124 @@ from data_prep.partitioning.multilevel.draining import drain, place_isolated
 from data_prep.partitioning.multilevel.levels import (
     Search,
     cluster_and_contract,
-    cut_in_memory,
-    cut_without_clusters_if_better,
     fill_by_degree_if_better,
+    partition_in_memory,
+    partition_without_clusters_if_better,
     polish,
 )
-from data_prep.partitioning.multilevel.part_links import number_near
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
-from data_prep.partitioning.rebalance import fill_empty
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
+from data_prep.partitioning.request import PartitionRequest, training_vertices
 from leapmpi.dataset.graph import Graph
 
 _PASSES = 4
+_CLUSTERS_PER_PART = 128
 HELD = MOST_HELD
 """Graphs with more entries stay on disk, whatever the memory."""
 
+_SAMPLED_ENTRIES = 1 << 23
+_SAMPLED_ROWS = 256
+"""Parts are numbered by about so many entries of the graph, taken from runs of so many rows."""
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex.
+
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex; capacities hold and no part is empty.
 
     Raises ResourceError when the memory allowed does not suffice, DataError when the file becomes shorter meanwhile.
     """
     n, parts = graph.vertices, request.parts
     if parts in (1, n):
-        return np.arange(n, dtype=np.int32) % np.int32(parts)
+        return MethodResult(np.arange(n, dtype=np.int32) % np.int32(parts))
+
+    # The undirected graph as a stream, within the memory allowed.
     training = training_vertices(graph).astype(np.int32)
     if not training.any():
         training = training[:0]
     budget = budget_for(n, graph.edges, graph.indices.itemsize, request)
     weights = VertexWeights(np.empty(0, np.int32), training)
     stream = undirected_stream(graph, budget.chunk, weights, request.progress)
+
+    # Partition the vertices that have neighbours: in memory where the graph is small, else from the stream.
     caps = caps_for(n, int(training.sum()), parts, request.tolerance)
     with workers(request.threads) as team:
         search = Search(caps, request.tolerance, request.seed, team, budget.pairs)
-        assignment = (
-            _cut_held(stream, search)
-            if stream.entries <= min(budget.held, HELD)
-            else _cut_stream(stream, search, budget.held)
-        )
+        if stream.entries <= min(budget.held, HELD):
+            assignment = _partition_held(stream, search)
+        else:
+            assignment = _partition_stream(stream, search, budget.held)
+
+    # Place the others, and move vertices until all capacities hold.
     place_isolated(assignment, training, caps)
     fill_empty(assignment, parts)
     drain(stream, assignment, caps)
     sizes, trainings = loads(assignment, stream.vertex_weights, parts)
     assert sizes.max() <= caps.size, (sizes, caps)
     assert trainings.max() <= caps.training, (trainings, caps)
-    return number_near(stream, assignment, parts)
+    return MethodResult(assignment, Adjacency(stream.indptr, stream.neighbours, _sampled_rows(stream)))
 
 
-def _cut_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarray:
+def _sampled_rows(stream: AdjacencyStream) -> Iterator[EdgeChunk]:
+    """Runs of rows with about _SAMPLED_ENTRIES entries, evenly over the graph; all of a small graph."""
+    step = 1 + stream.entries // _SAMPLED_ENTRIES
+    for chunk in stream.chunks():
+        for begin in range(0, chunk.vertices, _SAMPLED_ROWS * step):
+            end = min(begin + _SAMPLED_ROWS, chunk.vertices)
+            yield EdgeChunk(chunk.first + begin, chunk.indptr[begin : end + 1], chunk.neighbours)
+
+
+def _partition_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
-    coarser = cluster_and_contract(stream, search, 128, 0)
+    # Cluster and contract while the graph streams by; without clusters, begin with runs of the given order.
+    coarser = cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
-        assignment = np.arange(stream.vertices) * search.caps.parts // stream.vertices
-        assignment = assignment.astype(np.int32)
+        runs = np.arange(stream.vertices) * search.caps.parts // stream.vertices
+        assignment = runs.astype(np.int32)
     else:
         label, small = coarser
-        coarse = cut_in_memory(small, search)
+        coarse = partition_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
-    boundary, cut = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
+
     # A band as large as a contracted graph may be takes no more memory than that; a larger one, too much time.
+    boundary, cut = refine(stream, assignment, search.caps, _PASSES, search.seed, search.workers)
     most = min(max(stream.entries // 4, 2 * search.most_pairs), held)
     if boundary <= most:
         improve_band(stream, assignment, search.caps, most)
-    assignment = cut_without_clusters_if_better(stream, assignment, search)
+
+    # Other ways, for graphs without communities and for hubs.
+    assignment = partition_without_clusters_if_better(stream, assignment, search)
     return fill_by_degree_if_better(stream, assignment, cut, search)
 
 
-def _cut_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
+def _partition_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
     graph, has_neighbours = _connected(stream)
-    assignment = np.full(stream.vertices, -1, np.int32)
-    coarser = cluster_and_contract(graph, search, 128, 0)
+    coarser = cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
-        found = cut_in_memory(graph, search)
+        found = partition_in_memory(graph, search)
     else:
         label, small = coarser
-        found = cut_in_memory(small, search)[label]
+        found = partition_in_memory(small, search)[label]
         polish(graph, found, search)
-    found = cut_without_clusters_if_better(graph, found, search)
+
+    # Other ways, for graphs without communities and for hubs.
+    found = partition_without_clusters_if_better(graph, found, search)
     found = fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
+    assignment = np.full(stream.vertices, -1, np.int32)
     assignment[has_neighbours] = found
     return assignment
 
 
 def _connected(stream: AdjacencyStream) -> tuple[WeightedGraph, np.ndarray]:
-    """The whole graph without its isolated vertices, in memory, and the ids of those in it."""
-    chunks = [(np.diff(c.indptr), c.neighbours.copy()) for c in stream.chunks()]
-    degrees = np.concatenate([d for d, _ in chunks])
+    """The graph without its isolated vertices, in memory, and the ids int64 of the vertices that it has."""
+    chunks = [(np.diff(chunk.indptr), chunk.neighbours.copy()) for chunk in stream.chunks()]
+    degrees = np.concatenate([degrees_of_chunk for degrees_of_chunk, _ in chunks])
     ids = np.flatnonzero(degrees)
+
+    # Number the vertices without gaps.
     number = (np.cumsum(degrees > 0, dtype=np.int64) - 1).astype(np.uint32)
-    neighbours = number[np.concatenate([u for _, u in chunks])]
+    neighbours = number[np.concatenate([neighbours_of_chunk for _, neighbours_of_chunk in chunks])]
     indptr = np.concatenate([[0], np.cumsum(degrees[ids])]).astype(np.int64)
     training = stream.vertex_weights.training
     weights = VertexWeights(np.empty(0, np.int32), training[ids] if len(training) else training)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.system.counter_rng import fold_all, mix
 
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex; on small graphs a part may stay empty, which the caller refuses."""
-    part, base = np.empty(graph.vertices, np.int32), np.uint64(mix(np.uint64(request.seed)))
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex; on small graphs a part may stay empty, which `partition_graph` refuses."""
+    part = np.empty(graph.vertices, np.int32)
+    base = np.uint64(mix(np.uint64(request.seed)))
     for start, stop in row_ranges(graph.vertices, 16):
         hashes = fold_all(base, np.asarray(graph.original_id[start:stop]))
         part[start:stop] = hashes % np.uint64(request.parts)
-    return part
+    return MethodResult(part)

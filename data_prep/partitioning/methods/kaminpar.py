@@ -1,9 +1,9 @@
 """KaMinPar: parts with few edges between them, several times faster than METIS on large graphs and with less memory.
 
 KaMinPar (Gottesbüren, Heuer, Sanders, Schulz, Seemaier: "Deep Multilevel Graph Partitioning", ESA 2021) reads a
-graph from a file and knows one weight per vertex. So the graph goes through a temporary file in the ParHIP format,
-and training vertices are balanced afterwards. With one thread the same seed gives the same parts; its parallel runs
-do not, so it gets one.
+graph from a file and knows one weight per vertex. So the graph goes through a temporary file in the ParHIP format, and
+post-processing balances the training vertices. With one thread the same seed gives the same parts; with several it does
+not, so KaMinPar gets one.
 """
 
 from __future__ import annotations
@@ -11,42 +11,40 @@ from __future__ import annotations
 import importlib
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
-from data_prep.partitioning.part_ordering import cut_weights, near_numbers
-from data_prep.partitioning.rebalance import fill_empty, rebalance
+from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError
 
-_UNWEIGHTED, _SHORT_IDS = 3, 8
-"""Bits of the version word of a ParHIP file."""
+# Bits of the version word of a ParHIP file.
+_UNWEIGHTED = 3
+_SHORT_IDS = 8
 
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex. Edge directions do not count.
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex. Edge directions do not count.
 
     Raises ConfigError when the package kaminpar is missing.
     """
     library = _library()
-    n, parts = graph.vertices, request.parts
-    if parts == 1:
-        return np.zeros(n, np.int32)
+    if request.parts == 1:
+        return MethodResult(np.zeros(graph.vertices, np.int32))
     undirected = Undirected(graph)
-    neighbours = np.empty(undirected.edges, np.uint32 if n <= 2**32 else np.uint64)
+    neighbours = np.empty(undirected.edges, np.uint32 if graph.vertices <= 2**32 else np.uint64)
     undirected.fill(neighbours)
-    assignment = _run(library, undirected.indptr, neighbours, request) if undirected.edges else np.arange(n) % parts
-    fill_empty(assignment, parts)
-    training = np.zeros(n, bool) if graph.split is None else np.asarray(graph.split) == names.TRAIN
-    rebalance(undirected.indptr, neighbours, assignment, training, parts, request.tolerance)
-    numbers = near_numbers(cut_weights(undirected.indptr, neighbours, assignment, parts))
-    return numbers[assignment].astype(np.int32)
+    if undirected.edges:
+        assignment = _run(library, undirected.indptr, neighbours, request)
+    else:
+        assignment = np.arange(graph.vertices) % request.parts
+    return MethodResult(assignment, rows_in_memory(undirected.indptr, neighbours))
 
 
-def _library():
+def _library() -> ModuleType:
     try:
         return importlib.import_module("kaminpar")
     except ImportError as error:
@@ -55,7 +53,7 @@ def _library():
         ) from error
 
 
-def _run(library, indptr: np.ndarray, neighbours: np.ndarray, request: PartitionRequest) -> np.ndarray:
+def _run(library: ModuleType, indptr: np.ndarray, neighbours: np.ndarray, request: PartitionRequest) -> np.ndarray:
     """KaMinPar's part int64[n] of each vertex."""
     with tempfile.TemporaryDirectory(prefix="leapmpi-kaminpar-") as folder:
         path = Path(folder) / "graph.parhip"

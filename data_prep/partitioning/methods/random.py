@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.balance import training_vertices
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.postprocess import MethodResult
+from data_prep.partitioning.request import PartitionRequest, training_vertices
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
 
 
-def partition(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """Part int32[n] of each vertex: training vertices first, then the others, dealt out in the order of a hash."""
+def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
+    """The part of each vertex. The parts take turns: for the training vertices first, in the order of a hash."""
     hashes = fold_all(np.uint64(mix(np.uint64(request.seed))), np.asarray(graph.original_id))
     assignment = np.empty(graph.vertices, np.int32)
     assignment[np.lexsort((hashes, ~training_vertices(graph)))] = np.arange(graph.vertices) % request.parts
-    return assignment
+    return MethodResult(assignment)

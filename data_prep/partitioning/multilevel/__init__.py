@@ -1,6 +1,6 @@
-"""Semi-external multilevel partitioning: the edges stay on disk and stream by in chunks.
+"""Semi-external multilevel partitioning, the algorithm of method grem: edges stay on disk and stream by in chunks.
 
-What is held is a few words per vertex, one chunk, and working graphs of bounded size. A large graph is clustered and
-contracted while it streams (Meyerhenke, Sanders, Schulz: "Partitioning complex networks via size-constrained
-clustering", SEA 2014); the small graph is cut, and the cut is refined while the graph streams again.
+In: an AdjacencyStream. Out: int32[n] parts. Held: some words per vertex, one chunk, and graphs of bounded size. The
+graph is clustered and contracted while it streams (Meyerhenke, Sanders, Schulz: "Partitioning complex networks via
+size-constrained clustering", SEA 2014), the small graph is partitioned, and the parts are refined on the way back.
 """

@@ -1,4 +1,4 @@
-"""The edges of a graph, chunk by chunk, read into one buffer: no page of the file stays with the process."""
+"""A graph on disk whose edges are read chunk by chunk into one buffer: no page of the file stays with the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.mapped_arrays import read_into
-from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights
+from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk, VertexWeights
 from data_prep.progress import SILENT, Progress
 
 _ROWS = 1 << 20
@@ -16,14 +16,12 @@ _ROWS = 1 << 20
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 """Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
 
-_UNWEIGHTED = np.empty(0, np.int32)
-
 
 class AdjacencyStream:
     """An undirected graph whose neighbours are read in chunks of about `chunk_entries` entries.
 
     indptr int64[n + 1], and neighbours int32 or int64 [entries], are memory-mapped or plain arrays. A row longer than
-    a chunk is a chunk of its own. `progress` is told of each pass.
+    a chunk is a chunk of its own. `progress` follows the passes.
     """
 
     def __init__(
@@ -34,13 +32,15 @@ class AdjacencyStream:
         vertex_weights: VertexWeights,
         progress: Progress = SILENT,
     ) -> None:
-        self._indptr, self._neighbours = indptr, neighbours
-        self.vertices, self.entries = len(indptr) - 1, len(neighbours)
+        self.indptr = indptr
+        self.neighbours = neighbours
+        self.vertices = len(indptr) - 1
+        self.entries = len(neighbours)
         self.vertex_weights = vertex_weights
         self.dtype = neighbours.dtype
-        self._wanted = max(1, chunk_entries)
+        self._chunk_entries = max(1, chunk_entries)
         self._progress = progress
-        self._rows_ahead = 1 + 2 * self._wanted * self.vertices // max(1, self.entries)
+        self._rows_ahead = 1 + 2 * self._chunk_entries * self.vertices // max(1, self.entries)
         """Rows of twice as many entries as a chunk, on average: read to find where it ends."""
         self._buffer = np.empty(0, neighbours.dtype)
 
@@ -49,7 +49,7 @@ class AdjacencyStream:
         out = np.empty(self.vertices, np.int32)
         for first in range(0, self.vertices, _ROWS):
             rows = np.empty(min(_ROWS, self.vertices - first) + 1, np.int64)
-            read_into(self._indptr, first, rows)
+            read_into(self.indptr, first, rows)
             out[first : first + len(rows) - 1] = np.diff(rows)
         return out
 
@@ -59,23 +59,27 @@ class AdjacencyStream:
         first = 0
         while first < self.vertices:
             indptr = self._rows(first)
+
+            # The buffer grows to the largest chunk.
             start, stop = int(indptr[0]), int(indptr[-1])
             if stop - start > len(self._buffer):
-                self._buffer = np.empty(max(stop - start, min(self._wanted, self.entries)), self._neighbours.dtype)
+                self._buffer = np.empty(
+                    max(stop - start, min(self._chunk_entries, self.entries)), self.neighbours.dtype
+                )
             into = self._buffer[: stop - start]
-            read_into(self._neighbours, start, into)
-            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), _UNWEIGHTED)
+            read_into(self.neighbours, start, into)
+            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), NO_WEIGHTS)
             first += len(indptr) - 1
             self._progress.reach(stop)
 
     def _rows(self, first: int) -> np.ndarray:
-        """indptr of the rows that make the chunk from row `first` on."""
+        """indptr int64 of the rows that make the chunk from row `first` on."""
         most, ahead = min(_ROWS, self.vertices - first), self._rows_ahead
         while True:
             indptr = np.empty(min(ahead, most) + 1, np.int64)
-            read_into(self._indptr, first, indptr)
-            if ahead >= most or indptr[-1] - indptr[0] > self._wanted:
+            read_into(self.indptr, first, indptr)
+            if ahead >= most or indptr[-1] - indptr[0] > self._chunk_entries:
                 break
             ahead *= 4
-        rows = int(np.searchsorted(indptr, indptr[0] + self._wanted, side="right")) - 1
+        rows = int(np.searchsorted(indptr, indptr[0] + self._chunk_entries, side="right")) - 1
         return indptr[: max(1, rows) + 1]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.balance import largest_part
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
+from data_prep.partitioning.request import largest_part
 from leapmpi.system.jit import compiled
 
 
@@ -20,8 +21,21 @@ class Caps:
     training: int
 
 
+class PartLoads(NamedTuple):
+    """Parts (or clusters) while vertices move between them.
+
+    assignment int32[n] is the part of each vertex; sizes and trainings, integers[P], count the vertices and training
+    vertices of each part; limits int64[2] are the most of either.
+    """
+
+    assignment: np.ndarray
+    sizes: np.ndarray
+    trainings: np.ndarray
+    limits: np.ndarray
+
+
 def caps_for(total: int, training: int, parts: int, tolerance: float) -> Caps:
-    """The caps of parts of a graph with `total` vertices, of which `training` train."""
+    """The caps of parts of a graph with `total` vertices, of which `training` are training vertices."""
     return Caps(parts, largest_part(total, parts, tolerance), largest_part(training, parts, tolerance))
 
 
@@ -36,9 +50,15 @@ def _loads(assignment, size, training, sizes, trainings):
 
 def loads(assignment: np.ndarray, weights: VertexWeights, parts: int) -> tuple[np.ndarray, np.ndarray]:
     """Vertices and training vertices int64[P] of each part; vertices with part -1 count nowhere."""
-    sizes, trainings = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    sizes = np.zeros(parts, np.int64)
+    trainings = np.zeros(parts, np.int64)
     _loads(assignment, weights.size, weights.training, sizes, trainings)
     return sizes, trainings
+
+
+def part_loads(assignment: np.ndarray, weights: VertexWeights, caps: Caps) -> PartLoads:
+    """The loads of parts by `assignment` int32[n], which moves of vertices will change."""
+    return PartLoads(assignment, *loads(assignment, weights, caps.parts), np.array([caps.size, caps.training]))
 
 
 def excess(sizes: np.ndarray, trainings: np.ndarray, caps: Caps) -> float:

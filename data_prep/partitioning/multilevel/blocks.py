@@ -1,7 +1,7 @@
 """Blocks of vertices, worked on by threads such that the result does not depend on their number.
 
-Within a block every vertex sees the labels of before the block: proposals are made in parallel, then applied one after
-the other. Blocks follow the vertices and the chunk alone.
+Within a block all proposals are made from the labels of before the block, in parallel; then they are applied one after
+the other. Where blocks begin depends on the vertices and the chunk alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def block_ranges(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
 
 
 class Workers:
-    """Threads that run a compiled kernel on pieces of a range of rows; the kernels release the interpreter's lock."""
+    """Threads that run a compiled kernel on sections of a range of rows; the kernels release the interpreter's lock."""
 
     _WORTHWHILE = 1 << 14  # entries: below, handing work over takes longer than the work
 
@@ -35,11 +35,13 @@ class Workers:
         self._pool = pool
 
     def over_rows(self, indptr: np.ndarray, begin: int, end: int, work: Callable[[int, int, int], None]) -> None:
-        """Call work(begin, end, thread) for pieces of the rows with about equally many entries."""
+        """Call work(begin, end, thread) for sections of the rows with about equally many entries."""
         entries = int(indptr[end] - indptr[begin])
         if self._pool is None or entries < self._WORTHWHILE:
             work(begin, end, 0)
             return
+
+        # Cut the rows where the entries are divided evenly; the calling thread takes the first section.
         aims = indptr[begin] + entries * np.arange(1, self.count) // self.count
         cuts = np.clip(np.searchsorted(indptr, aims), begin, end)
         bounds = [begin, *map(int, cuts), end]

@@ -1,4 +1,4 @@
-"""What may be held at once: a chunk, a contracted graph, or a small graph as a whole, within the memory allowed."""
+"""How much is held at once within the memory allowed: a chunk, a contracted graph, or a small graph as a whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from data_prep.partitioning.request import PartitionRequest
 from leapmpi.errors import ResourceError
 
 _INTERPRETER = 200 << 20
+"""Measured for this method; less than what workspace.py counts for all commands."""
 _BYTES_PER_VERTEX = 32
 """Cluster or part, sizes and training vertices of clusters, training vertices, who waits, and copies on the way."""
 _BYTES_PER_PAIR = 160

@@ -1,9 +1,9 @@
 """Clusters of vertices with many edges inside, none too large: label propagation over a stream of chunks.
 
 Size-constrained label propagation (Meyerhenke, Sanders, Schulz, SEA 2014): each vertex in turn joins the cluster that
-holds most of the weight of its edges and has room. Ties are broken by a hash. Where vertices find the cluster they
-prefer full, as the leaves of a hub do, they join each other ("two-hop" clusters: LaSalle, Patwary, Satish, Sundaram,
-Dubey, Karypis: "Improving graph partitioning for modern graphs and architectures", IA3 2015).
+holds most of the weight of its edges and has capacity. Ties are broken by a hash. Where the cluster that vertices
+prefer is full, as for the leaves of a hub, they join each other ("two-hop" clusters: LaSalle, Patwary, Satish,
+Sundaram, Dubey, Karypis: "Improving graph partitioning for modern graphs and architectures", IA3 2015).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.partitioning.multilevel.balance import PartLoads
 from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
+from data_prep.partitioning.multilevel.weighted_graph import AnyGraph
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -26,8 +28,9 @@ _SLOTS = 2 * _MOST_NEIGHBOURS
 class ClusterRule:
     """The most vertices, and training vertices, of a cluster; how often to pass over the graph; the seed.
 
-    Passing ends before `most_passes` when clusters are an eighth of the vertices, or a pass leaves more than `enough`
-    of those there were."""
+    Passing ends before `most_passes` when clusters are an eighth of the vertices, or when a pass leaves more than the
+    share `enough` of the clusters.
+    """
 
     size_limit: int
     training_limit: int
@@ -52,14 +55,19 @@ def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, su
     else:
         for i in range(length):
             gathered[i] = label[neighbours[start + i * step]]
+    # Neighbours in other parts of `within` do not count.
     if len(within):
         for i in range(length):
             if within[neighbours[start + i * step]] != within[v]:
                 gathered[i] = -1
+
+    # The hash table takes as many slots as twice the length of the row.
     shift = 31
     while (1 << (32 - shift)) < 2 * length:
         shift -= 1
     mask = (1 << (32 - shift)) - 1
+
+    # Linear probing.
     count, most = 0, 0
     for i in range(length):
         c = gathered[i]
@@ -84,74 +92,95 @@ def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, su
 
 @compiled
 def _draw(base, c):
+    """The hash by which ties between clusters are broken."""
     return (np.uint64(base) ^ np.uint64(c)) * np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled
-def _propose(first, begin, end, indptr, neighbours, weights, label, size, training, own_size, own_training,
-             limits, within, seed, scratch, out):  # fmt: skip
-    """out[row]: the cluster that each vertex would join, its own, or -2 - c where it would like the full cluster c."""
+def _propose(chunk, begin, end, clusters, vertex_weights, within, seed, scratch, target, blocked):
+    """target[row]: the cluster that the vertex of each row would join, or its present one.
+
+    blocked[row]: that cluster is full, and no other one is better than the present one. scratch int32[4, _SLOTS] is
+    the hash table of a thread, empty before and after.
+    """
+    label, size, training, limits = clusters
     keys, sums, used, gathered = scratch[0], scratch[1], scratch[2], scratch[3]
     for row in range(begin, end):
-        v = first + row
-        home = label[v]
-        out[row] = home
-        start, stop = indptr[row], indptr[row + 1]
+        v = chunk.first + row
+        source = label[v]
+        target[row] = source
+        blocked[row] = False
+        start, stop = chunk.indptr[row], chunk.indptr[row + 1]
         if start == stop:
             continue
-        count, most = _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, sums, used, gathered)
+        count, most = _sum_by_cluster(
+            v, start, stop, chunk.neighbours, chunk.weights, label, within, keys, sums, used, gathered
+        )
+
+        # The cluster with the largest sum; ties are broken by a hash.
         base = fold(seed, v)
-        liked, draw = home, np.uint64(0)
+        preferred, draw = source, np.uint64(0)
         for i in range(count):
             slot = used[i]
-            if sums[slot] == most and (liked == home or _draw(base, keys[slot]) > draw):
-                liked, draw = keys[slot], _draw(base, keys[slot])
-        v_size = own_size[v] if len(own_size) else 1
-        v_training = own_training[v] if len(own_training) else 0
-        best = liked
-        if liked != home and (size[liked] + v_size > limits[0] or training[liked] + v_training > limits[1]):
-            best, most, draw = home, 0, np.uint64(0)
+            if sums[slot] == most and (preferred == source or _draw(base, keys[slot]) > draw):
+                preferred, draw = keys[slot], _draw(base, keys[slot])
+
+        # Where that is full, the best one with capacity.
+        v_size = vertex_weights.size[v] if len(vertex_weights.size) else 1
+        v_training = vertex_weights.training[v] if len(vertex_weights.training) else 0
+        best = preferred
+        if preferred != source and (
+            size[preferred] + v_size > limits[0] or training[preferred] + v_training > limits[1]
+        ):
+            best, most, draw = source, 0, np.uint64(0)
             for i in range(count):
                 c, w = keys[used[i]], sums[used[i]]
                 if w < most or (w == most and _draw(base, c) < draw):
                     continue
-                if c == home or (size[c] + v_size <= limits[0] and training[c] + v_training <= limits[1]):
+                if c == source or (size[c] + v_size <= limits[0] and training[c] + v_training <= limits[1]):
                     best, most, draw = c, w, _draw(base, c)
-        out[row] = best if best != home or liked == home else -2 - liked
+        blocked[row] = best == source and preferred != source
+        target[row] = preferred if blocked[row] else best
+
+        # Empty the hash table for the next row.
         for i in range(count):
             keys[used[i]] = -1
 
 
 @compiled
-def _apply(first, begin, end, proposed, label, size, training, own_size, own_training, limits, waiting):
-    """Let vertices join the proposed clusters that exist and have room; returns how many clusters have gone."""
+def _apply(chunk, begin, end, target, blocked, clusters, vertex_weights, waiting):
+    """Let vertices join the proposed clusters that exist and have capacity; returns how many clusters have gone.
+
+    waiting int32[n] (int32[0] in the first pass) holds for each full cluster one of a single vertex that prefers it.
+    """
+    label, size, training, limits = clusters
     gone = 0
     for row in range(begin, end):
-        v = first + row
-        home, to = label[v], proposed[row]
-        if to == home:
+        v = chunk.first + row
+        source, to = label[v], target[row]
+        if to == source:
             continue
-        v_size = own_size[v] if len(own_size) else 1
-        v_training = own_training[v] if len(own_training) else 0
-        if to < 0:
-            # Only a vertex on its own looks for another that likes the same cluster.
-            if len(waiting) == 0 or size[home] != v_size:
+        v_size = vertex_weights.size[v] if len(vertex_weights.size) else 1
+        v_training = vertex_weights.training[v] if len(vertex_weights.training) else 0
+        if blocked[row]:
+            # Only a cluster of one vertex looks for another that prefers the same full cluster.
+            if len(waiting) == 0 or size[source] != v_size:
                 continue
-            liked = -2 - to
-            to = waiting[liked]
-            if to == home:
+            preferred = to
+            to = waiting[preferred]
+            if to == source:
                 continue
             if to < 0 or size[to] == 0 or size[to] + v_size > limits[0] or training[to] + v_training > limits[1]:
-                waiting[liked] = home
+                waiting[preferred] = source
                 continue
         if size[to] == 0 or size[to] + v_size > limits[0] or training[to] + v_training > limits[1]:
             continue
         label[v] = to
-        size[home] -= v_size
-        training[home] -= v_training
+        size[source] -= v_size
+        training[source] -= v_training
         size[to] += v_size
         training[to] += v_training
-        if size[home] == 0:
+        if size[source] == 0:
             gone += 1
     return gone
 
@@ -171,36 +200,38 @@ def _number(label, size, number):
     return count
 
 
-def cluster(graph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> tuple[np.ndarray, int]:
-    """The cluster int32[n] of each vertex of an AdjacencyStream or WeightedGraph (-1 without neighbours); their count.
+def cluster(graph: AnyGraph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> tuple[np.ndarray, int]:
+    """The cluster int32[n] of each vertex of `graph` (-1 without neighbours), and the number of clusters.
 
     Vertices join only inside a part of `within` (int32[n], or int32[0]: anywhere).
     """
+    # Each vertex begins as a cluster of its own.
     n = graph.vertices
     weights = graph.vertex_weights
     label = np.arange(n, dtype=np.int32)
     size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
     training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
-    proposed = np.empty(0, np.int32)
+    clusters = PartLoads(label, size, training, np.array([rule.size_limit, rule.training_limit]))
     scratch = np.full((workers.count, 4, _SLOTS), -1, np.int32)
-    limits = np.array([rule.size_limit, rule.training_limit])
     waiting = np.empty(0, np.int32)
+
+    # Per block of rows: threads propose moves in parallel, then they are made one after the other.
+    target, blocked = np.empty(0, np.int32), np.empty(0, bool)
     left = n
     for number in range(rule.most_passes):
         before = left
         seed = np.uint64(fold(np.uint64(rule.seed), number))
         for chunk in graph.chunks():
-            if chunk.vertices > len(proposed):
-                proposed = np.empty(chunk.vertices, np.int32)
+            if chunk.vertices > len(target):
+                target, blocked = np.empty(chunk.vertices, np.int32), np.empty(chunk.vertices, bool)
+            proposals = (target, blocked)
 
-            def propose(begin: int, end: int, thread: int, chunk=chunk, seed=seed, proposed=proposed) -> None:
-                _propose(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, label, size, training,
-                         weights.size, weights.training, limits, within, seed, scratch[thread], proposed)  # fmt: skip
+            def propose(begin: int, end: int, thread: int, chunk=chunk, seed=seed, proposals=proposals) -> None:
+                _propose(chunk, begin, end, clusters, weights, within, seed, scratch[thread], *proposals)
 
             for begin, end in block_ranges(chunk, n):
                 workers.over_rows(chunk.indptr, begin, end, propose)
-                left -= _apply(chunk.first, begin, end, proposed, label, size, training, weights.size,
-                               weights.training, limits, waiting)  # fmt: skip
+                left -= _apply(chunk, begin, end, *proposals, clusters, weights, waiting)
             if number == 0:
                 alone = np.flatnonzero(np.diff(chunk.indptr) == 0)
                 label[chunk.first + alone] = -1

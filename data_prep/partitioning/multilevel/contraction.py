@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
 from data_prep.partitioning.multilevel.pair_table import PairTable
-from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
+from data_prep.partitioning.multilevel.weighted_graph import AnyGraph, Chunk, VertexWeights, WeightedGraph
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
+_GROUP_ENTRIES = 1 << 18
+
 
 @compiled
-def _collect(first, begin, end, indptr, neighbours, weights, label, clusters, threshold, seed, keys, sums):
-    """Keys of the pairs of clusters that edges of the rows join, each edge at its larger end; returns how many.
+def _collect(chunk, begin, end, label, clusters, threshold, seed, keys, sums):
+    """Write the keys of the pairs of clusters that edges of the rows join, each edge at its larger end.
 
-    Where `threshold` is not 0, an edge counts if its hash is below. sums stays empty where edges weigh 1.
+    Where `threshold` is not 0, an edge counts if its hash is below. The weights go to sums, which is empty where edges
+    weigh 1. Returns the number of keys.
     """
     count = 0
     for row in range(begin, end):
-        v = first + row
+        v = chunk.first + row
         a = np.int64(label[v])
         base = fold(seed, v)
-        for e in range(indptr[row], indptr[row + 1]):
-            u = np.int64(neighbours[e])
+        for e in range(chunk.indptr[row], chunk.indptr[row + 1]):
+            u = np.int64(chunk.neighbours[e])
+            # Each edge once; after halvings, a sample of them.
             if u > v or (threshold and fold(base, u) >= threshold):
                 continue
             b = np.int64(label[u])
             if a != b:
                 keys[count] = min(a, b) * clusters + max(a, b)
-                if len(weights):
-                    sums[count] = weights[e]
+                if len(chunk.weights):
+                    sums[count] = chunk.weights[e]
                 count += 1
     return count
 
 
 @compiled
 def _rows(keys, weights, clusters, indptr, neighbours, out):
-    """Write both directions of the pairs as compressed rows."""
+    """Write both directions of the pairs as compressed rows: a counting sort by cluster."""
     for key in keys:
         indptr[key // clusters + 1] += 1
         indptr[key % clusters + 1] += 1
@@ -54,6 +60,7 @@ def _rows(keys, weights, clusters, indptr, neighbours, out):
 
 @compiled
 def _sum_weights(label, size, training, out_size, out_training):
+    """Add up the weights of the vertices of each cluster."""
     for v in range(len(label)):
         c = label[v]
         if c >= 0:
@@ -61,8 +68,10 @@ def _sum_weights(label, size, training, out_size, out_training):
             out_training[c] += training[v] if len(training) else 0
 
 
-def contract(graph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers) -> WeightedGraph:
-    """The graph of the clusters int32[n] (-1: in none) of an AdjacencyStream or WeightedGraph.
+def contract(
+    graph: AnyGraph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers
+) -> WeightedGraph:
+    """The graph of the clusters label int32[n] (-1: in none) of `graph`.
 
     It has at most `most_pairs` edges. Where there would be more, it is a sample by weight, equal to it in
     expectation up to a factor.
@@ -70,35 +79,39 @@ def contract(graph, label: np.ndarray, clusters: int, most_pairs: int, seed: int
     table = PairTable(most_pairs, graph.entries // 8 + 16, seed)
     for chunk in graph.chunks():
         for begin, end in _groups(chunk, graph.vertices):
-            pieces: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-            # What was halved before is drawn as rarely from the start.
+            # Weights that were halved so far: later edges are drawn with the same chance from the start.
+            collected: dict[int, tuple[np.ndarray, np.ndarray]] = {}
             threshold = np.uint64(2 ** (64 - table.halvings) if table.halvings else 0)
 
-            def collect(begin: int, end: int, thread: int, chunk=chunk, pieces=pieces, threshold=threshold) -> None:
+            def collect(
+                begin: int, end: int, thread: int, chunk=chunk, collected=collected, threshold=threshold
+            ) -> None:
                 entries = int(chunk.indptr[end] - chunk.indptr[begin])
                 keys = np.empty(entries, np.int64)
                 sums = np.empty(entries if len(chunk.weights) else 0, np.int32)
-                count = _collect(chunk.first, begin, end, chunk.indptr, chunk.neighbours, chunk.weights, label,
-                                 clusters, threshold, np.uint64(seed), keys, sums)  # fmt: skip
-                pieces[begin] = keys[:count], sums[:count]
+                count = _collect(chunk, begin, end, label, clusters, threshold, np.uint64(seed), keys, sums)
+                collected[begin] = keys[:count], sums[:count]
 
             workers.over_rows(chunk.indptr, begin, end, collect)
-            for at in sorted(pieces):
-                table.add(*pieces[at])
+
+            # In the order of rows: the result must not depend on which thread is first.
+            for start in sorted(collected):
+                table.add(*collected[start])
     return _graph_of(table, label, clusters, graph.vertex_weights)
 
 
-def _groups(chunk, vertices: int):
-    """Blocks joined to about as many entries as are worth a call."""
+def _groups(chunk: Chunk, vertices: int) -> Iterator[tuple[int, int]]:
+    """Ranges of whole blocks with about as many entries as are worth a call."""
     start = None
     for begin, end in block_ranges(chunk, vertices):
         start = begin if start is None else start
-        if chunk.indptr[end] - chunk.indptr[start] >= 1 << 18 or end == chunk.vertices:
+        if chunk.indptr[end] - chunk.indptr[start] >= _GROUP_ENTRIES or end == chunk.vertices:
             yield start, end
             start = None
 
 
 def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: VertexWeights) -> WeightedGraph:
+    """The pairs of the table as a graph with summed vertex weights."""
     keys, sums = table.pairs()
     assert len(keys) <= table.most, (len(keys), table.most)
     indptr = np.zeros(clusters + 1, np.int64)

@@ -1,26 +1,45 @@
-"""Fiduccia-Mattheyses refinement of a cut into many parts, on a graph in memory.
+"""Fiduccia-Mattheyses refinement of a partition into many parts, on a graph in memory.
 
 Fiduccia, Mattheyses: "A linear-time heuristic for improving network partitions", DAC 1982: the best move is made even
 if it loses, no vertex moves twice in a pass, and the pass is rolled back to its best moment. Vertices wait in a heap by
-the gain of their best move that keeps the caps; `links` holds the weight between each vertex and each part.
+the gain of their best move that keeps the caps; links int32[n, P] holds the weight between each vertex and each part.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import Caps, excess, loads
-from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from data_prep.partitioning.multilevel.balance import Caps, PartLoads, excess, part_loads
+from data_prep.partitioning.multilevel.weighted_graph import Chunk, WeightedGraph
 from leapmpi.system.jit import compiled
 
 _MOST_LINKS = 1 << 24
 """Vertices times parts, beyond which nothing is done."""
 
 _NEVER = -(1 << 62)
+"""The gain where no move keeps the caps."""
+
+_NOT_QUEUED = -1
+_LOCKED = -2
+"""Places in the heap of vertices that are not in it; locked ones have moved, or are fixed, and stay out of it."""
+
+
+class MoveQueue(NamedTuple):
+    """A binary heap of vertices, largest key first.
+
+    heap int32[n] holds the vertices, place int32[n] where each vertex stands in it, key int64[n] the gains.
+    """
+
+    heap: np.ndarray
+    place: np.ndarray
+    key: np.ndarray
 
 
 @compiled
-def _sift_up(heap, place, key, i):
+def _sift_up(queue, i):
+    heap, place, key = queue
     v = heap[i]
     while i > 0:
         parent = (i - 1) >> 1
@@ -34,7 +53,8 @@ def _sift_up(heap, place, key, i):
 
 
 @compiled
-def _sift_down(heap, place, key, i, count):
+def _sift_down(queue, i, count):
+    heap, place, key = queue
     v = heap[i]
     while True:
         child = 2 * i + 1
@@ -52,170 +72,200 @@ def _sift_down(heap, place, key, i, count):
 
 
 @compiled
-def _set_key(heap, place, key, count, v, new):
-    """Give vertex v the key `new`, adding it or, with _NEVER, leaving it out; returns the new number in the heap."""
+def _set_key(queue, count, v, new):
+    """Give vertex v the key `new`, adding it to the queue or, with _NEVER, removing it.
+
+    Returns the new number of vertices in the queue.
+    """
+    heap, place, key = queue
     i = place[v]
     if i < 0:
         if new == _NEVER:
             return count
         heap[count] = v
         key[v] = new
-        _sift_up(heap, place, key, count)
+        _sift_up(queue, count)
         return count + 1
+
+    # The last vertex of the heap takes the place of the one that is removed.
     if new == _NEVER:
         count -= 1
-        place[v] = -1
+        place[v] = _NOT_QUEUED
         if i < count:
             heap[i] = heap[count]
             place[heap[i]] = i
-            _sift_up(heap, place, key, i)
-            _sift_down(heap, place, key, place[heap[i]], count)
+            _sift_up(queue, i)
+            _sift_down(queue, place[heap[i]], count)
         return count
     old = key[v]
     key[v] = new
     if new > old:
-        _sift_up(heap, place, key, i)
+        _sift_up(queue, i)
     elif new < old:
-        _sift_down(heap, place, key, i, count)
+        _sift_down(queue, i, count)
     return count
 
 
 @compiled
-def _best_move(v, links, home, v_size, v_training, sizes, trainings, caps):
-    """The part with room that a vertex has most weight to, and what moving there gains; (-1, _NEVER): none."""
+def _best_move(v, links, parts, v_size, v_training):
+    """The part with capacity to which a vertex has most weight, and what moving there gains; (-1, _NEVER): none.
+
+    Equal weights: the smaller part.
+    """
+    source = parts.assignment[v]
     to, most = -1, -1
-    for p in range(len(sizes)):
-        if p == home or links[v, p] < most:
+    for p in range(len(parts.sizes)):
+        if p == source or links[v, p] < most:
             continue
-        if sizes[p] + v_size > caps[0] or trainings[p] + v_training > caps[1]:
+        if parts.sizes[p] + v_size > parts.limits[0] or parts.trainings[p] + v_training > parts.limits[1]:
             continue
-        if links[v, p] > most or sizes[p] < sizes[to]:
+        if links[v, p] > most or parts.sizes[p] < parts.sizes[to]:
             to, most = p, links[v, p]
-    return to, (np.int64(most) - links[v, home] if to >= 0 else _NEVER)
+    return to, (np.int64(most) - links[v, source] if to >= 0 else _NEVER)
 
 
 @compiled
-def _links(indptr, neighbours, weights, assignment, links):
+def _add_links(rows, assignment, links):
     for v in range(len(assignment)):
-        for e in range(indptr[v], indptr[v + 1]):
-            links[v, assignment[neighbours[e]]] += weights[e] if len(weights) else 1
+        for e in range(rows.indptr[v], rows.indptr[v + 1]):
+            links[v, assignment[rows.neighbours[e]]] += rows.weights[e] if len(rows.weights) else 1
 
 
 @compiled
-def _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trainings, v_size, v_training):
-    home = assignment[v]
-    assignment[v] = to
-    sizes[home] -= v_size
-    sizes[to] += v_size
-    trainings[home] -= v_training
-    trainings[to] += v_training
-    for e in range(indptr[v], indptr[v + 1]):
-        u = np.int64(neighbours[e])
-        w = weights[e] if len(weights) else 1
-        links[u, home] -= w
+def _transfer(v, to, rows, parts, links, v_size, v_training):
+    """Move a vertex, and bring the loads and the links of its neighbours up to date."""
+    source = parts.assignment[v]
+    parts.assignment[v] = to
+    parts.sizes[source] -= v_size
+    parts.sizes[to] += v_size
+    parts.trainings[source] -= v_training
+    parts.trainings[to] += v_training
+    for e in range(rows.indptr[v], rows.indptr[v + 1]):
+        u = np.int64(rows.neighbours[e])
+        w = rows.weights[e] if len(rows.weights) else 1
+        links[u, source] -= w
         links[u, to] += w
 
 
 @compiled
-def _pass(indptr, neighbours, weights, size, training, assignment, links, sizes, trainings, caps, patience,
-          fixed, heap, place, key, log):  # fmt: skip
-    """One pass, in which the last `fixed` vertices stay; returns what it gained. Gains count every cut edge once."""
-    n, parts = links.shape
-    place[:] = -1
-    place[n - fixed :] = -2
+def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
+    """One pass, in which the last `fixed` vertices stay; returns what it gained. Gains count every cut edge once.
+
+    The pass ends `patience` moves after the best moment. log int32[n, 2]: vertices moved and the parts they left.
+    """
+    size, training = vertex_weights
+    n, part_count = links.shape
+    queue.place[:] = _NOT_QUEUED
+    queue.place[n - fixed :] = _LOCKED
     n -= fixed
+
+    # Vertices at the boundary wait by the gain of their best move.
     count = 0
     for v in range(n):
-        home = assignment[v]
         crosses = False
-        for p in range(parts):
-            crosses |= p != home and links[v, p] > 0
+        for p in range(part_count):
+            crosses |= p != parts.assignment[v] and links[v, p] > 0
         if crosses:
+            v_size = size[v] if len(size) else 1
             v_training = training[v] if len(training) else 0
-            gain = _best_move(v, links, home, size[v] if len(size) else 1, v_training, sizes, trainings, caps)[1]
-            count = _set_key(heap, place, key, count, v, gain)
+            count = _set_key(queue, count, v, _best_move(v, links, parts, v_size, v_training)[1])
+
     moved, kept, total, best = 0, 0, 0, 0
     while count > 0 and moved - kept < patience:
-        v = heap[0]
-        home = assignment[v]
+        # Moves of others may have filled the part: then the vertex waits with its present gain.
+        v = queue.heap[0]
+        source = parts.assignment[v]
         v_size = size[v] if len(size) else 1
         v_training = training[v] if len(training) else 0
-        to, gain = _best_move(v, links, home, v_size, v_training, sizes, trainings, caps)
-        if gain != key[v]:
-            count = _set_key(heap, place, key, count, v, gain)
+        to, gain = _best_move(v, links, parts, v_size, v_training)
+        if gain != queue.key[v]:
+            count = _set_key(queue, count, v, gain)
             continue
-        count = _set_key(heap, place, key, count, v, _NEVER)
-        place[v] = -2  # moved: not again in this pass
-        _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trainings, v_size, v_training)
-        log[moved, 0], log[moved, 1] = v, home
+
+        # Move it, lock it, and remember the best moment.
+        count = _set_key(queue, count, v, _NEVER)
+        queue.place[v] = _LOCKED
+        _transfer(v, to, rows, parts, links, v_size, v_training)
+        log[moved, 0], log[moved, 1] = v, source
         moved += 1
         total += gain
         if total > best:
             best, kept = total, moved
-        for e in range(indptr[v], indptr[v + 1]):
-            u = np.int64(neighbours[e])
-            if place[u] == -2:
+
+        # Its neighbours gain more or less now.
+        for e in range(rows.indptr[v], rows.indptr[v + 1]):
+            u = np.int64(rows.neighbours[e])
+            if queue.place[u] == _LOCKED:
                 continue
+            u_size = size[u] if len(size) else 1
             u_training = training[u] if len(training) else 0
-            gain = _best_move(u, links, assignment[u], size[u] if len(size) else 1, u_training, sizes, trainings,
-                              caps)[1]  # fmt: skip
-            count = _set_key(heap, place, key, count, u, gain)
+            count = _set_key(queue, count, u, _best_move(u, links, parts, u_size, u_training)[1])
+
+    # Roll back to the best moment.
     while moved > kept:
         moved -= 1
         v = log[moved, 0]
-        _transfer(v, log[moved, 1], indptr, neighbours, weights, assignment, links, sizes, trainings,
-                  size[v] if len(size) else 1, training[v] if len(training) else 0)  # fmt: skip
+        v_size = size[v] if len(size) else 1
+        v_training = training[v] if len(training) else 0
+        _transfer(v, log[moved, 1], rows, parts, links, v_size, v_training)
     return best
 
 
 @compiled
-def _drain(indptr, neighbours, weights, size, training, assignment, links, sizes, trainings, caps, fixed,
-           heap, place, key):  # fmt: skip
-    """Move vertices out of parts that are too full, those that lose least for what they weigh first."""
-    place[:] = -1
+def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
+    """Move vertices out of parts that are too full, those that lose least for their size first."""
+    size, training = vertex_weights
+    assignment, sizes, trainings, caps = parts
+    queue.place[:] = _NOT_QUEUED
+
+    # Vertices whose going helps wait by gain; a loss counts per vertex that they stand for (scaled: keys are whole).
     count = 0
     for v in range(len(assignment) - fixed):
-        home = assignment[v]
+        source = assignment[v]
         v_training = training[v] if len(training) else 0
-        if sizes[home] > caps[0] or (trainings[home] > caps[1] and v_training > 0):
+        if sizes[source] > caps[0] or (trainings[source] > caps[1] and v_training > 0):
             v_size = size[v] if len(size) else 1
-            gain = _best_move(v, links, home, v_size, v_training, sizes, trainings, caps)[1]
+            gain = _best_move(v, links, parts, v_size, v_training)[1]
             if gain != _NEVER:
-                count = _set_key(heap, place, key, count, v, 256 * gain // (v_size if gain < 0 else 1))
+                count = _set_key(queue, count, v, 256 * gain // (v_size if gain < 0 else 1))
+
+    # A vertex moves if its part is still too full; one that has come to lose more waits again.
     while count > 0:
-        v = heap[0]
-        home = assignment[v]
+        v = queue.heap[0]
+        source = assignment[v]
         v_size = size[v] if len(size) else 1
         v_training = training[v] if len(training) else 0
-        to, gain = _best_move(v, links, home, v_size, v_training, sizes, trainings, caps)
-        still = sizes[home] > caps[0] or (trainings[home] > caps[1] and v_training > 0)
-        new = 256 * gain // (v_size if gain < 0 else 1) if gain != _NEVER and still else _NEVER
-        if new < key[v]:
-            count = _set_key(heap, place, key, count, v, new)
+        to, gain = _best_move(v, links, parts, v_size, v_training)
+        too_full = sizes[source] > caps[0] or (trainings[source] > caps[1] and v_training > 0)
+        new = 256 * gain // (v_size if gain < 0 else 1) if gain != _NEVER and too_full else _NEVER
+        if new < queue.key[v]:
+            count = _set_key(queue, count, v, new)
             continue
-        count = _set_key(heap, place, key, count, v, _NEVER)
-        _transfer(v, to, indptr, neighbours, weights, assignment, links, sizes, trainings, v_size, v_training)
+        count = _set_key(queue, count, v, _NEVER)
+        _transfer(v, to, rows, parts, links, v_size, v_training)
 
 
 def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: int = 8, fixed: int = 0) -> None:
-    """Make a cut int32[n] of a graph keep the caps, as far as single moves do, and cut fewer edges, in place.
+    """Make the parts int32[n] of a graph keep the caps, as far as single moves do, and cut fewer edges, in place.
 
-    The last `fixed` vertices, whose rows may be empty, stay where they are.
+    The last `fixed` vertices, whose rows may be empty, stay in their parts.
     """
     n = graph.vertices
     if n * caps.parts > _MOST_LINKS or caps.parts == 1:
         return
-    weights = graph.vertex_weights
-    sizes, trainings = loads(assignment, weights, caps.parts)
+
+    # The state that moves change.
+    rows = Chunk(0, graph.indptr, graph.neighbours, graph.weights)
+    parts: PartLoads = part_loads(assignment, graph.vertex_weights, caps)
     links = np.zeros((n, caps.parts), np.int32)
-    arrays = (graph.indptr, graph.neighbours, graph.weights, weights.size, weights.training, assignment)
-    _links(*arrays[:3], assignment, links)
-    limits = np.array([caps.size, caps.training])
-    queue = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    _add_links(rows, assignment, links)
+    queue = MoveQueue(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64))
     log = np.empty((n, 2), np.int32)
-    if excess(sizes, trainings, caps):
-        _drain(*arrays, links, sizes, trainings, limits, fixed, *queue)
+
+    # First the caps, then passes as long as they gain.
+    if excess(parts.sizes, parts.trainings, caps):
+        _empty_full_parts(rows, graph.vertex_weights, parts, links, queue, fixed)
     patience = min(2000, max(100, n // 50))
     for _ in range(passes):
-        if not _pass(*arrays, links, sizes, trainings, limits, patience, fixed, *queue, log):
+        if not _pass(rows, graph.vertex_weights, parts, links, queue, patience, fixed, log):
             break

@@ -1,4 +1,4 @@
-"""From a graph to ever smaller ones by clusters of clusters, and the cut of the smallest back up to the first."""
+"""From a graph to ever smaller ones by clusters of clusters, and the parts of the smallest back up to the first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from data_prep.partitioning.multilevel.balance import Caps, excess, loads
 from data_prep.partitioning.multilevel.blocks import Workers
 from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.degree_fill import estimated_cut, fill_by_degree
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
-from data_prep.partitioning.multilevel.initial_cut import initial_cut
+from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
-from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from data_prep.partitioning.multilevel.weighted_graph import AnyGraph, WeightedGraph
 
 _ENOUGH_VERTICES = 1 << 13
 _FEW_VERTICES = 1 << 14
-"""Graphs that are cut without clustering too: clusters of them leave the first cut too few vertices to choose from."""
+"""Graphs of so few are partitioned without clusters too: clusters would leave too few vertices to choose from."""
 
 _PASSES_BY_DEGREE = 8
 _LEAST_SHRINKING = 0.95
@@ -41,9 +40,12 @@ class Search:
 
 
 def cluster_and_contract(
-    graph, search: Search, per_part: int, number: int, within: np.ndarray = NOWHERE
+    graph: AnyGraph, search: Search, per_part: int, number: int, within: np.ndarray = NOWHERE
 ) -> tuple[np.ndarray, WeightedGraph] | None:
-    """Clusters of at most 1 / `per_part` of a part, and their graph; None where next to nothing can be joined."""
+    """Clusters int32[n] of at most 1 / `per_part` of a part, and their graph; None where hardly any vertices join.
+
+    `number` counts the levels; vertices join only inside a part of `within`.
+    """
     size, training = graph.vertex_weights.total(graph.vertices)
     parts = search.caps.parts
     rule = ClusterRule(
@@ -51,6 +53,8 @@ def cluster_and_contract(
         training_limit=max(2, training // (per_part * parts)),
         seed=search.seed + 7919 * number,
     )
+
+    # Give up where the next level would be too small, or hardly smaller than this one.
     if rule.size_limit < 2:
         return None
     label, clusters = cluster(graph, rule, search.workers, within)
@@ -59,52 +63,61 @@ def cluster_and_contract(
     return label, contract(graph, label, clusters, search.most_pairs, rule.seed, search.workers)
 
 
-def cut_in_memory(graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE) -> np.ndarray:
-    """Parts int32[n] of a graph in memory, through further levels. `within` is a cut to start from, kept if better."""
+def partition_in_memory(
+    graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE
+) -> np.ndarray:
+    """Parts int32[n] of a graph in memory, through further levels.
+
+    `within` are parts to start from, int32[n] or int32[0].
+    """
+    # The next level, as long as the graph is large.
     coarser = None
     if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
         coarser = cluster_and_contract(graph, search, 32, number, within)
     if coarser is None:
-        if len(within):
-            assignment = within.copy()
-        else:
+        if not len(within):
             seed = search.seed + number
-            assignment = initial_cut(graph, search.caps, search.tolerance, seed, search.workers.count)
-            return assignment
+            return initial_partition(graph, search.caps, search.tolerance, seed, search.workers.count)
+        assignment = within.copy()
     else:
         label, small = coarser
         start = NOWHERE
         if len(within):
             start = np.zeros(small.vertices, np.int32)
             start[label] = within
-        assignment = cut_in_memory(small, search, number + 1, start)[label]
+        assignment = partition_in_memory(small, search, number + 1, start)[label]
+
+    # Back up: refine the parts of the level below.
     polish(graph, assignment, search)
     return assignment
 
 
-def cut_without_clusters_if_better(graph, assignment: np.ndarray, search: Search) -> np.ndarray:
-    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or of few vertices one made without clusters, if better.
+def partition_without_clusters_if_better(graph: AnyGraph, assignment: np.ndarray, search: Search) -> np.ndarray:
+    """The parts int32[n], or those found without clusters where the graph has few vertices and they are better.
 
-    Such a graph is taken as contracted already; what is held is as bounded.
+    Such a graph counts as contracted already, so memory is bounded as for contracted graphs.
     """
     if graph.vertices > _FEW_VERTICES or graph.entries > 2 * search.most_pairs:
         return assignment
+
+    # Each vertex with neighbours is a cluster of its own.
     connected = graph.degrees() > 0
     label = np.where(connected, np.cumsum(connected) - 1, -1).astype(np.int32)
     same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
-    found = initial_cut(same, search.caps, search.tolerance, search.seed, search.workers.count)
+    found = initial_partition(same, search.caps, search.tolerance, search.seed, search.workers.count)
     candidate = np.where(connected, found[label], -1).astype(np.int32)
-    return min(assignment, candidate, key=lambda cut: _cost(graph, cut, search.caps))
+    return min(assignment, candidate, key=lambda parts: _cost(graph, parts, search.caps))
 
 
-def _cost(graph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
+def _cost(graph: AnyGraph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
+    """How far the caps are exceeded, then the weight between parts: smaller is better."""
     return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)
 
 
-def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
-    """The cut int32[n] of an AdjacencyStream or WeightedGraph, or one by degrees where that may be, and is, better.
+def fill_by_degree_if_better(graph: AnyGraph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
+    """The parts int32[n], or parts filled by degree where an estimate says that these may be better, and they are.
 
-    cut: the weight of entries between parts.
+    cut: the weight of the entries between parts of `assignment`.
     """
     degrees = graph.degrees()
     if estimated_cut(degrees, search.caps) * graph.entries > cut:
@@ -115,7 +128,7 @@ def fill_by_degree_if_better(graph, assignment: np.ndarray, cut: int, search: Se
 
 
 def polish(graph: WeightedGraph, assignment: np.ndarray, search: Search) -> None:
-    """Refine a cut of a graph in memory, in place."""
+    """Refine the parts int32[n] of a graph in memory, in place."""
     refine(graph, assignment, search.caps, 4, search.seed, search.workers)
     if graph.entries <= _MOST_ENTRIES:
         improve(graph, assignment, search.caps)

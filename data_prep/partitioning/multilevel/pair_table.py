@@ -21,6 +21,7 @@ def _add(keys, weights, table_keys, table_weights, start, count, most):
     mask = len(table_keys) - 1
     for i in range(start, len(keys)):
         key = keys[i]
+        # Multiplicative hashing, then linear probing.
         slot = (key * -7046029254386353131 >> 20) & mask
         while table_keys[slot] != key and table_keys[slot] != -1:
             slot = (slot + 1) & mask
@@ -50,9 +51,9 @@ def _halve(keys, weights, seed):
 
 
 class PairTable:
-    """At most `most` pairs with their weights, `expected` of them soon.
+    """At most `most` pairs with their weights; the table begins with room for `expected`.
 
-    `halvings` tells how often the weights were halved.
+    halvings: how often the weights were halved.
     """
 
     def __init__(self, most: int, expected: int, seed: int) -> None:
@@ -77,7 +78,7 @@ class PairTable:
             done, self._count = _add(keys, weights, self._keys, self._weights, done, self._count, most)
             if done < len(keys):
                 halvings = self.halvings
-                self._make_room()
+                self._grow_or_halve()
                 if self.halvings > halvings:
                     # What has not been added yet was not halved with the rest.
                     keys = keys[done:].copy()
@@ -85,7 +86,8 @@ class PairTable:
                     left = _halve(keys, weights, np.uint64(fold(np.uint64(self._seed), -self.halvings)))
                     keys, weights, done = keys[:left], weights[:left], 0
 
-    def _make_room(self) -> None:
+    def _grow_or_halve(self) -> None:
+        """Make the table larger, or halve the weights where it is as large as it may be."""
         keys, weights = self.pairs()
         if len(keys) >= self.most:
             seed = np.uint64(fold(np.uint64(self._seed), self.halvings))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 import numpy as np
 
 from data_prep.mapped_arrays import mapped, temporary_file
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
+from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
@@ -17,20 +19,24 @@ _BUCKET_BYTES = 64 << 20
 def undirected_stream(
     graph: Graph, chunk: int, vertex_weights: VertexWeights, progress: Progress = SILENT
 ) -> AdjacencyStream:
-    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries; tells `progress`."""
+    """The stream of a graph's edges in both directions, in chunks of about `chunk` entries."""
 
     def stream(indptr: np.ndarray, neighbours: np.ndarray) -> AdjacencyStream:
         return AdjacencyStream(indptr, neighbours, chunk, vertex_weights, progress)
 
-    own = stream(graph.indptr, graph.indices)
-    if graph.attributes.get("directed") is False or _is_symmetric(own):
-        return own
-    return stream(*_both_ways(own))
+    one_way = stream(graph.indptr, graph.indices)
+    if graph.attributes.get("directed") is False or _is_symmetric(one_way):
+        return one_way
+    return stream(*_both_ways(one_way))
 
 
 @compiled
 def _imbalance(first, indptr, neighbours):
-    """A sum over edges of a product that changes its sign with the direction, modulo 2**64."""
+    """A sum over edges of a product that changes its sign with the direction, modulo 2**64.
+
+    It is 0 where each edge has its reverse. The product of the head's hash and the tail's number, less that of the
+    head's number and the tail's hash, is summed row by row.
+    """
     total = np.uint64(0)
     for row in range(len(indptr) - 1):
         v = np.uint64(first + row) + np.uint64(1)
@@ -70,10 +76,11 @@ def _scatter(first, indptr, neighbours, bounds, fill, heads, tails):
 
 @compiled
 def _count_buckets(first, indptr, neighbours, bounds, counts):
+    """Count both directions of the edges of a chunk by the bucket of their head."""
     for row in range(len(indptr) - 1):
-        own = np.searchsorted(bounds, first + row, side="right") - 1
+        bucket = np.searchsorted(bounds, first + row, side="right") - 1
         for e in range(indptr[row], indptr[row + 1]):
-            counts[own] += 1
+            counts[bucket] += 1
             counts[np.searchsorted(bounds, np.int64(neighbours[e]), side="right") - 1] += 1
 
 
@@ -82,6 +89,7 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
 
     Edges go to a file in buckets by their head; each bucket is then sorted in memory.
     """
+    # Count the edges of each bucket.
     n, dtype = stream.vertices, stream.dtype
     buckets = max(1, -(-4 * stream.entries * np.dtype(dtype).itemsize // _BUCKET_BYTES))
     bounds = np.arange(buckets, dtype=np.int64) * n // buckets
@@ -90,10 +98,13 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
         _count_buckets(chunk.first, chunk.indptr, chunk.neighbours, bounds, counts)
     starts = np.concatenate([[0], np.cumsum(counts)])
     with temporary_file() as edges:
+        # Write the edges, each bucket at its place.
         width = np.dtype(dtype).itemsize
         written = starts[:-1].copy()
         for chunk in stream.chunks():
             _write_buckets(edges, chunk, bounds, written, dtype)
+
+        # Sort each bucket, and drop edges that came both ways.
         indptr_file, rows_file = temporary_file(), temporary_file()
         total = 0
         np.zeros(1, np.int64).tofile(indptr_file)
@@ -110,7 +121,8 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
     return mapped(indptr_file, np.int64, n + 1), mapped(rows_file, dtype, total)
 
 
-def _write_buckets(file, chunk, bounds: np.ndarray, written: np.ndarray, dtype) -> None:
+def _write_buckets(file: BinaryIO, chunk: Chunk, bounds: np.ndarray, written: np.ndarray, dtype: np.dtype) -> None:
+    """Write both directions of the edges of `chunk` to `file`; written int64[B] is where each bucket goes on."""
     counts = np.zeros(len(bounds), np.int64)
     _count_buckets(chunk.first, chunk.indptr, chunk.neighbours, bounds, counts)
     starts = np.concatenate([[0], np.cumsum(counts)])

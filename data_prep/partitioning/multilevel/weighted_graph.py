@@ -1,18 +1,26 @@
-"""An undirected graph with weights, in memory: the coarse levels, and small graphs as a whole."""
+"""An undirected graph with weights, in memory: the coarse levels, and small graphs as a whole.
+
+Chunk, VertexWeights and PartLoads are named tuples because compiled kernels take such.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+NO_WEIGHTS = np.empty(0, np.int32)
+"""Stands for weights that are all 1, or for training vertices where there are none."""
 
-@dataclass(frozen=True)
-class Chunk:
-    """Rows `first` to `first + len(indptr) - 1` of a graph: indptr int64 from 0, neighbours uint32 (uint64 from
-    2**31 vertices on), and their weights int32,
-    or int32[0] where each edge weighs 1. The arrays are overwritten by the next chunk."""
+
+class Chunk(NamedTuple):
+    """Consecutive rows of a graph; the arrays are overwritten by the next chunk.
+
+    The neighbours of vertex first + i are neighbours[indptr[i]:indptr[i + 1]], with indptr int64 from 0, neighbours
+    uint32 (uint64 from 2**31 vertices on), and weights int32, or int32[0] where each edge weighs 1.
+    """
 
     first: int
     indptr: np.ndarray
@@ -25,11 +33,10 @@ class Chunk:
         return len(self.indptr) - 1
 
 
-@dataclass(frozen=True)
-class VertexWeights:
+class VertexWeights(NamedTuple):
     """How many vertices of the graph, and training vertices among them, each vertex of a level stands for.
 
-    Both int32[n]; int32[0] where all sizes are 1, or where nothing trains.
+    Both int32[n]; int32[0] where all sizes are 1, or where there are no training vertices.
     """
 
     size: np.ndarray
@@ -39,6 +46,26 @@ class VertexWeights:
         """The sums over the n vertices of the level."""
         size = int(self.size.sum(dtype=np.int64)) if len(self.size) else n
         return size, int(self.training.sum(dtype=np.int64))
+
+
+class AnyGraph(Protocol):
+    """What an AdjacencyStream and a WeightedGraph share: algorithms that read rows in order take either."""
+
+    vertex_weights: VertexWeights
+
+    @property
+    def vertices(self) -> int:
+        """The number of vertices n."""
+
+    @property
+    def entries(self) -> int:
+        """Twice the number of edges."""
+
+    def degrees(self) -> np.ndarray:
+        """How many neighbours each vertex has: int32[n]."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows in the order of vertices."""
 
 
 @dataclass(frozen=True)

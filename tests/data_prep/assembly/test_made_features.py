@@ -7,20 +7,19 @@ from leapmpi.dataset.graph_file import open_graph
 
 
 @pytest.fixture
-def imported(prep, tmp_path):
+def imported_edges(imported, tmp_path):
     def run(*arguments):
         (tmp_path / "g.csv").write_text("".join(f"{v},{(v * v + 1) % 500}\n0,{v}\n" for v in range(500)))
-        outcome = prep("import", tmp_path / "g.csv", tmp_path / "out.h5", "--overwrite", *arguments)
-        assert outcome.code == 0, outcome.error
-        return open_graph(tmp_path / "out.h5"), outcome.out
+        graph = imported(tmp_path / "g.csv", *arguments)
+        return graph, graph.table
 
     return run
 
 
-def test_random(imported):
-    graph, out = imported("--features", "random:16", "--seed", 3)
-    again, _ = imported("--features", "random:16", "--seed", 3)
-    other, _ = imported("--features", "random:16", "--seed", 4)
+def test_random(imported_edges):
+    graph, out = imported_edges("--features", "random:16", "--seed", 3)
+    again, _ = imported_edges("--features", "random:16", "--seed", 3)
+    other, _ = imported_edges("--features", "random:16", "--seed", 4)
     np.testing.assert_array_equal(graph.features, again.features)
     assert (graph.features != other.features).all()
     assert abs(graph.features.mean()) < 0.05
@@ -29,14 +28,14 @@ def test_random(imported):
     assert "16  float32, normalised: none, from random:16" in out
 
 
-def test_degree(imported):
-    graph, _ = imported("--features", "degree")
+def test_degree(imported_edges):
+    graph, _ = imported_edges("--features", "degree")
     np.testing.assert_array_equal(graph.features[:, 0], np.diff(graph.indptr))
     assert graph.attributes["feature_origin"] == "degree"
 
 
-def test_identity_hash(imported):
-    graph, _ = imported("--features", "identity-hash:64", "--feature-dtype", "float16")
+def test_identity_hash(imported_edges):
+    graph, _ = imported_edges("--features", "identity-hash:64", "--feature-dtype", "float16")
     assert graph.features.dtype == np.float16
     features = graph.features.dense()
     assert (np.abs(features).sum(axis=1) == 1).all()
@@ -56,8 +55,8 @@ def test_vertices_keep_their_features_in_the_largest_component(prep, tmp_path):
     np.testing.assert_array_equal(part.features, every.features[2:])
 
 
-def test_origin_of_other_features(imported, tmp_path, prep, small):
-    assert imported()[0].attributes["feature_origin"] == "none"
+def test_origin_of_other_features(imported_edges, tmp_path, prep, small):
+    assert imported_edges()[0].attributes["feature_origin"] == "none"
     np.savez(tmp_path / "g.npz", **small.arrays())
     prep("import", tmp_path / "g.npz", tmp_path / "s.h5")
     assert open_graph(tmp_path / "s.h5").attributes["feature_origin"] == "source"

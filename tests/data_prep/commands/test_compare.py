@@ -6,6 +6,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph_file import write_graph
 from tests.support.graphs import communities, random_graph
 
@@ -15,7 +16,7 @@ def test_methods_side_by_side(capsys, tmp_path):
     words = ["compare", str(tmp_path / "graph.h5"), "--parts", "100", "--methods", "ldg,hash", "--json"]
     assert main([*words, "--fanout", "3"]) == 0
     ldg, hashed = json.loads(capsys.readouterr().out)
-    assert ldg["edge_cut"] == partition_graph(communities(), 100, "ldg", 0).figures()["edge_cut"]
+    assert ldg["edge_cut"] == partition_graph(communities(), PartitionRequest((100,), "ldg", 0)).figures()["edge_cut"]
     assert 0 < ldg["micrograph_locality"] < 1
     assert ldg["seconds"] > 0
     assert ldg["memory"] > 2**20

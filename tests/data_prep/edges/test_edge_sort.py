@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.edges import edge_sort
+from data_prep.edges import edge_keys
 from data_prep.edges.edge_sort import EdgeSorter
 from data_prep.edges.edge_stream import EdgeStream, sort_edges
 from data_prep.workspace import Workspace
@@ -65,9 +65,9 @@ def test_keys_of_ids_beyond_32_bits():
     local = edges - np.array([[0], [first]])
     local[0] |= 2**38  # no loops, and no bucket but the first
     keys, starts = np.empty(500, np.uint64), np.zeros(2, np.int64)
-    assert edge_sort._scatter(local, bucket_bits, bits + 1, True, starts, keys) == 0
+    assert edge_keys.scatter_keys(local, bucket_bits, bits + 1, True, starts, keys) == 0
     bounds, columns = np.zeros(5, np.int64), np.empty(500, np.uint64)
-    written, distinct = edge_sort._sort_rows(keys, bits + 1, 0, bounds, columns)
+    written, distinct = edge_keys.sort_rows(keys, bits + 1, 0, bounds, columns)
     assert written == distinct == len(set(map(tuple, local.T.tolist())))
     for row in range(4):
         expected = sorted(set(local[0, local[1] == row].tolist()))

@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from data_prep.partitioning.balance import Room
 from data_prep.partitioning.bfs_blocks import grow_blocks, members_by_block, merge_small
 from data_prep.partitioning.methods import METHODS
 from data_prep.partitioning.partition_graph import partition_graph
-from data_prep.partitioning.request import PartitionRequest
+from data_prep.partitioning.request import Capacity, PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.errors import ConfigError, DataError
@@ -38,7 +37,7 @@ BALANCED = ["metis", "grem", KAMINPAR, "bgl", "pagraph", *STREAMING]
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("method", ["random", "contiguous", *BALANCED])
 def test_no_part_is_empty_and_sizes_are_balanced(method, name, parts):
-    result = partition_graph(GRAPHS[name], parts, method, seed=0)
+    result = partition_graph(GRAPHS[name], PartitionRequest((parts,), method, seed=0))
     assert result.assignment.dtype == np.int32
     assert result.vertices.sum() == N
     assert result.vertices.min() >= 1
@@ -52,7 +51,7 @@ def test_no_part_is_empty_and_sizes_are_balanced(method, name, parts):
 def test_caps_are_kept_where_training_vertices_cluster(method, tolerance):
     graph = communities(403)
     graph.split = (np.arange(403) < 101).astype(np.int8)
-    result = partition_graph(graph, 5, method, seed=1, tolerance=tolerance)
+    result = partition_graph(graph, PartitionRequest((5,), method, seed=1, tolerance=tolerance))
     assert result.vertices.max() <= max(81, tolerance * 403 / 5)
     assert result.training.max() <= max(21, tolerance * 101 / 5)
 
@@ -60,21 +59,27 @@ def test_caps_are_kept_where_training_vertices_cluster(method, tolerance):
 @pytest.mark.parametrize("method", BALANCED)
 def test_neighbours_are_kept_together(method):
     graph = communities(800, groups=16)
-    found = partition_graph(graph, 4, method, seed=0).figures()["edge_cut"]
-    assert found < 0.6 * partition_graph(graph, 4, "random", seed=0).figures()["edge_cut"]
+    found = partition_graph(graph, PartitionRequest((4,), method, seed=0)).figures()["edge_cut"]
+    assert found < 0.6 * partition_graph(graph, PartitionRequest((4,), "random", seed=0)).figures()["edge_cut"]
 
 
 @pytest.mark.parametrize("method", STREAMING)
 def test_chunks_do_not_change_what_is_streamed(method):
-    whole = partition_graph(communities(), 4, method, seed=0, chunk=1.0).assignment
-    np.testing.assert_array_equal(whole, partition_graph(communities(), 4, method, seed=0, chunk=0.01).assignment)
+    whole = partition_graph(communities(), PartitionRequest((4,), method, seed=0, chunk=1.0)).assignment
+    np.testing.assert_array_equal(
+        whole, partition_graph(communities(), PartitionRequest((4,), method, seed=0, chunk=0.01)).assignment
+    )
 
 
 @pytest.mark.parametrize("method", STREAMING)
 def test_a_mapped_graph_is_cut_as_one_in_memory(method, tmp_path):
     write_graph(tmp_path / "graph.h5", communities())
-    mapped = partition_graph(open_graph(tmp_path / "graph.h5"), 4, method, seed=0, chunk=0.1).assignment
-    np.testing.assert_array_equal(mapped, partition_graph(communities(), 4, method, seed=0).assignment)
+    mapped = partition_graph(
+        open_graph(tmp_path / "graph.h5"), PartitionRequest((4,), method, seed=0, chunk=0.1)
+    ).assignment
+    np.testing.assert_array_equal(
+        mapped, partition_graph(communities(), PartitionRequest((4,), method, seed=0)).assignment
+    )
 
 
 @pytest.mark.parametrize(("method", "alpha"), [("ldg", None), ("fennel", math.sqrt(4) / 2 / 60**1.5)])
@@ -86,7 +91,7 @@ def test_streaming_follows_the_published_score(method, alpha):
     heads, tails = np.nonzero(dense)
     graph = from_edges(60, zip(heads, tails, strict=True))
     alpha = alpha and alpha * graph.edges
-    stream = Stream(graph, np.zeros(60, bool), Room(18, 0), PartitionRequest(4, 0))
+    stream = Stream(graph, np.zeros(60, bool), Capacity(18, 0), PartitionRequest((4,)))
     stream.sweep(-1.0 if alpha is None else alpha)
     for v in range(60):
         before = stream.part_of[:v]
@@ -101,7 +106,10 @@ def test_streaming_follows_the_published_score(method, alpha):
 
 def test_restreaming_cuts_fewer_edges():
     graph = communities(800, groups=16)
-    first, more = (partition_graph(graph, 4, method, seed=0).figures()["edge_cut"] for method in ("ldg", "reldg"))
+    first, more = (
+        partition_graph(graph, PartitionRequest((4,), method, seed=0)).figures()["edge_cut"]
+        for method in ("ldg", "reldg")
+    )
     assert more < 0.8 * first
 
 
@@ -134,7 +142,9 @@ def test_pagraph_keeps_training_vertices_that_share_neighbours_together():
     """Two hubs, each with leaves of its own that train: all leaves of a hub go to one part."""
     pairs = [(hub, leaf) for hub in (0, 1) for leaf in range(2 + hub, 22, 2)]
     split = np.r_[0, 0, np.ones(20)].astype(np.int8)
-    part = partition_graph(from_edges(22, pairs, split=split), 2, "pagraph", seed=0, tolerance=1.0).assignment
+    part = partition_graph(
+        from_edges(22, pairs, split=split), PartitionRequest((2,), "pagraph", seed=0, tolerance=1.0)
+    ).assignment
     assert len(set(part[2::2])) == len(set(part[3::2])) == 1
     assert part[0] == part[2] != part[1] == part[3]
 
@@ -142,29 +152,31 @@ def test_pagraph_keeps_training_vertices_that_share_neighbours_together():
 @pytest.mark.parametrize("name", GRAPHS)
 def test_hash_uses_all_parts_or_is_refused(name):
     for parts in (1, 2, 3):
-        assert partition_graph(GRAPHS[name], parts, "hash", seed=0).vertices.min() >= 1
+        assert partition_graph(GRAPHS[name], PartitionRequest((parts,), "hash", seed=0)).vertices.min() >= 1
     with pytest.raises(DataError, match=r"leaves part .* without vertices"):
-        partition_graph(GRAPHS[name], N, "hash", seed=0)
+        partition_graph(GRAPHS[name], PartitionRequest((N,), "hash", seed=0))
 
 
 @pytest.mark.parametrize("method", ["hash", "random", "contiguous", *BALANCED])
 def test_same_seed_same_cut(method):
     graph = communities()
-    first = partition_graph(graph, 5, method, seed=3).assignment
-    np.testing.assert_array_equal(first, partition_graph(graph, 5, method, seed=3).assignment)
+    first = partition_graph(graph, PartitionRequest((5,), method, seed=3)).assignment
+    np.testing.assert_array_equal(first, partition_graph(graph, PartitionRequest((5,), method, seed=3)).assignment)
     if method not in ("metis", "contiguous"):
-        assert (first != partition_graph(graph, 5, method, seed=4).assignment).any()
+        assert (first != partition_graph(graph, PartitionRequest((5,), method, seed=4)).assignment).any()
 
 
 def test_hash_depends_on_the_original_id_only():
     graph = random_graph()
     every = from_lists([[]] * 180)
-    whole = partition_graph(every, 3, "hash", seed=2).assignment
-    np.testing.assert_array_equal(partition_graph(graph, 3, "hash", seed=2).assignment, whole[graph.original_id])
+    whole = partition_graph(every, PartitionRequest((3,), "hash", seed=2)).assignment
+    np.testing.assert_array_equal(
+        partition_graph(graph, PartitionRequest((3,), "hash", seed=2)).assignment, whole[graph.original_id]
+    )
 
 
 def test_random_balances_training_vertices_to_one():
-    result = partition_graph(communities(403), 7, "random", seed=0)
+    result = partition_graph(communities(403), PartitionRequest((7,), "random", seed=0))
     assert np.ptp(result.vertices) <= 1
     assert np.ptp(result.training) <= 1
 
@@ -172,7 +184,7 @@ def test_random_balances_training_vertices_to_one():
 def test_figures_are_counted_from_the_edges():
     graph = random_graph()
     for method in set(METHODS.names()) - {"kaminpar"}:
-        result = partition_graph(graph, 4, method, seed=0)
+        result = partition_graph(graph, PartitionRequest((4,), method, seed=0))
         head = np.repeat(np.arange(60), np.diff(graph.indptr))
         crossing = result.assignment[head] != result.assignment[graph.indices]
         assert result.figures()["edge_cut"] == crossing.sum()
@@ -194,10 +206,10 @@ def test_figures_are_counted_from_the_edges():
 )
 def test_impossible_requests(parts, method, seed, message):
     with pytest.raises(ConfigError, match=message):
-        partition_graph(random_graph(), parts, method, seed)
+        partition_graph(random_graph(), PartitionRequest((parts,), method, seed))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("kaminpar") is not None, reason="kaminpar is installed")
 def test_kaminpar_says_what_it_needs():
     with pytest.raises(ConfigError, match="pip install kaminpar"):
-        partition_graph(random_graph(), 2, "kaminpar", seed=0)
+        partition_graph(random_graph(), PartitionRequest((2,), "kaminpar", seed=0))

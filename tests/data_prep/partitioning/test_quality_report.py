@@ -9,6 +9,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.quality_report import replication, report_on, sampled_report
+from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from tests.support.graphs import communities, from_edges, random_graph
@@ -32,7 +33,7 @@ def test_replication_beyond_one_word_of_parts():
 
 def test_cut_on_fewer_ranks_is_that_of_contiguous_groups():
     graph = communities()
-    assignment = partition_graph(graph, 7, "metis", 0).assignment
+    assignment = partition_graph(graph, PartitionRequest((7,), "metis", 0)).assignment
     found = report_on(graph, assignment, 7, None).on_ranks
     heads = np.repeat(np.arange(400), np.diff(graph.indptr))
     for ranks in (2, 4, 7):

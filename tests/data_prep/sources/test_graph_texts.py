@@ -8,7 +8,6 @@ import scipy.io
 import scipy.sparse as sp
 
 from data_prep.assembly.vertex_names import read_names
-from leapmpi.dataset.graph_file import open_graph
 from tests.data_prep.conftest import neighbours
 
 # The graph of the METIS manual's figures: 7 vertices, 11 edges.
@@ -17,17 +16,13 @@ ADJACENCY = [sorted(row) for row in MANUAL]
 
 
 @pytest.fixture
-def imported(prep, tmp_path):
+def imported_text(imported, tmp_path):
     """Import a text written as file `name`; returns the graph."""
 
     def run(name, text, *arguments):
         content = text.encode()
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-        outcome = prep("import", tmp_path / name, tmp_path / "out.h5", "--overwrite", *arguments)
-        assert outcome.code == 0, outcome.error
-        graph = open_graph(tmp_path / "out.h5")
-        graph.table = outcome.out
-        return graph
+        return imported(tmp_path / name, *arguments)
 
     return run
 
@@ -67,16 +62,16 @@ def metis_text(header, *, size=False, weights=0, edge_weight=False):
         ("111 2", {"size": True, "weights": 2, "edge_weight": True}),
     ],
 )
-def test_metis_formats(imported, header, extra):
-    assert neighbours(imported("g.graph", metis_text(header, **extra))) == ADJACENCY
+def test_metis_formats(imported_text, header, extra):
+    assert neighbours(imported_text("g.graph", metis_text(header, **extra))) == ADJACENCY
 
 
-def test_metis_comments_blank_lines_and_gzip(imported):
+def test_metis_comments_blank_lines_and_gzip(imported_text):
     text = "% a comment\n%\n" + metis_text("").replace("\n1 3 4\n", "\n% inside\n\t1  3 4 \r\n") + "\n\n"
     assert "inside" in text
-    assert neighbours(imported("g.graph", text)) == ADJACENCY
-    assert neighbours(imported("g.graph.gz", text)) == ADJACENCY
-    isolated = imported("g.metis", "4 1\n\n4\n\n2")
+    assert neighbours(imported_text("g.graph", text)) == ADJACENCY
+    assert neighbours(imported_text("g.graph.gz", text)) == ADJACENCY
+    isolated = imported_text("g.metis", "4 1\n\n4\n\n2")
     assert neighbours(isolated) == [[], [3], [], [1]]
 
 
@@ -97,7 +92,7 @@ def test_metis_refused(said):
 
 @pytest.mark.parametrize("field", ["pattern", "real", "integer"])
 @pytest.mark.parametrize("symmetry", ["general", "symmetric"])
-def test_matrix_market_as_scipy_writes_it(imported, tmp_path, field, symmetry):
+def test_matrix_market_as_scipy_writes_it(imported_text, tmp_path, field, symmetry):
     matrix = sp.random(9, 9, 0.3, random_state=1, format="coo")
     if symmetry == "symmetric":
         matrix = (matrix + matrix.T).tocoo()
@@ -106,8 +101,8 @@ def test_matrix_market_as_scipy_writes_it(imported, tmp_path, field, symmetry):
     text = (tmp_path / "m.mtx").read_text()
     assert f"{field} {symmetry}" in text.splitlines()[0]
     expected = [[int(u) for u in np.flatnonzero(column) if u != v] for v, column in enumerate(matrix.toarray().T)]
-    assert neighbours(imported("g.mtx", text, "--directed")) == expected
-    assert neighbours(imported("g.mtx.gz", text, "--directed")) == expected
+    assert neighbours(imported_text("g.mtx", text, "--directed")) == expected
+    assert neighbours(imported_text("g.mtx.gz", text, "--directed")) == expected
 
 
 def test_matrix_market_refused(said):
@@ -131,23 +126,23 @@ SNAP = "# Directed graph\n# Nodes: 4 Edges: 4\n# FromNodeId\tToNodeId\n"
 
 
 @pytest.mark.parametrize("name", ["g.txt", "g.txt.gz"])
-def test_snap_ids_are_numbered_and_kept(imported, tmp_path, name):
-    graph = imported(name, f"{SNAP}900000000000\t7\r\n7\t30\n30\t900000000000\n7\t11\n", "--directed")
+def test_snap_ids_are_numbered_and_kept(imported_text, tmp_path, name):
+    graph = imported_text(name, f"{SNAP}900000000000\t7\r\n7\t30\n30\t900000000000\n7\t11\n", "--directed")
     assert graph.attributes["source_format"] == "snap"
     assert neighbours(graph) == [[3], [0], [0], [2]]
     assert read_names(tmp_path / "out.h5", graph) == ["7", "11", "30", "900000000000"]
 
 
-def test_snap_without_gaps_needs_no_names(imported, tmp_path):
-    graph = imported("g.txt", f"{SNAP}0 1\n1 2\n")
+def test_snap_without_gaps_needs_no_names(imported_text, tmp_path):
+    graph = imported_text("g.txt", f"{SNAP}0 1\n1 2\n")
     assert not (tmp_path / "out.names.txt").exists()
     assert read_names(tmp_path / "out.h5", graph) is None
     assert "states 4 vertices, but its edges name 3" in graph.table
 
 
-def test_snap_is_told_from_plain_edge_lists(imported):
-    assert imported("g.txt", "# my edges\n0 1\n5 1\n").attributes["source_format"] == "edge-list"
-    assert imported("g.txt", "# my edges\n0 1\n5 1\n", "--format", "snap").vertices == 3
+def test_snap_is_told_from_plain_edge_lists(imported_text):
+    assert imported_text("g.txt", "# my edges\n0 1\n5 1\n").attributes["source_format"] == "edge-list"
+    assert imported_text("g.txt", "# my edges\n0 1\n5 1\n", "--format", "snap").vertices == 3
 
 
 def test_snap_refused(said, tmp_path, refused):
@@ -161,16 +156,16 @@ def test_snap_refused(said, tmp_path, refused):
     assert "damaged or truncated" in refused(tmp_path / "g.txt.gz", "--format", "snap")
 
 
-def test_lines_longer_than_a_block(imported, monkeypatch):
+def test_lines_longer_than_a_block(imported_text, monkeypatch):
     # Lines, words and comments that reach over the ends of blocks are read as if there were none.
     monkeypatch.setattr("data_prep.formats.integer_lines._BLOCK_BYTES", 5)
-    assert neighbours(imported("g.graph", "% a long comment\n" + metis_text(""))) == ADJACENCY
+    assert neighbours(imported_text("g.graph", "% a long comment\n" + metis_text(""))) == ADJACENCY
 
 
-def test_companions(imported, tmp_path):
+def test_companions(imported_text, tmp_path):
     np.save(tmp_path / "x.npy", np.eye(7, 3, dtype=np.float32))
     np.save(tmp_path / "y.npy", np.arange(7) % 2)
-    graph = imported("g.graph", metis_text(""), "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy")
+    graph = imported_text("g.graph", metis_text(""), "--features", tmp_path / "x.npy", "--labels", tmp_path / "y.npy")
     np.testing.assert_array_equal(graph.features, np.eye(7, 3))
     assert graph.classes == 2
     assert graph.attributes["feature_origin"] == str(tmp_path / "x.npy")

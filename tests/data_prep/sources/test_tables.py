@@ -35,18 +35,6 @@ def folder(tmp_path):
     return write
 
 
-@pytest.fixture
-def imported(prep, tmp_path):
-    def run(source, *arguments):
-        outcome = prep("import", source, tmp_path / "out.h5", "--overwrite", *arguments)
-        assert outcome.code == 0, outcome.error
-        graph = open_graph(tmp_path / "out.h5")
-        graph.table = outcome.out
-        return graph
-
-    return run
-
-
 def test_tables(imported, folder, tmp_path):
     graph = imported(folder(), "--label-column", "kind")
     assert neighbours(graph) == [[1], [0, 2], [1], []]

@@ -9,9 +9,9 @@ from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
 from data_prep.partitioning.multilevel.contraction import contract
-from data_prep.partitioning.multilevel.degree_fill import estimated_cut, fill_by_degree
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
+from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree
 from data_prep.partitioning.multilevel.pair_table import PairTable
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream

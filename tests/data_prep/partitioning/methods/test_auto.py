@@ -20,13 +20,13 @@ from tests.support.graphs import communities
 def test_size_and_memory_decide(monkeypatch, edges, memory, method, why):
     monkeypatch.setattr(auto, "METIS_EDGES", edges)
     monkeypatch.setattr(auto, "memory_needed", lambda graph: 80 * 2**20)
-    choice = auto.choose(communities(), PartitionRequest(4, 0, memory=memory))
+    choice = auto.choose(communities(), PartitionRequest((4,), memory=memory))
     assert choice.method == method
     assert why in choice.reason
 
 
 def test_the_method_that_was_used_is_named():
-    found = partition_graph(communities(), 4, "auto", 0)
+    found = partition_graph(communities(), PartitionRequest((4,), "auto", 0))
     assert found.method == "metis"
     assert "quick" in found.figures()["method_reason"]
-    assert "method_reason" not in partition_graph(communities(), 4, "metis", 0).figures()
+    assert "method_reason" not in partition_graph(communities(), PartitionRequest((4,), "metis", 0)).figures()

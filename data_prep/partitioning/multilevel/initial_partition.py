@@ -1,0 +1,187 @@
+"""Partitions to begin with: of the coarsest graph, and by descending degree.
+
+The coarsest graph is partitioned by METIS several times, or, where it is tiny, by plain orders divided evenly; the best
+is kept. Parts filled by descending degree suit graphs whose few hubs hold nearly all edges, as R-MAT graphs do: the
+vertices of high degree fit into the first parts, with most edges, and no clustering cuts as few edges. On other graphs
+such parts are bad, which an estimate from the degrees alone shows beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.partitioning.metis_call import MetisArrays, run_metis
+from data_prep.partitioning.multilevel.balance import Caps, excess, loads
+from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
+from data_prep.partitioning.multilevel.refinement import cut_weight
+from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from leapmpi.errors import DataError, ResourceError
+from leapmpi.system.jit import compiled
+
+TINY = 300
+"""Vertices below which METIS is not worth its process."""
+
+_TRIES = 4
+_BLOCK = 1 << 20
+"""Vertices whose degrees are counted at a time."""
+
+
+def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> np.ndarray:
+    """Parts int32[n] of a coarse graph, improved by Fiduccia-Mattheyses; parts may still exceed the caps."""
+    best, best_cost = np.empty(0, np.int32), (np.inf, 0)
+    for candidate in _candidates(graph, caps, tolerance, seed, processes):
+        improve(graph, candidate, caps)
+        cost = (excess(*loads(candidate, graph.vertex_weights, caps.parts), caps), cut_weight(graph, candidate))
+        if cost < best_cost:
+            best, best_cost = candidate, cost
+    return best
+
+
+def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
+    """Parts int32[n] to choose from. METIS runs where the graph is worth a process and METIS does not fail."""
+    random = np.random.default_rng(seed)
+    starts = random.permutation(graph.vertices)[:_TRIES]
+    if graph.vertices >= max(TINY, 4 * caps.parts):
+        starts = starts[:0]
+        try:
+            yield from _by_metis(graph, caps.parts, tolerance, seed, processes)
+        except (DataError, ResourceError):
+            starts = random.permutation(graph.vertices)[:_TRIES]
+
+    # Breadth-first orders, and the order by descending weighted degree.
+    for start in starts:
+        yield fill_in_order(breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)
+    weights = graph.weights if len(graph.weights) else None
+    heads = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
+    degrees = np.bincount(heads, weights, graph.vertices)
+    yield fill_in_order(np.argsort(-degrees, kind="stable"), graph, caps.parts)
+
+
+def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:
+    """Parts int32[n] by each of METIS's tries. Raises DataError or ResourceError when METIS fails."""
+    weights = graph.vertex_weights
+
+    def fill(arrays: MetisArrays) -> None:
+        arrays.indptr[:] = graph.indptr
+        arrays.neighbours[:] = graph.neighbours
+        arrays.weights[:, 0] = weights.size if len(weights.size) else 1
+        if len(weights.training):
+            arrays.weights[:, 1] = weights.training
+        arrays.edge_weights[:] = graph.weights
+
+    # One balance constraint for vertices, a second one for training vertices.
+    sizes = (graph.vertices, graph.entries, 2 if len(weights.training) else 1)
+    found = run_metis(
+        sizes,
+        fill,
+        parts,
+        tolerance=tolerance,
+        seed=seed,
+        tries=_TRIES,
+        weighted=len(graph.weights) > 0,
+        processes=min(processes, _TRIES),
+    )
+    for assignment in found.assignments:
+        yield assignment.astype(np.int32)
+
+
+def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.ndarray:
+    """Parts int32[n] of equal size, each a run of `order`."""
+    weights = graph.vertex_weights
+    size = weights.size[order] if len(weights.size) else np.ones(len(order), np.int64)
+    before = np.cumsum(size, dtype=np.int64) - size
+    assignment = np.empty(len(order), np.int32)
+    assignment[order] = np.minimum(parts - 1, before * parts // max(1, int(size.sum())))
+    return assignment
+
+
+@compiled
+def breadth_first(indptr, neighbours, start):
+    """All vertices in breadth-first order from `start`, int64[n], one component after the other."""
+    n = len(indptr) - 1
+    order = np.empty(n, np.int64)
+    seen = np.zeros(n, np.bool_)
+    count = 0
+    for root in range(start, start + n):
+        root %= n
+        if seen[root]:
+            continue
+
+        # `order` is the queue of the search as well.
+        seen[root] = True
+        order[count] = root
+        done = count
+        count += 1
+        while done < count:
+            v = order[done]
+            done += 1
+            for e in range(indptr[v], indptr[v + 1]):
+                u = np.int64(neighbours[e])
+                if not seen[u]:
+                    seen[u] = True
+                    order[count] = u
+                    count += 1
+    return order
+
+
+def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:
+    """The share of edges between parts filled by descending degree, if edges join vertices by their degrees alone."""
+    # Vertices, and ends of edges, from the highest degree on.
+    with_degree = _vertices_by_degree(degrees)[::-1]
+    ends = np.arange(len(with_degree))[::-1] * with_degree
+    count, held = (np.concatenate([[0], np.cumsum(each)]) for each in (with_degree, ends))
+
+    # The share of the ends in each part; an edge joins two parts with the product of their shares.
+    bounds = np.minimum(caps.size * np.arange(caps.parts + 1), len(degrees))
+    shares = np.diff(np.interp(bounds, count, held)) / max(1, held[-1])
+    return 1.0 - float((shares**2).sum())
+
+
+def fill_by_degree(degrees: np.ndarray, training: np.ndarray, caps: Caps) -> np.ndarray:
+    """Parts int32[n] of vertices with degrees int32[n] (0: in none, -1).
+
+    training: int32[n], or int32[0] where there are no training vertices.
+    """
+    with_degree = _vertices_by_degree(degrees)
+    place = np.cumsum(with_degree[::-1])[::-1] - with_degree
+    order = np.empty(len(degrees), np.int32)
+    _order(degrees, place, order)
+    assignment = np.full(len(degrees), -1, np.int32)
+    _fill(order[: len(degrees) - int(with_degree[0])], training, np.array([caps.size, caps.training]), caps.parts,
+          assignment)  # fmt: skip
+    return assignment
+
+
+def _vertices_by_degree(degrees: np.ndarray) -> np.ndarray:
+    """How many vertices have each degree: int64[largest degree + 1]."""
+    counts = np.zeros(int(degrees.max(initial=0)) + 1, np.int64)
+    for first in range(0, len(degrees), _BLOCK):
+        counts += np.bincount(degrees[first : first + _BLOCK], minlength=len(counts))
+    return counts
+
+
+@compiled
+def _order(degrees, place, order):
+    """Write the vertices by descending degree; place[d] is where those of degree d begin."""
+    for v in range(len(degrees)):
+        order[place[degrees[v]]] = v
+        place[degrees[v]] += 1
+
+
+@compiled
+def _fill(order, training, caps, parts, assignment):
+    """Fill one part after the other up to its caps; the last part takes what is left."""
+    sizes, trainings = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    first = 0  # of the parts that are not full
+    for v in order:
+        trains = training[v] if len(training) else 0
+        while first < parts - 1 and sizes[first] >= caps[0]:
+            first += 1
+        p = first
+        while p < parts - 1 and (sizes[p] >= caps[0] or trainings[p] + trains > caps[1]):
+            p += 1
+        assignment[v] = p
+        sizes[p] += 1
+        trainings[p] += trains

@@ -1,0 +1,156 @@
+"""What happens to the parts that a method returns: no part is empty, none too full, near parts get near numbers.
+
+Repairs are rare and move few vertices, so that few more edges lie between parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
+from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
+from data_prep.partitioning.request import PartitionRequest, largest_part, training_vertices
+from leapmpi.dataset.graph import Graph
+from leapmpi.system.jit import compiled
+
+_PASSES = 8
+
+
+class Adjacency(NamedTuple):
+    """The edges by which parts are repaired and numbered: those of the graph, or of the undirected graph under it.
+
+    The neighbours of vertex v are neighbours[indptr[v]:indptr[v + 1]]. `chunks` are the same rows in consecutive
+    chunks, or a sample of them; they are read once, and only where parts are numbered.
+    """
+
+    indptr: np.ndarray
+    neighbours: np.ndarray
+    chunks: Iterable[EdgeChunk]
+
+
+class MethodResult(NamedTuple):
+    """What a method returns: the part of each vertex, integers[n], and the edges by which parts are repaired.
+
+    Without an adjacency the parts stay as they are. Else `assignment` is changed.
+    """
+
+    assignment: np.ndarray
+    adjacency: Adjacency | None = None
+
+
+def rows_of_graph(graph: Graph, request: PartitionRequest) -> Adjacency:
+    """The in-edges of `graph` itself, which may be a mapped file."""
+    return Adjacency(graph.indptr, graph.indices, edge_chunks(graph, request.chunk, request.progress))
+
+
+def rows_in_memory(indptr: np.ndarray, neighbours: np.ndarray) -> Adjacency:
+    """An undirected graph in memory, every edge in the rows of both ends."""
+    return Adjacency(indptr, neighbours, [EdgeChunk(0, indptr, neighbours)])
+
+
+def postprocess(graph: Graph, result: MethodResult, request: PartitionRequest) -> np.ndarray:
+    """The final part int32[n] of each vertex of `graph`, from the result of a method."""
+    assignment, adjacency = result
+    if adjacency is None:
+        return assignment
+
+    # Repair what the method has left: empty parts, and parts beyond the tolerance.
+    training = training_vertices(graph)
+    fill_empty(assignment, request.parts)
+    rebalance(adjacency.indptr, adjacency.neighbours, assignment, training, request.parts, request.tolerance)
+
+    # Number the parts by the edges between them. Two parts or fewer have no order.
+    weights = no_cut_weights(request.parts)
+    if request.parts <= 2 or not weights.size:
+        return assignment.astype(np.int32)
+    for chunk in adjacency.chunks:
+        add_cut_weights(chunk.indptr, chunk.indices, assignment[chunk.first :], assignment, weights)
+    return near_numbers(weights + weights.T).astype(np.int32)[assignment]
+
+
+def fill_empty(assignment: np.ndarray, parts: int) -> None:
+    """Give each empty part of `assignment` (int64[n], in place) one vertex of the largest parts. Needs n >= parts."""
+    sizes = np.bincount(assignment, minlength=parts)
+    empty = np.flatnonzero(sizes == 0)
+    if not len(empty):
+        return
+
+    # Vertices of highest rank within their part come off the tops of the largest parts; rank 0 always stays.
+    order = np.argsort(assignment, kind="stable")
+    rank = np.empty(len(assignment), np.int64)
+    rank[order] = np.arange(len(assignment)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    assignment[np.argsort(-rank, kind="stable")[: len(empty)]] = empty
+
+
+def rebalance(
+    indptr: np.ndarray,
+    neighbours: np.ndarray,
+    assignment: np.ndarray,
+    training: np.ndarray,
+    parts: int,
+    tolerance: float,
+) -> None:
+    """Move vertices of a graph until no part exceeds `tolerance` times the mean; `assignment` changes in place.
+
+    First training vertices (bool[n]) move, then others even out the sizes. Vertices move first that have many more
+    neighbours in another part with free capacity than in their present part. Means that are not whole are rounded up.
+    """
+    for movable, counted in ((training, training), (~training, np.ones_like(training))):
+        limit = largest_part(int(counted.sum()), parts, tolerance)
+        for _ in range(_PASSES):
+            counts = np.bincount(assignment[counted], minlength=parts)
+            if counts.max() <= limit:
+                break
+            candidates = np.flatnonzero(movable & (counts > limit)[assignment])
+            _move(indptr, neighbours, assignment, candidates, counts, limit)
+
+
+def _move(
+    indptr: np.ndarray,
+    neighbours: np.ndarray,
+    assignment: np.ndarray,
+    candidates: np.ndarray,
+    counts: np.ndarray,
+    limit: int,
+) -> None:
+    """Move `candidates` to parts below `limit`, those that gain most first, until their parts are at the limit."""
+    target, gain = _best_targets(indptr, neighbours, assignment, candidates, counts < limit)
+    for i in np.argsort(-gain, kind="stable"):
+        v = candidates[i]
+        source = assignment[v]
+        if counts[source] <= limit:
+            continue
+        to = target[i] if target[i] >= 0 and counts[target[i]] < limit else int(np.argmin(counts))
+        assignment[v] = to
+        counts[source] -= 1
+        counts[to] += 1
+
+
+@compiled
+def _best_targets(indptr, neighbours, assignment, candidates, has_capacity):
+    """For each candidate the part (has_capacity bool[P]) that holds most of its neighbours (-1: none), and the gain in
+    edges."""
+    target = np.full(len(candidates), -1, np.int64)
+    gain = np.zeros(len(candidates), np.int64)
+    links = np.zeros(len(has_capacity), np.int64)
+    for i in range(len(candidates)):
+        v = candidates[i]
+        for e in range(indptr[v], indptr[v + 1]):
+            links[assignment[neighbours[e]]] += 1
+
+        # Equal numbers of neighbours: the smaller part number, whatever the order of the neighbours.
+        most = 0
+        for e in range(indptr[v], indptr[v + 1]):
+            part = assignment[neighbours[e]]
+            if has_capacity[part] and (links[part] > most or (links[part] == most and part < target[i])):
+                most = links[part]
+                target[i] = part
+        gain[i] = most - links[assignment[v]]
+
+        # Only the touched entries are reset: P may be far larger than the degree.
+        for e in range(indptr[v], indptr[v + 1]):
+            links[assignment[neighbours[e]]] = 0
+    return target, gain

@@ -1,0 +1,74 @@
+"""Import of MATLAB files, against scipy's writer."""
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from data_prep.formats.mat_file import read_mat
+from tests.data_prep.conftest import neighbours
+
+NETWORK = sp.csc_matrix(np.array([[0, 1, 0], [0, 0, 2], [0, 0, 0]], float))
+
+
+@pytest.fixture
+def mat(tmp_path):
+    """Save variables as scipy does; returns the path."""
+
+    def save(compressed=False, **variables):
+        scipy.io.savemat(tmp_path / "g.mat", variables, do_compression=compressed)
+        return tmp_path / "g.mat"
+
+    return save
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_variables(mat, compressed):
+    arrays = {
+        "network": NETWORK,
+        "full": np.arange(6.0).reshape(2, 3),
+        "small": np.array([[1, 2]], np.int16),
+        "text": "words",
+        "box": {"field": 1},
+        "mask": sp.csc_matrix(np.eye(3) > 0),
+    }
+    found = read_mat(mat(compressed, **arrays))
+    np.testing.assert_array_equal(found["full"], arrays["full"])
+    np.testing.assert_array_equal(found["small"], arrays["small"])
+    assert (found["text"], found["box"]) == ("char", "struct")
+    np.testing.assert_array_equal(found["network"].by_rows().dense(np.float64), NETWORK.toarray())
+    assert found["mask"].shape == (3, 3)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_graph(imported, mat, compressed):
+    groups = sp.csc_matrix(np.array([[1, 0], [1, 1], [0, 0]], float))
+    attributes = sp.csc_matrix(np.arange(6.0).reshape(3, 2))
+    graph = imported(mat(compressed, network=NETWORK, group=groups, attrb=attributes), "--directed")
+    assert neighbours(graph) == [[], [0], [1]]
+    np.testing.assert_array_equal(graph.labels, [[1, 0], [1, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(graph.features, attributes.toarray())
+    assert "1 vertices are in no group" in graph.table
+
+
+def test_mat_classes(imported, mat):
+    graph = imported(mat(A=NETWORK, group=sp.csc_matrix(np.array([[0, 1], [0, 0], [1, 0]], float))))
+    assert graph.labels.tolist() == [1, -1, 0]
+    graph = imported(mat(other=NETWORK, Label=np.array([[1], [3], [2]])))
+    assert graph.labels.tolist() == [0, 2, 1]
+    assert "counted from 1" in graph.table
+
+
+def test_mat_refused(refused, mat, tmp_path):
+    assert "no sparse matrix called network; it holds x (1 x 1)" in refused(mat(x=1.0))
+    assert "must be square" in refused(mat(network=NETWORK[:2]))
+    assert "variable 'group' has 2 rows, but the graph has 3" in refused(mat(network=NETWORK, group=NETWORK[:2]))
+    for compressed in (False, True):
+        path = mat(compressed, network=NETWORK)
+        whole = path.read_bytes()
+        for size in (0, 60, 130, 150, len(whole) - 20):
+            path.write_bytes(whole[:size])
+            sentence = refused(path)
+            assert "truncated" in sentence or "no MATLAB file" in sentence or "ends after" in sentence
+    path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
+    assert "save it again with the option -v7" in refused(path)
