@@ -19,15 +19,14 @@ from leapmpi.version import VERSION as __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mpi4py import MPI
-
+    from leapmpi.comm.world import Comm
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.runs.run import Run
 
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
 
 
-def train(config: Config, comm: MPI.Comm | None = None) -> Run:
+def train(config: Config, comm: Comm | None = None) -> Run:
     """Train a model with the settings `config` and return the finished run. Collective.
 
     comm: the mpi4py communicator of the ranks that train, all ranks when None. See

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from data_prep.sources import SOURCES, locate
+from data_prep.assembly.source_format import SOURCES, locate
 from leapmpi.config.parser import number_between
 from leapmpi.errors import ConfigError, DataError
 

@@ -47,7 +47,7 @@ def load_topology(path: Path) -> Topology:
     # Not at the top: numpy would start its threads before the benchmark has set their number.
     import numpy as np
 
-    from leapmpi.dataset.graph import open_graph
+    from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.topology import Topology
 
     if path.suffix == ".npz":

@@ -38,12 +38,12 @@ class IdCodec:
     longest: int
 
     @classmethod
-    def at_home(cls, rank_offsets: np.ndarray) -> IdCodec:
+    def home_ranks(cls, rank_offsets: np.ndarray) -> IdCodec:
         """Every rank is sent ids of which it is the home rank; `rank_offsets` is int64[ranks + 1]."""
         return cls(np.ascontiguousarray(rank_offsets[:-1]), int(np.diff(rank_offsets).max()))
 
     @classmethod
-    def anywhere(cls, rank_offsets: np.ndarray) -> IdCodec:
+    def any_id(cls, rank_offsets: np.ndarray) -> IdCodec:
         """Every rank may be sent any id below rank_offsets[-1]."""
         return cls(np.zeros(len(rank_offsets) - 1, np.int64), int(rank_offsets[-1]))
 

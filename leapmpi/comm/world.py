@@ -30,6 +30,8 @@ from leapmpi.system.stale_files import prefix
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    Comm = MPI.Comm
+
 T = TypeVar("T")
 
 _OUTPUT_DELAY = 0.2
@@ -107,11 +109,6 @@ class World:
 
 def _do_nothing() -> None:
     """What ranks run while rank 0 acts."""
-
-
-def on_all_ranks(world: World, action: Callable[[], T]) -> T:
-    """`world.on_all(action)`."""
-    return world.on_all(action)
 
 
 def load_mpi() -> ModuleType:

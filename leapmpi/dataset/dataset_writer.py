@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.columns import column_bounds, write_columns
+from leapmpi.dataset.feature_columns import column_bounds, write_columns
 from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes

@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset.columns import column_bounds
+from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.graph_file import map_vertex_data
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.columns import column_bounds
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
+from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names

@@ -120,7 +120,7 @@ class Engine:
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""
-        return self.placement.trains_labelled and minibatch.schedule.is_at_home(self.ctx.rank_offsets)
+        return self.placement.trains_labelled and minibatch.schedule.is_local(self.ctx.rank_offsets)
 
     def use_mode(self, name: str) -> None:
         """Feed layer 0 by the exchange mode called `name` from now on."""

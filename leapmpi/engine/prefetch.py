@@ -145,7 +145,7 @@ class Prefetcher:
     def _raise_error(self) -> None:
         """Raise what went wrong on the other thread, if anything did."""
         if self._error is not None:
-            self.ctx.phases.stand_ahead()
+            self.ctx.phases.adopt_ahead()
             raise self._error
 
     def _prepare(self, task: PrefetchTask) -> MiniBatch:

@@ -17,7 +17,7 @@ from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.schedule import Schedule
-from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.tables.text import size_text
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 if TYPE_CHECKING:

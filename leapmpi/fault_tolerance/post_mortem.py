@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from leapmpi.fault_tolerance.heartbeats import RUNNING, Heartbeat, read_heartbeats
+from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, Run
-from leapmpi.runs.run_folder import HEARTBEATS_FILE
 
 _AT_ONCE = 1.0
 """Seconds between the last signs of life of ranks that count as having ended at once."""

@@ -47,7 +47,7 @@ class Signals:
         self._since = 0.0
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def handled(self) -> Iterator[None]:
         """Take note of signals while the body runs; afterwards they do what they did before."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -90,11 +90,6 @@ class StopRequest:
     action: int = NOTHING
     signal: int = 0
     rank: int = 0
-
-    @property
-    def wish(self) -> int:
-        """`action`."""
-        return self.action
 
     def packed(self) -> int:
         """The request as a number below 2**63: a stop is larger than a save, and a signal than the end of the time."""

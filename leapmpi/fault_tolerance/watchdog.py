@@ -43,7 +43,7 @@ from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
-from leapmpi.runs.run_folder import HEARTBEATS_FILE
+from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers, ignore_change
 
@@ -110,7 +110,7 @@ class Watchdog:
         self._last_tick = time.monotonic()
         self._thread.start()
 
-    def move_to(self, folder: Path) -> None:
+    def write_heartbeats_to(self, folder: Path) -> None:
         """From now on write heartbeats to the run folder, where this rank can reach it. Collective."""
         created = None
         if self.world.rank == 0:

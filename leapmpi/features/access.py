@@ -31,7 +31,7 @@ class AccessPattern:
     """int64[ranks + 1]: the range of vertices of each rank."""
     batch_size: int
     """Roots of an iteration over all ranks."""
-    roots_at_home: bool
+    roots_are_local: bool
     """Whether roots are trained on their home rank; otherwise they are distributed over the ranks at random."""
     seed: int
     schedule: Callable[[np.ndarray, int, int], Schedule]

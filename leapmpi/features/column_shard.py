@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.dataset.columns import column_bounds
+from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.row_blocks import row_ranges

@@ -70,7 +70,7 @@ class FeatureFetcher:
         self.encoding = encoding
         self.errors = RowErrors()
         self.cache: RowCache | None = None
-        self.ranges = IdCodec.at_home(rank_offsets)
+        self.ranges = IdCodec.home_ranks(rank_offsets)
         self._local_half = shard.fetch_half(device, dtype, self.phases)
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
@@ -204,6 +204,6 @@ class FeatureFetcher:
     def _count_rows(self, request: RowRequest) -> None:
         if self.kind == "features":
             counters = self.communicator.byte_counters
-            counters.add_rows("local", len(request.own_ids))
+            counters.add_rows("local", len(request.local_ids))
             counters.add_rows("remote", len(request.remote_ids))
             counters.add_rows("cached", len(request.cached_slots))

@@ -179,7 +179,7 @@ class HostRows:
             target = rows.numpy()
 
             # Local rows.
-            self.shard.place(request.own_ids, target, request.own_positions)
+            self.shard.place(request.local_ids, target, request.local_positions)
 
             # Remote rows, in order of the request's remote ids.
             if encoding:
@@ -201,7 +201,7 @@ class HostRows:
                 encoded = arrived
                 arrived = self._rows.array((len(encoded), self.shard.width), "float32")
                 encoding.decode(encoded, arrived, np.arange(len(arrived)))
-            self.shard.locate(request.own_ids, addresses, request.own_positions)
+            self.shard.locate(request.local_ids, addresses, request.local_positions)
             _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
             if cache:
                 _locate(cache.rows, request.cached_slots, addresses, request.cached_positions)

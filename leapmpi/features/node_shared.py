@@ -12,7 +12,7 @@ import mmap
 import numpy as np
 
 from leapmpi.comm.shared_memory import map_shared
-from leapmpi.comm.world import World, on_all_ranks
+from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.features.sparse_shard import fill_entry_counts
@@ -27,7 +27,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     starts = _layout(dataset)
-    on_all_ranks(world, lambda: check_memory(starts[-1], "the graph's topology takes", world.host))
+    world.on_all(lambda: check_memory(starts[-1], "the graph's topology takes", world.host))
     memory = map_shared(world.node_comm, starts[-1], "leapmpi-topology")
 
     # The ranks of a node share the parts of a common copy; a rank reads all parts of its private one.
@@ -43,7 +43,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
             fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
 
     # Also a barrier: no rank continues before its node's copy is complete.
-    on_all_ranks(world, fill)
+    world.on_all(fill)
     return topology, held
 
 
@@ -53,7 +53,7 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     size = 4 * dataset.vertices
-    on_all_ranks(world, lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
+    world.on_all(lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
     memory = map_shared(world.node_comm, size, "leapmpi-entries")
     counts = np.empty(dataset.vertices, np.int32) if memory is None else np.frombuffer(memory, np.int32)
     rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
@@ -63,7 +63,7 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
             fill_entry_counts(dataset, part, counts)
 
     # Also a barrier, as above.
-    on_all_ranks(world, fill)
+    world.on_all(fill)
     return counts
 
 

@@ -32,8 +32,8 @@ class RowRequest:
 
         # Local rows lie at [begin, end) of that order, cached ones from `cached` on; the others are remote.
         self.ids = ids
-        self.own_positions = order[begin:end]
-        self.own_ids = ids[self.own_positions]
+        self.local_positions = order[begin:end]
+        self.local_ids = ids[self.local_positions]
         self.remote_positions = np.concatenate((order[:begin], order[end:cached]))
         self.remote_ids = ids[self.remote_positions]
         self.cached_positions = order[cached:]

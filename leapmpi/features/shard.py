@@ -118,7 +118,7 @@ class DeviceRows:
         rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
 
         # Local, remote and cached rows, each at their positions in the request.
-        rows[self._index(request.own_positions)] = self.shard.rows(request.own_ids).to(self.dtype)
+        rows[self._index(request.local_positions)] = self.shard.rows(request.local_ids).to(self.dtype)
         rows[self._index(request.remote_positions)] = arrived.to(self.dtype)
         if cache:
             slots = torch.from_numpy(request.cached_slots).long().to(self.device)

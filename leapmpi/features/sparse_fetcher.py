@@ -103,7 +103,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         with self.phases("gather"):
             remote = self._remote_rows(request, encoding, arrived)
             rows = empty_rows(self.shard.counts[request.ids], remote)
-            self.shard.place_entries(request.own_ids, rows, request.own_positions)
+            self.shard.place_entries(request.local_ids, rows, request.local_positions)
             place_entries(remote, np.arange(len(remote)), rows, request.remote_positions)
             if self.cache:
                 place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)

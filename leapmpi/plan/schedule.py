@@ -51,7 +51,7 @@ class Schedule:
         last = self._cell(rank, self.time_steps - 1)
         return self.roots[self.cell_indptr[first] : self.cell_indptr[last + 1]]
 
-    def is_at_home(self, rank_offsets: np.ndarray) -> bool:
+    def is_local(self, rank_offsets: np.ndarray) -> bool:
         """Whether every root is trained on its home rank; `rank_offsets` is int64[ranks + 1]."""
         trained = [self.rank_roots(rank) for rank in range(self.ranks)]
         return all(

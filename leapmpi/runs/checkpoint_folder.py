@@ -67,7 +67,7 @@ class CheckpointFolder:
                 complaints.append(str(error))
         return None, None, complaints
 
-    def rank_piece(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
+    def read_rank(self, name: str, rank: int, state: CheckpointFile) -> CheckpointFile:
         """The state that only `rank` holds. Raises DataError when it is damaged or of another checkpoint."""
         path = self.path / name / _rank_file(rank)
         of_rank = _read(path)
@@ -98,7 +98,7 @@ class CheckpointFolder:
         for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
             remove(self.path / old)
 
-    def give_up(self, name: str) -> None:
+    def abandon(self, name: str) -> None:
         """Remove the unfinished checkpoint `name`. On rank 0."""
         remove(self._aside(name))
 
@@ -122,7 +122,7 @@ class CheckpointFolder:
         """The shared state of the checkpoint `name`. Raises DataError unless all its files are there and undamaged."""
         state = _read(self.path / name / _STATE)
         for rank in range(state.values.get("rank_pieces", 0)):
-            self.rank_piece(name, rank, state)
+            self.read_rank(name, rank, state)
         return state
 
     def _write(self, path: Path, state: CheckpointFile) -> None:

@@ -19,8 +19,6 @@ from leapmpi.config.toml import to_toml
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOG, METRICS, PATTERNS, SUMMARY
-from leapmpi.runs.file_names import WEIGHTS_BEST as WEIGHTS_BEST
-from leapmpi.runs.file_names import WEIGHTS_FINAL as WEIGHTS_FINAL
 from leapmpi.runs.run import FAILED, FINISHED, SUMMARY_SCHEMA, Run
 from leapmpi.system.atomic_files import explain, remove, written_aside
 

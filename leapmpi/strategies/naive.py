@@ -64,7 +64,7 @@ class RingMode(ExchangeMode):
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
         self.payload: RingPayload = (SumPayload if self.layer.linear else RowPayload)(ctx)
-        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
+        self.ranges = IdCodec.any_id(ctx.rank_offsets)
 
     @staticmethod
     def refusal(layer: Layer) -> str | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
-from leapmpi.dataset.columns import column_bounds
+from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode, residual_refusal
@@ -57,7 +57,7 @@ class ColumnMode(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
-        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
+        self.ranges = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, 0, int(ctx.rank_offsets[-1]), ctx.device)
 
     @staticmethod

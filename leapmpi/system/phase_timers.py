@@ -93,7 +93,7 @@ class PhaseTimers:
             hidden, self._hidden = self._hidden, 0.0
             return self._clocks[channels.AHEAD].take(), hidden
 
-    def stand_ahead(self) -> None:
+    def adopt_ahead(self) -> None:
         """Take over the place of the channel AHEAD: an error of the work ahead is about to be raised here."""
         ahead = self._clocks[channels.AHEAD]
         mine = self._mine

@@ -70,7 +70,7 @@ class Trace:
 
 
 @contextmanager
-def recorded(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
+def record_timeline(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
     """Write a timeline of this rank, called `name`, to `folder` (None: nowhere) while the body runs."""
     if folder is None:
         yield

@@ -13,7 +13,7 @@ from typing import Any
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
-from leapmpi.training.epoch_record import ahead_seconds
+from leapmpi.training.records.epoch_record import ahead_seconds
 from leapmpi.training.run_training import build_trainer
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model

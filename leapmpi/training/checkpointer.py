@@ -1,7 +1,7 @@
 """Saving and restoring a training run in the middle of an epoch, and stopping it when it is asked to.
 
-A checkpoint holds all that the iterations to come depend on: parameters, optimizer, position, what the strategy has
-settled; and all that the records to come tell of those gone: losses, seconds, bytes and rows of the running epoch,
+A checkpoint holds all that the iterations to come depend on: parameters, optimizer, position, what the engine has
+chosen; and all that later records say of earlier iterations: losses, seconds, bytes and rows of the running epoch,
 earlier epochs, the best model. Draws depend on their place alone, so there is no generator to save.
 """
 
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.comm.world import on_all_ranks
 from leapmpi.config.setting import parse_interval
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, StopVote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
+from leapmpi.runs.run_folder import without_losses
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.model_state import named
-from leapmpi.training.progress import EpochProgress
+from leapmpi.training.records.epoch_progress import EpochProgress
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -44,7 +44,7 @@ class Checkpointer:
         self.trainer, self.folder, self.signals = trainer, folder, signals
         self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
-        self.agreement = StopVote(trainer.ctx.communicator, self._wish)
+        self._vote = StopVote(trainer.ctx.communicator, self._request)
         self.last: str | None = None
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end, run.stop_before_end)
@@ -58,43 +58,45 @@ class Checkpointer:
     def iteration_begins(self) -> None:
         """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
         self._begun_at = time.monotonic()
-        self.agreement.ask()
+        self._vote.ask()
 
     def iteration_ended(self, quiet: Callable[[], AbstractContextManager] = nullcontext) -> None:
         """Save if it is time to; raise Interrupted on all ranks, the state being saved, if any rank wants to stop.
 
         In the context that `quiet` makes nobody else uses MPI.
         """
-        word, progress = self.agreement.answer(), self.trainer.progress
+        request, progress = self._vote.answer(), self.trainer.progress
         self._slowest = max(self._slowest, time.monotonic() - self._begun_at)
         done = progress.epoch * self.trainer.per_epoch + progress.iteration
-        if word.wish == NOTHING and not (self.every and done % self.every == 0):
+        if request.action == NOTHING and not (self.every and done % self.every == 0):
             return
         with quiet():
-            if word.wish == STOP:
-                self.stop(word)
+            if request.action == STOP:
+                self.stop(request)
             self._complain(self.save())
 
     @contextmanager
     def evaluation_round(self) -> Iterator[None]:
         """One round of an evaluation, after which Interrupted is raised on all ranks if any rank wants to stop."""
-        self.agreement.ask()
+        self._vote.ask()
         yield
-        word = self.agreement.answer()
-        if word.wish == STOP:
-            self.stop(word)
+        request = self._vote.answer()
+        if request.action == STOP:
+            self.stop(request)
 
-    def stop(self, word: StopRequest) -> None:
+    def stop(self, request: StopRequest) -> None:
         """Save, and raise Interrupted on all ranks."""
         trainer, progress = self.trainer, self.trainer.progress
         where = f"epoch {progress.epoch + 1}, after iteration {progress.iteration} of {trainer.per_epoch}"
-        error = self.save(word.reason())
+        error = self.save(request.reason())
         if error and self.last is None:
             raise error
         again = f"--run {self.folder.path} resumes it"
         if error:
             again += f" from {self.last}, the last checkpoint that could be written ({error})"
-        stopped = Interrupted(f"{word.reason()}: training stopped in {where}; the same command with {again}", RESUMABLE)
+        stopped = Interrupted(
+            f"{request.reason()}: training stopped in {where}; the same command with {again}", RESUMABLE
+        )
         stopped.agreed = True
         raise stopped
 
@@ -105,8 +107,8 @@ class Checkpointer:
             begin = time.monotonic()
             trainer.account()
             name = name_of(trainer.progress.epoch, trainer.progress.iteration)
-            state, own = self._state()
-            error = None if name == self.last else self._write(name, state, own, reason)
+            state, of_rank = self._state()
+            error = None if name == self.last else self._write(name, state, of_rank, reason)
             trainer.ctx.communicator.byte_counters.take()
             self._saved_at = time.monotonic()
             self._slowest = max(self._slowest, self._saved_at - begin)
@@ -119,29 +121,31 @@ class Checkpointer:
         trainer, communicator = self.trainer, self.trainer.ctx.communicator
         losses, counts, phases = trainer.progress.summed(communicator)
         arrays, about_models = trainer.models_state()
-        settled = trainer.engine.state()
+        choices = trainer.engine.state()
         shared = {"losses": losses, "phases": phases, **arrays}
-        shared |= named("strategy", {name: each for name, each in settled.items() if isinstance(each, np.ndarray)})
-        own = named("strategy", trainer.engine.placement.rank_state())
+        shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
+        of_rank = named("strategy", trainer.engine.placement.rank_state())
         values = {
             **_identity(trainer),
             "progress": trainer.progress.to_values(counts),
             "row_errors": _row_errors(trainer),
             "phases": list(PHASES),
             **about_models,
-            "strategy": {name: each for name, each in settled.items() if not isinstance(each, np.ndarray)},
-            "epochs": [{key: each for key, each in record.items() if key != "losses"} for record in trainer.epochs],
+            "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},
+            "epochs": without_losses(trainer.epochs),
             "run_seconds": trainer.run_seconds(),
             "restarts": trainer.restarts,
         }
-        return CheckpointFile(shared, values), own
+        return CheckpointFile(shared, values), of_rank
 
-    def _write(self, name: str, state: CheckpointFile, own: dict[str, np.ndarray], reason: str) -> LeapmpiError | None:
-        """Write the pieces of all ranks; returns the first error of any. All ranks find the same."""
+    def _write(
+        self, name: str, state: CheckpointFile, of_rank: dict[str, np.ndarray], reason: str
+    ) -> LeapmpiError | None:
+        """Write the files of all ranks; returns the first error of any. All ranks find the same."""
         communicator = self.trainer.ctx.communicator
         first, rank = communicator.rank == 0, communicator.rank
-        some_own = int(communicator.all_gather_rows(np.array([len(own)])).max()) > 0
-        state.values["rank_pieces"] = communicator.size if some_own else 0
+        any_of_rank = int(communicator.all_gather_rows(np.array([len(of_rank)])).max()) > 0
+        state.values["rank_pieces"] = communicator.size if any_of_rank else 0
         token = communicator.broadcast(np.array([uuid.uuid4().int >> 65]) if first else None, "control")
         state.values["checkpoint"] = int(token[0])
 
@@ -152,19 +156,19 @@ class Checkpointer:
             self.checkpoints.finish(name, state)
 
         error = self._attempt(lambda: self.checkpoints.begin(name) if first else None)
-        if error is None and some_own:
-            piece = CheckpointFile(own, {"checkpoint": int(token[0]), "rank": rank})
-            error = self._attempt(lambda: self.checkpoints.write_rank(name, rank, piece))
+        if error is None and any_of_rank:
+            file = CheckpointFile(of_rank, {"checkpoint": int(token[0]), "rank": rank})
+            error = self._attempt(lambda: self.checkpoints.write_rank(name, rank, file))
         if error is None:
             error = self._attempt(lambda: finish() if first else None)
         if error is not None and first:
-            self.checkpoints.give_up(name)
+            self.checkpoints.abandon(name)
         return error
 
     def _attempt(self, action: Callable[[], Any]) -> LeapmpiError | None:
         """Run `action`; returns the error of the first rank where it failed, on all ranks."""
         try:
-            on_all_ranks(self.trainer.world, action)
+            self.trainer.world.on_all(action)
         except Interrupted:
             raise
         except LeapmpiError as error:
@@ -177,7 +181,7 @@ class Checkpointer:
             kept = f"the one of {self.last} stays" if self.last else "there is none yet"
             log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
 
-    def _wish(self) -> StopRequest:
+    def _request(self) -> StopRequest:
         """What this rank wants. Local."""
         rank = self.trainer.ctx.communicator.rank
         if self.signals.number:

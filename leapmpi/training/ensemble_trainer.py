@@ -16,11 +16,10 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout, digest
-from leapmpi.runs.run import model_folder
-from leapmpi.runs.run_folder import RunFolder
+from leapmpi.runs.file_names import model_folder
+from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_ring import EnsembleRing
-from leapmpi.training.epoch_record import without_losses
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.setup import model_for

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapmpi.comm.world import World, on_all_ranks
+from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache
@@ -38,7 +38,7 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,
-        roots_at_home=engine.placement.roots_are_local,
+        roots_are_local=engine.placement.roots_are_local,
         seed=ctx.seed,
         schedule=engine.placement.schedule,
         balances=engine.placement.moves_roots,
@@ -61,7 +61,7 @@ class FeatureCache:
             return
         ctx, dataset = self.loaded.ctx, self.loaded.dataset
         count = int(self.config.cache * dataset.vertices)
-        on_all_ranks(self.world, lambda: self._check_memory(count))
+        self.world.on_all(lambda: self._check_memory(count))
         ids = choose(self._access(), self.config.cache_policy, count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.comm.world import World, on_all_ranks
+from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
@@ -20,7 +20,7 @@ from leapmpi.errors import RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.model_state import below
-from leapmpi.training.progress import EpochProgress
+from leapmpi.training.records.epoch_progress import EpochProgress
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
@@ -104,9 +104,9 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     if world.rank == 0:
         trainer.ctx.features.errors.add(*values["row_errors"])
     trainer.epochs = list(values["epochs"])
-    on_all_ranks(world, lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
+    world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
-    arrays_of_rank = on_all_ranks(world, lambda: _rank_arrays(world, saved, checkpoints))
+    arrays_of_rank = world.on_all(lambda: _rank_arrays(world, saved, checkpoints))
     trainer.engine.placement.restore_rank(below("strategy", arrays_of_rank))
 
 
@@ -114,7 +114,7 @@ def _rank_arrays(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -
     """What this rank alone had; empty on another number of ranks."""
     if saved.state.values["rank_pieces"] != world.size:
         return {}
-    return checkpoints.rank_piece(saved.name, world.rank, saved.state).arrays
+    return checkpoints.read_rank(saved.name, world.rank, saved.state).arrays
 
 
 def saved_choices(saved: SavedRun) -> dict[str, Any]:

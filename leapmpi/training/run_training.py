@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.comm.world import World, on_all_ranks
+from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import model_names
 from leapmpi.dataset.partitioned import Dataset
@@ -22,17 +22,17 @@ from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
 from leapmpi.runs.run import FAILED, Run
-from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure
-from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses
+from leapmpi.runs.tables.text import size_text
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.atomic_files import explain
 from leapmpi.system.memory import peak_bytes
-from leapmpi.system.trace import recorded
-from leapmpi.training import banner, resume
+from leapmpi.system.trace import record_timeline
+from leapmpi.training import resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
-from leapmpi.training.epoch_record import without_losses
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.records import banner
 from leapmpi.training.replay import replayed_records
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
@@ -81,7 +81,7 @@ def build_trainer(
     kind = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
     begun = time.perf_counter() if begun is None else begun
     placement = placement_class(config.strategy.name)
-    trainer = on_all_ranks(world, lambda: kind(config, world, placement.place(world, loaded), begun))
+    trainer = world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:
@@ -118,7 +118,7 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: folder.start(config))
 
     _announce(config, trainer, folder)
-    with recorded(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
+    with record_timeline(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
         trainer.run(folder, checkpointer)
     summary = _summary(config, trainer)
     world.on_root(lambda: folder.finish(summary))
@@ -151,7 +151,7 @@ def _first_checkpoint(checkpointer: Checkpointer, saved: SavedRun | None) -> Non
 
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
-    files = on_all_ranks(world, lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    files = world.on_all(lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
@@ -159,8 +159,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
-        on_all_ranks(world, partial(_assign, config, run, loaded, arrays, about))
-        evaluator = on_all_ranks(world, partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
+        world.on_all(partial(_assign, config, run, loaded, arrays, about))
+        evaluator = world.on_all(partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
             outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from leapmpi.comm.launcher import launched_rank
-from leapmpi.comm.world import World, finish, on_all_ranks, start
+from leapmpi.comm.world import World, finish, start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
@@ -55,15 +55,15 @@ class Session:
     def enter(self, folder: Path) -> None:
         """Work in the run folder `folder` from now on: failures are told there, and ranks stamp there. Collective."""
         self.folder.append(folder)
-        self.watchdog.move_to(folder)
+        self.watchdog.write_heartbeats_to(folder)
 
     def open(self, config: Config) -> Dataset:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
-        return on_all_ranks(self.world, lambda: check_settings(config, self.world))
+        return self.world.on_all(lambda: check_settings(config, self.world))
 
     def open_dataset(self, config: Config) -> Dataset:
         """The dataset of `config`, for an evaluation, which strategies do not bear on. Collective."""
-        return on_all_ranks(self.world, lambda: open_for_training(config))
+        return self.world.on_all(lambda: open_for_training(config))
 
     def load(self, config: Config, dataset: Dataset) -> Loaded:
         """Load this rank's share of `dataset`. Collective."""
@@ -85,9 +85,9 @@ def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
             _log_to_screen(config.run.log_level, world),
             _deterministic(config.run.deterministic),
             ends_the_job(world, phases, folder, watchdog),
-            session.signals.heard(),
+            session.signals.handled(),
         ):
-            on_all_ranks(session.world, lambda: check_device(config.run.device, device))
+            session.world.on_all(lambda: check_device(config.run.device, device))
             return action(session)
     finally:
         watchdog.stop()

@@ -11,7 +11,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
-from leapmpi.comm.world import World, cuda_aware, load_mpi, on_all_ranks
+from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
@@ -24,8 +24,7 @@ from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.shard import DeviceShard, HostShard, load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.build import build_model
-from leapmpi.nn.model import Model
+from leapmpi.nn.model import Model, build_model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
@@ -75,9 +74,9 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     jit.set_threads(world.threads)
 
     # This rank's parts, verified before their bytes are trusted.
-    offsets = on_all_ranks(world, lambda: rank_offsets(dataset.offsets, world.size))
+    offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    on_all_ranks(world, lambda: _verify(config, dataset, parts))
+    world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
     topology, held = share_topology(world, dataset)
@@ -93,7 +92,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_for(models_of(config)[0], dataset, device)
-    sampler = on_all_ranks(world, lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
+    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     ctx = RankContext(
         communicator=communicator,
         phases=phases,

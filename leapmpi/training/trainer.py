@@ -22,15 +22,16 @@ from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
 from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.errors import LeapmpiError
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.runs.run_folder import WEIGHTS_BEST, WEIGHTS_FINAL, RunFolder
+from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
+from leapmpi.runs.run_folder import RunFolder
 from leapmpi.runs.weights import write_weights
 from leapmpi.system.allocator import set_aside_lasting_objects
-from leapmpi.training.epoch_record import epoch_line, mean_and_max, work_ahead
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.progress import EpochProgress
+from leapmpi.training.records.epoch_progress import EpochProgress
+from leapmpi.training.records.epoch_record import epoch_line, mean_and_max, work_ahead
 from leapmpi.training.warm_up import warm_up
 
 log = logging.getLogger("leapmpi")

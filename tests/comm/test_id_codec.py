@@ -30,14 +30,14 @@ def test_ids_come_back_from_their_offsets(data):
     sizes = data.draw(st.lists(st.integers(1, 2**33), min_size=1, max_size=6))
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     counts = [data.draw(st.integers(0, 5)) for _ in sizes]
-    ranges = IdCodec.at_home(bounds)
+    ranges = IdCodec.home_ranks(bounds)
     assert ranges.id_bytes == (4 if max(sizes) <= 2**32 else 8)
     check_round_trip(ranges, bounds, counts, data.draw(st.integers(0, 99)))
 
 
 @pytest.mark.parametrize(("last", "width"), [(2**32 - 1, 4), (2**32, 4), (2**32 + 1, 8)])
 def test_the_ends_of_a_range_fit(last, width):
-    ranges = IdCodec.at_home(np.array([0, last]))
+    ranges = IdCodec.home_ranks(np.array([0, last]))
     assert ranges.id_bytes == width
     ends = np.array([0, 1, last - 1])
     sent = ranges.encode(ends, np.array([3]))
@@ -47,7 +47,7 @@ def test_the_ends_of_a_range_fit(last, width):
 
 def test_ranges_that_start_high_take_32_bits_each():
     bounds = np.array([0, 2**31, 2**40, 2**40 + 7])
-    assert IdCodec.at_home(bounds).id_bytes == 8
-    assert IdCodec.at_home(bounds[2:]).id_bytes == 4
-    assert IdCodec.anywhere(bounds).id_bytes == 8
-    assert IdCodec.anywhere(np.array([0, 5, 2**32])).id_bytes == 4
+    assert IdCodec.home_ranks(bounds).id_bytes == 8
+    assert IdCodec.home_ranks(bounds[2:]).id_bytes == 4
+    assert IdCodec.any_id(bounds).id_bytes == 8
+    assert IdCodec.any_id(np.array([0, 5, 2**32])).id_bytes == 4

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from leapmpi.dataset.graph import Graph, open_graph
+from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_file import open_graph
 
 
 @dataclass

@@ -19,7 +19,8 @@ from leapmpi.fault_tolerance.heartbeats import (
     table_bytes,
 )
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
-from leapmpi.runs.run_folder import HEARTBEATS_FILE, record_failure
+from leapmpi.runs.file_names import HEARTBEATS_FILE
+from leapmpi.runs.run_folder import record_failure
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 

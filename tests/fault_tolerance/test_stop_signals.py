@@ -47,7 +47,7 @@ def test_alone_a_rank_gets_its_request():
 def test_signals_are_noted_only_inside_and_while_somebody_polls():
     before = [signal.getsignal(each) for each in SIGNALS]
     signals = Signals()
-    with signals.heard():
+    with signals.handled():
         signals.polled = True
         os.kill(os.getpid(), signal.SIGUSR2)
         assert signals.number == signal.SIGUSR2
@@ -57,7 +57,7 @@ def test_signals_are_noted_only_inside_and_while_somebody_polls():
     for code, expected in ((None, 128 + signal.SIGINT), (75, 75)):
         signals = Signals()
         signals.exit_code = code
-        with pytest.raises(Interrupted, match="SIGINT ended the job") as caught, signals.heard():
+        with pytest.raises(Interrupted, match="SIGINT ended the job") as caught, signals.handled():
             os.kill(os.getpid(), signal.SIGINT)
         assert caught.value.exit_code == expected
 
@@ -65,7 +65,7 @@ def test_signals_are_noted_only_inside_and_while_somebody_polls():
 def test_one_cause_may_send_signals_of_two_kinds(monkeypatch):
     monkeypatch.setattr("leapmpi.fault_tolerance.stop_signals._SAME_EVENT", 0.0)
     signals = Signals()
-    with signals.heard():
+    with signals.handled():
         signals.polled = True
         # Slurm's SIGTERM to all, and what a batch script makes of its own.
         os.kill(os.getpid(), signal.SIGTERM)
@@ -78,7 +78,7 @@ def test_one_cause_may_send_signals_of_two_kinds(monkeypatch):
 def test_signals_are_heard_where_the_launcher_had_blocked_them():
     signals, before = Signals(), signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        with signals.heard():
+        with signals.handled():
             signals.polled = True
             os.kill(os.getpid(), signal.SIGTERM)
             assert signals.number == signal.SIGTERM
@@ -90,7 +90,7 @@ def test_in_another_thread_signals_are_left_alone():
     seen = []
 
     def body():
-        with Signals().heard():
+        with Signals().handled():
             seen.append([signal.getsignal(each) for each in SIGNALS])
 
     thread = threading.Thread(target=body)

@@ -15,10 +15,10 @@ def check_request(ids, offsets, rank):
     home = [next(r for r in range(len(offsets) - 1) if offsets[r] <= each < offsets[r + 1]) for each in ids]
     local = [place for place, at in enumerate(home) if at == rank]
     # Local rows in the order of the request; others grouped by home rank, in that order within a home rank.
-    assert request.own_positions.tolist() == local
+    assert request.local_positions.tolist() == local
     away = [place for r in range(len(offsets) - 1) if r != rank for place, at in enumerate(home) if at == r]
     assert request.remote_positions.tolist() == away
-    assert request.own_ids.tolist() == ids[local].tolist()
+    assert request.local_ids.tolist() == ids[local].tolist()
     assert request.remote_ids.tolist() == ids[away].tolist()
     counts = [home.count(r) if r != rank else 0 for r in range(len(offsets) - 1)]
     assert request.remote_counts.tolist() == counts

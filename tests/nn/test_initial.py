@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.build import build_model
 from leapmpi.nn.initial import uniform
+from leapmpi.nn.model import build_model
 
 pytestmark = pytest.mark.compiles
 

@@ -6,7 +6,7 @@ import torch
 
 from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import DataError
-from leapmpi.nn.build import build_model
+from leapmpi.nn.model import build_model
 from leapmpi.nn.parameters import ParameterLayout, digest
 
 pytestmark = pytest.mark.compiles

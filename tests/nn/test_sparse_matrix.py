@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.build import build_model
 from leapmpi.nn.dropout import drop_features
 from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.model import build_model
 from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from tests.nn.conftest import KEY

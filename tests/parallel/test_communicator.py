@@ -163,7 +163,7 @@ def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span):
 
     parts = [ids_from(communicator.rank, to) for to in range(communicator.size)]
     counts = np.array([len(part) for part in parts], np.int64)
-    received, theirs = communicator.exchange_ids(np.concatenate(parts), counts, IdCodec.at_home(bounds))
+    received, theirs = communicator.exchange_ids(np.concatenate(parts), counts, IdCodec.home_ranks(bounds))
     expected = [ids_from(origin, communicator.rank) for origin in range(communicator.size)]
     assert theirs.tolist() == [len(part) for part in expected]
     np.testing.assert_array_equal(received, np.concatenate(expected))

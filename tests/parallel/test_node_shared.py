@@ -84,14 +84,14 @@ def test_ranks_that_cannot_reach_it_hold_equal_copies(world, dataset, which, rea
     check_equal(topology, dataset)
 
 
-def test_too_little_memory_is_told_on_all_ranks(world, dataset, monkeypatch):
+def test_too_little_memory_is_reported_on_all_ranks(dataset, monkeypatch, world):
     monkeypatch.setattr(node_shared, "_layout", lambda dataset: [0, 0, 0, 1 << 60])
     with pytest.raises(ResourceError, match="memory available"):
         share_topology(world, dataset)
     world.comm.barrier()
 
 
-def test_a_damaged_part_is_told_on_all_ranks(world, dataset, monkeypatch):
+def test_a_damaged_part_is_reported_on_all_ranks(dataset, monkeypatch, world):
     filled = node_shared.fill_topology
 
     def fill(dataset, part, *arrays):

@@ -102,7 +102,7 @@ def check_traffic(run):
         )
         schedule, key = run.engine.placement.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
         request = ctx.features.request(union(run.engine.sample(schedule, key).micro_batches))
-        for place, found in zip(rows, (request.own_ids, request.remote_ids, request.cached_slots), strict=True):
+        for place, found in zip(rows, (request.local_ids, request.remote_ids, request.cached_slots), strict=True):
             rows[place] += len(found)
     assert record["rows"] == {place: run.world.comm.allreduce(count) for place, count in rows.items()}
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from leapmpi import Config, load_run, train
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import Interrupted
-from leapmpi.runs.run import model_folder
+from leapmpi.runs.file_names import model_folder
 from leapmpi.training.ensemble_ring import EnsembleRing
 from tests.support import datasets
 from tests.support.equality import here

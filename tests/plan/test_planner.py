@@ -115,13 +115,13 @@ def test_cells_outside_the_schedule_are_refused():
 
 @settings(derandomize=True)
 @given(problems(), st.booleans())
-def test_only_a_schedule_of_roots_at_home_is_at_home(problem, ring):
+def test_only_a_schedule_of_roots_are_local_is_at_home(problem, ring):
     batch, offsets = problem
     steps = len(offsets) - 1 if ring else 1
-    assert plan_leap(batch, offsets, steps).is_at_home(offsets)
+    assert plan_leap(batch, offsets, steps).is_local(offsets)
     dealt = plan_pull(batch, len(offsets) - 1)
     home = [set(home_of(dealt.rank_roots(rank), offsets).tolist()) <= {rank} for rank in range(len(offsets) - 1)]
-    assert dealt.is_at_home(offsets) == all(home)
+    assert dealt.is_local(offsets) == all(home)
 
 
 @settings(derandomize=True)

@@ -35,7 +35,7 @@ from leapmpi.errors import DataError
 from leapmpi.fault_tolerance.heartbeats import HeartbeatTable, create_heartbeats, map_heartbeats, read_heartbeats
 from leapmpi.nn.parameters import digest
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
-from leapmpi.runs.run_folder import HEARTBEATS_FILE
+from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.weights import read_weights, write_weights
 from tests.support.graphs import random_graph
 
@@ -71,7 +71,7 @@ def read_checkpoint(folder):
     checkpoints = CheckpointFolder(folder)
     name = checkpoints.names()[0]
     state = checkpoints._complete(name)
-    pieces = [state, checkpoints.rank_piece(name, 0, state)]
+    pieces = [state, checkpoints.read_rank(name, 0, state)]
     return [(digest(piece.arrays), sorted(piece.values)) for piece in pieces]
 
 

@@ -8,7 +8,7 @@ import pytest
 from leapmpi.config.sections import ModelConfig, StrategyConfig
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
-from leapmpi.nn.build import build_model
+from leapmpi.nn.model import build_model
 from leapmpi.strategies.leap import Leap
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.p3 import P3

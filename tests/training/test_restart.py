@@ -315,10 +315,10 @@ def test_pieces_of_ranks_belong_to_one_checkpoint(tmp_path):
         if token == 1:
             shutil.copy(folder.path / name / "rank-00001.h5", tmp_path / "stale.h5")
     found, state, _ = folder.newest()
-    assert [folder.rank_piece(found, rank, state).arrays["own"].tolist() for rank in range(2)] == [[0], [1]]
+    assert [folder.read_rank(found, rank, state).arrays["own"].tolist() for rank in range(2)] == [[0], [1]]
     shutil.copy(tmp_path / "stale.h5", folder.path / name / "rank-00001.h5")
     assert "belongs to another checkpoint" in folder.newest()[2][0]
     (folder.path / name / "rank-00001.h5").unlink()
     with pytest.raises(DataError, match="does not exist"):
-        folder.rank_piece(name, 1, state)
+        folder.read_rank(name, 1, state)
     assert Path(folder.path / name).is_dir()

@@ -4,7 +4,3 @@ A method depends on graph and request alone, and keeps the capacities of `part_c
 numbering come after it (partitioning/postprocess.py). Instead of `partition`, a method may have `choose(graph,
 request)`, which names another method and the reason.
 """
-
-from leapmpi.registry import Registry
-
-METHODS = Registry("partition method", "data_prep.partitioning.methods")

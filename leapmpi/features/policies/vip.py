@@ -47,7 +47,7 @@ def inclusion(access: AccessPattern) -> np.ndarray:
     train = access.train
     roots = np.zeros(topology.vertices)
     chance = min(1.0, access.batch_size / max(1, len(train)))
-    if access.roots_at_home:
+    if access.roots_are_local:
         roots[train[(train >= access.local.start) & (train < access.local.stop)]] = chance
     else:
         roots[train] = chance / (len(access.rank_offsets) - 1)

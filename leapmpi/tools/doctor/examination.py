@@ -12,8 +12,8 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, abort, finish, load_mpi, start
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
 from leapmpi.tools.doctor import folders, links, mpi, rank
-from leapmpi.tools.doctor.checks import Problem, problems
-from leapmpi.tools.doctor.text import lines
+from leapmpi.tools.doctor.facts_text import lines
+from leapmpi.tools.doctor.problems import Problem, problems
 from leapmpi.tools.doctor.time_limit import time_limit
 
 SCHEMA = 2

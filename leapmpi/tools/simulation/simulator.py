@@ -25,7 +25,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
-from leapmpi.nn.build import model_of
+from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of

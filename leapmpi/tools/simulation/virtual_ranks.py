@@ -16,7 +16,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
-from leapmpi.nn.build import model_of
+from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler

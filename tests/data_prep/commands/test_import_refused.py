@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from data_prep.sources import SOURCES
+from data_prep.assembly.source_format import SOURCES
 
 
 @pytest.fixture

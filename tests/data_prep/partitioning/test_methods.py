@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from data_prep.partitioning.bfs_blocks import grow_blocks, members_by_block, merge_small
-from data_prep.partitioning.methods import METHODS
-from data_prep.partitioning.partition_graph import partition_graph
+from data_prep.partitioning.partition_graph import METHODS, partition_graph
 from data_prep.partitioning.request import Capacity, PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph_file import open_graph, write_graph

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 
+from data_prep.assembly.source_format import locate
 from data_prep.edges.raw_graph import ReadOptions
 from data_prep.formats import bvgraph
-from data_prep.sources import locate, webgraph
+from data_prep.sources import webgraph
 from leapmpi.dataset.graph_file import open_graph
 from tests.support.bv_streams import Bits, encoded, successors, write_graph
 

@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 
-from leapmpi.tools.doctor.checks import REGISTRY, problems
+from leapmpi.tools.doctor.facts_text import lines
 from leapmpi.tools.doctor.folders import file_system
 from leapmpi.tools.doctor.links import rounds
-from leapmpi.tools.doctor.text import lines
+from leapmpi.tools.doctor.problems import REGISTRY, problems
 
 GIB = 1 << 30
 

@@ -15,7 +15,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
-from leapmpi.nn.build import build_model
+from leapmpi.nn.model import build_model
 from leapmpi.sampling.epoch_order import batches
 from leapmpi.tools.simulation.forecast import compare, parse_ranks, plan
 from leapmpi.tools.simulation.simulator import Forecaster

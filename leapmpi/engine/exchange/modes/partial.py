@@ -93,7 +93,7 @@ class Partial(ComputedRowsMode):
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
         # A rank is asked for destinations whose home is any rank.
-        self.ranges = IdCodec.anywhere(ctx.rank_offsets)
+        self.ranges = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
     @staticmethod

@@ -52,7 +52,7 @@ class Projected(ComputedRowsMode):
         for micro_batch in minibatches[ctx.rank].micro_batches:
             request = RowRequest(micro_batch.block(self.number).src, ctx.rank_offsets, ctx.rank)
             traffic.add_request(ctx.rank, request.remote_counts, id_bytes, "activations", width, width)
-            traffic.add_rows(ctx.rank, "local", len(request.own_ids))
+            traffic.add_rows(ctx.rank, "local", len(request.local_ids))
             traffic.add_rows(ctx.rank, "remote", len(request.remote_ids))
 
     def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
@@ -62,15 +62,15 @@ class Projected(ComputedRowsMode):
         requested, answer_counts = ctx.communicator.exchange_ids(
             request.remote_ids, request.remote_counts, ctx.inputs(self.number).ranges
         )
-        ctx.communicator.byte_counters.add_rows("local", len(request.own_ids))
+        ctx.communicator.byte_counters.add_rows("local", len(request.local_ids))
         ctx.communicator.byte_counters.add_rows("remote", len(request.remote_ids))
         return ExchangePlan(
             total=len(ids),
-            local_positions=request.own_positions,
+            local_positions=request.local_positions,
             remote_positions=request.remote_positions,
             remote_counts=request.remote_counts,
             answer_counts=answer_counts,
-            source=np.concatenate((request.own_ids, requested)),
+            source=np.concatenate((request.local_ids, requested)),
         )
 
     def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:

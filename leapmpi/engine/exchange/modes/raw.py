@@ -42,7 +42,7 @@ class Raw(ExchangeMode):
         request = inputs.request(self._union(minibatches[rank]))
         traffic.add_request(rank, request.remote_counts, inputs.ranges.id_bytes, "features", 0)
         traffic.add_answers(rank, "features", inputs.answer_bytes(request))
-        traffic.add_rows(rank, "local", len(request.own_ids))
+        traffic.add_rows(rank, "local", len(request.local_ids))
         traffic.add_rows(rank, "remote", len(request.remote_ids))
         traffic.add_rows(rank, "cached", len(request.cached_slots))
 

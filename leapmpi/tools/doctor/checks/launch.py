@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from leapmpi.tools.doctor.checks import Problem
+from leapmpi.tools.doctor.problems import Problem
 
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:

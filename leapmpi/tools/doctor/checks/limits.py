@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
-from leapmpi.tools.doctor.checks import Problem
+from leapmpi.tools.doctor.problems import Problem
 
 BASE_FILES, FILES_PER_RANK = 256, 2
 LEAST_STACK, USUAL_STACK = 1 << 20, 8 << 20

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
-from leapmpi.tools.doctor.checks import Problem, by_node
+from leapmpi.tools.doctor.problems import Problem, by_node
 
 _SLOW = 1 / 3
 """A link is slow below this share of the median rate."""

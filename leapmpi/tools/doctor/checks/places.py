@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from leapmpi.tools.doctor.checks import Problem
 from leapmpi.tools.doctor.folders import NETWORK
+from leapmpi.tools.doctor.problems import Problem
 
 LEAST_FREE = 1 << 30
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
-from leapmpi.tools.doctor.checks import Problem
+from leapmpi.tools.doctor.problems import Problem
 
 
 def find(facts: Mapping[str, Any]) -> Iterator[Problem]:

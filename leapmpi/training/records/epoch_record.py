@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.tables.text import size_text
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 
@@ -27,11 +27,6 @@ def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any
     spent, hidden = phases.take_ahead()
     seconds = communicator.all_gather_rows(np.array([*(spent[phase] for phase in PHASES), hidden]))
     return {"phases": mean_and_max(seconds[:, :-1]), "hidden": float(seconds[:, -1].mean())}
-
-
-def without_losses(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of epochs without the loss of every batch."""
-    return [{key: value for key, value in record.items() if key != "losses"} for record in records]
 
 
 def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:

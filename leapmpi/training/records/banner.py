@@ -15,7 +15,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.tables.rank_table import rank_table
-from leapmpi.runs.tables.sizes import size_text
+from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.setup import direct_path
 

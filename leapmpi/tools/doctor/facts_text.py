@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
-from leapmpi.tools.doctor.checks import Problem, by_node
+from leapmpi.tools.doctor.problems import Problem, by_node
 
 _MOST_RANKS = 16
 """Ranks listed one by one at most; of more ranks, only the nodes are listed."""

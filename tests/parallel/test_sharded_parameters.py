@@ -6,9 +6,9 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import ModelConfig, TrainConfig
-from leapmpi.dataset.columns import column_bounds
+from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.errors import DataError
-from leapmpi.nn.build import build_model
+from leapmpi.nn.model import build_model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.sharded_parameters import SplitLayout
 from leapmpi.training.optimizer import Optimizer
