@@ -67,7 +67,7 @@ def _admitted() -> dict[tuple[str, str], Callable]:
         ("builtins", "list"): list,
     }
 
-    # Old and new homes of numpy's and scipy's names.
+    # Modules of numpy and scipy by their old and new names.
     for core in ("numpy.core", "numpy._core"):
         table[f"{core}.multiarray", "_reconstruct"] = reconstruct
         table[f"{core}.multiarray", "scalar"] = scalar
@@ -148,6 +148,7 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
 
     Raises DataError when one is missing or they contradict each other.
     """
+    # The arrays that a matrix of this kind has.
     needed = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
     if missing := [key for key in needed if key not in parts]:
         raise DataError(f"{name}: its sparse matrix lacks {missing[0]!r}")
@@ -156,12 +157,14 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
         whole_numbers(np.asarray(parts[key]), f"{name}: {key}").astype(np.int64, copy=False) for key in needed[2:]
     )
     data = np.asarray(parts["data"])
+
+    # Rows as they are; columns and triplets are compressed by rows.
     if kind == "csr":
         return SparseRows((rows, columns), second, first, data).check(name)
     if kind == "csc":
-        turned = SparseRows((columns, rows), second, first, data).check(f"{name} (by columns)")
-        column = np.repeat(np.arange(columns), np.diff(turned.indptr))
-        return SparseRows.from_triplets(turned.indices, column, data, (rows, columns))
+        transposed = SparseRows((columns, rows), second, first, data).check(f"{name} (by columns)")
+        column = np.repeat(np.arange(columns), np.diff(transposed.indptr))
+        return SparseRows.from_triplets(transposed.indices, column, data, (rows, columns))
     if (
         first.shape != second.shape
         or len(first) != len(data)
