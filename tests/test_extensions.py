@@ -103,7 +103,7 @@ STRATEGY = """
 """
 FIRST_LAYER_MODE = """
     import os
-    from leapmpi.engine.first_layer.modes.raw import Raw
+    from leapmpi.engine.exchange.modes.raw import Raw
 
     class Traced(Raw):
         def train(self, minibatch, number, labels):
@@ -230,6 +230,6 @@ def test_a_strategy_is_a_file(added, tmp_path, small_data):
 
 @pytest.mark.xfail(reason="the choices of strategy.remote are a list in leapmpi/config/sections.py", strict=True)
 def test_a_first_layer_mode_is_a_file(added, tmp_path, small_data):
-    env = added("leapmpi.engine.first_layer.modes", FIRST_LAYER_MODE)
+    env = added("leapmpi.engine.exchange.modes", FIRST_LAYER_MODE)
     train(small_data, tmp_path / "run", env, "--strategy", "pull", "--remote", "mine", ranks=2)
     assert "trained\n" in (tmp_path / "trace").read_text()

@@ -89,7 +89,7 @@ class StrategyConfig:
     remote: str = setting(
         "auto",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fastest of them",
-        registry="leapmpi.engine.first_layer.modes",
+        registry="leapmpi.engine.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(

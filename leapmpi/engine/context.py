@@ -71,7 +71,7 @@ class RankContext:
     def input_row_bytes(self) -> int:
         """Bytes of a feature row as layer 0 reads it; the mean where rows differ."""
         features = self.features
-        return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
+        return features.held_row_bytes * self.model.layers[0].in_dim // features.device_shard.width
 
     @property
     def scatters(self) -> bool:
@@ -88,7 +88,7 @@ class RankContext:
 
         All ranks pass the same `local`: True says that every rank asks for its own vertices only, so nothing travels.
         """
-        labels = self.labels.own(roots) if local else self.labels.fetch(roots)
+        labels = self.labels.local(roots) if local else self.labels.fetch(roots)
         return labels if labels.is_floating_point() else labels.reshape(-1)
 
 

@@ -97,7 +97,7 @@ class LocalShare:
 
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""
-        return inputs.whole if self.vertices is None else inputs.own(self.vertices, scattered)
+        return inputs.whole if self.vertices is None else inputs.local(self.vertices, scattered)
 
 
 class PartialBlockBuilder:
