@@ -71,7 +71,7 @@ class RankContext:
     def input_row_bytes(self) -> int:
         """Bytes of a feature row as layer 0 reads it; the mean where rows differ."""
         features = self.features
-        return features.held_row_bytes * self.model.layers[0].in_dim // features.device_shard.width
+        return features.held_row_bytes * self.model.layers[0].in_dim // features.shard.width
 
     @property
     def scatters(self) -> bool:

@@ -129,7 +129,7 @@ class Placement(ABC):
     def feature_bytes(self) -> int:
         """Bytes of the features that this rank holds, copies of remote rows included."""
         features = self.ctx.features
-        return features.device_shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
+        return features.shard.nbytes + (features.cached_bytes(features.cache) if features.cache else 0)
 
     def state(self) -> dict[str, Any]:
         """What this strategy has chosen, the same on all ranks: plain values and numpy arrays by name. Local."""

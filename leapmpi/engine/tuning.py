@@ -90,7 +90,7 @@ def _remote_row_bytes(engine: Engine) -> int:
     """Bytes that cross ranks for a row away from its home."""
     layer, features = engine.ctx.model.layers[0], engine.ctx.features
     if not engine.mode.needs_weights:
-        return features.id_codec.id_bytes + features.device_shard.row_bytes
+        return features.id_codec.id_bytes + features.shard.row_bytes
     return features.id_codec.id_bytes + 2 * layer.projected_width * layer.bias.element_size()
 
 

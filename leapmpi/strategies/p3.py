@@ -233,7 +233,7 @@ class P3(FixedModePlacement):
     @classmethod
     def place_parameters(cls, ctx: RankContext) -> RankContext:
         """The first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
-        width, ranks = ctx.features.device_shard.width, ctx.ranks
+        width, ranks = ctx.features.shard.width, ctx.ranks
         if reason := ColumnMode.refusal(ctx.model.layers[0]):
             raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
         if width < ranks:
@@ -264,7 +264,7 @@ class P3(FixedModePlacement):
     @property
     def feature_bytes(self) -> int:
         """Some columns of the rows of all vertices."""
-        ctx, shard = self.ctx, self.ctx.features.device_shard
+        ctx, shard = self.ctx, self.ctx.features.shard
         width = int(np.diff(column_bounds(shard.width, ctx.ranks))[ctx.rank])
         return int(ctx.rank_offsets[-1]) * width * shard.row_bytes // shard.width
 

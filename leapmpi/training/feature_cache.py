@@ -148,6 +148,6 @@ class FeatureCache:
 
     def _check_memory(self, count: int) -> None:
         """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
-        wanted = count * self.loaded.ctx.features.device_shard.row_bytes * self.world.node_comm.size
+        wanted = count * self.loaded.ctx.features.shard.row_bytes * self.world.node_comm.size
         host = self.world.host
         check_memory(wanted, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")

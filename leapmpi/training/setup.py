@@ -114,7 +114,7 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
     ctx = loaded.ctx
     model = model_of(config, loaded.dataset).to(ctx.device)
-    features = _features(config, ctx.communicator, ctx.features.device_shard, ctx.rank_offsets, ctx.device, ctx.phases)
+    features = _features(config, ctx.communicator, ctx.features.shard, ctx.rank_offsets, ctx.device, ctx.phases)
     return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
 
 
