@@ -97,7 +97,10 @@ class LocalShare:
 
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""
-        return inputs.whole if self.vertices is None else inputs.own(self.vertices, scattered)
+        if self.vertices is not None:
+            return inputs.own(self.vertices, scattered)
+        assert inputs.whole is not None, "rows are read in place only where they lie in one block"
+        return inputs.whole
 
 
 class PartialBlockBuilder:
