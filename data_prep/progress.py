@@ -57,14 +57,14 @@ class Progress:
         now = time.monotonic()
         if self._out is not None and now - self._shown >= self._every:
             self._shown = now
-            self._show(self._line(now))
+            self._show(self._out, self._line(now))
 
     def beat(self) -> None:
         """Show that the step is alive, if no other line has for a while; called regularly by another thread."""
         now = time.monotonic()
         if self._out is not None and now - self._shown >= 2 * self._every:
             self._shown = now
-            self._show(f"{self._name}: at work for {duration(now - self._begun)}")
+            self._show(self._out, f"{self._name}: at work for {duration(now - self._begun)}")
 
     def _line(self, now: float) -> str:
         rate = self._done / max(now - self._begin, 1e-9)
@@ -72,15 +72,15 @@ class Progress:
         left = f", {duration((self._total - self._done) / rate)} left" if self._total and rate else ""
         return f"{self._name}: {self._done:,}{share} {self._unit}, {rate:,.0f} per second{left}"
 
-    def _show(self, line: str) -> None:
+    def _show(self, out: TextIO, line: str) -> None:
         with suppress(OSError, ValueError):
-            self._out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-            self._out.flush()
+            out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
+            out.flush()
             self._visible = self._terminal
 
     def close(self) -> None:
         """Clear the line on a terminal."""
-        if self._visible:
+        if self._out is not None and self._visible:
             with suppress(OSError, ValueError):
                 self._out.write("\r\x1b[K")
                 self._out.flush()

@@ -18,6 +18,8 @@ class LeapmpiError(Exception):
     """What is printed before the sentence."""
     agreed = False
     """Whether all ranks of the job raised this error in step, so that one of them reports it."""
+    rank: int
+    """The lowest rank on which it arose, of an error that is `agreed`; not set in others."""
 
 
 class ConfigError(LeapmpiError):

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from leapmpi.comm.transport import CommunicationError, Transport
 from leapmpi.system import channels
 
 if TYPE_CHECKING:
+    import torch
     from mpi4py import MPI
 
     from leapmpi.comm.mpi_buffers import Array
@@ -117,17 +118,17 @@ class Communicator(Transport):
         packet = np.empty(_PACKET, np.int64)
         room = _PACKET - 1
         if self.rank == 0:
+            assert array is not None, "rank 0 has the array"
             mpi_buffers.check(array, "broadcast")
             if array.ndim != 1 or array.dtype != np.int64:
                 raise ValueError(f"broadcast: needs int64[n], not {array.dtype} of shape {array.shape}")
             packet[0] = array.size
             packet[1 : 1 + min(array.size, room)] = array[:room]
+            result = array
         self._call(partial(self.comm.Ibcast, mpi_buffers.as_bytes(packet, "packet"), root=0))
 
         # Others now know the length.
-        if self.rank == 0:
-            result = array
-        else:
+        if self.rank != 0:
             result = np.empty(packet[0], np.int64)
             result[:room] = packet[1 : 1 + min(result.size, room)]
 
@@ -218,7 +219,8 @@ class Communicator(Transport):
         if isinstance(state, np.ndarray):
             state[...] = inbound
         else:
-            state.copy_(inbound)
+            # What arrives is of the kind of `state`.
+            state.copy_(cast("torch.Tensor", inbound))
         for kind, count in kinds:
             self.byte_counters.add_bytes(kind, count)
 
@@ -270,7 +272,7 @@ class Communicator(Transport):
 
         # All ranks get all sums.
         repeated = self.staging.scratch("sums", flat, self.size, total.shape[0])
-        repeated[:] = total
+        repeated[:] = cast("torch.Tensor", total)  # numpy's where `repeated` is
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
     # -- how an exchange is made -----------------------------------------------------------------------------------
@@ -304,7 +306,8 @@ class Communicator(Transport):
 
         # Local rows are copied.
         if starts[rank + 1] > starts[rank]:
-            receive[ends[rank] : ends[rank + 1]] = send[starts[rank] : starts[rank + 1]]
+            # Both arrays are numpy's or both are torch's.
+            receive[ends[rank] : ends[rank + 1]] = cast("torch.Tensor", send[starts[rank] : starts[rank + 1]])
         return self._start(receives, sends)
 
 

@@ -27,7 +27,7 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
-    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+    names: tuple[str, ...] = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
     names += ("SLURM_PROCID",) if _in_slurm_step(environment) else ()
     found = (environment[name] for name in names if environment.get(name, "").isdigit())
     return int(next(found, "0"))

@@ -7,7 +7,7 @@ Everything that crosses ranks is therefore turned into plain bytes here, after c
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class DeviceBytes:
         return self.size
 
 
-def on_device(array: Array) -> bool:
+def on_device(array: Array) -> TypeGuard[torch.Tensor]:
     """Whether `array` lies in device memory."""
     return bool(getattr(array, "is_cuda", False))
 
@@ -74,6 +74,10 @@ def check(array: Array, what: str) -> None:
         raise ValueError(f"{what}: the array is not contiguous in C order")
 
 
+@overload
+def as_bytes(array: np.ndarray, what: str) -> np.ndarray: ...
+@overload
+def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes: ...
 def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
     """The memory of `array` as bytes, without a copy: uint8[bytes] on the host, DeviceBytes on a device.
 

@@ -93,7 +93,8 @@ class Backoff:
 
     def __init__(self) -> None:
         """Begin with eager tests."""
-        self.note(True)
+        self._idle = 0
+        self._nap = _SHORTEST_NAP
 
     def note(self, happened: bool) -> None:
         """Take note of whether the last test found anything new."""

@@ -18,7 +18,8 @@ def map_shared(node: MPI.Intracomm, size: int, name: str) -> mmap.mmap | None:
     handle, memory = _create_shared(size, name) if node.rank == 0 else (-1, None)
     place = all_gather_values(node, [os.getpid(), handle, os.fstat(handle).st_ino] if memory else None)[0]
     if node.rank != 0 and place:
-        memory = _open_shared(*place, size)
+        process, handle_there, inode = place
+        memory = _open_shared(process, handle_there, inode, size)
 
     # The first rank's handle may be closed once all have mapped the memory.
     everywhere = all(all_gather_values(node, memory is not None))

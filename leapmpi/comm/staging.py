@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from leapmpi.comm import mpi_buffers
 from leapmpi.system import channels
@@ -23,8 +23,9 @@ class StagingBuffers:
         """`direct`: MPI takes device memory as it is."""
         self.direct = direct
         self._kept: tuple[dict[str, Array], ...] = tuple({} for _ in channels.CHANNELS)
+        self._kept_pinned: tuple[dict[str, torch.Tensor], ...] = tuple({} for _ in channels.CHANNELS)
 
-    def stages(self, array: Array) -> bool:
+    def stages(self, array: Array) -> TypeGuard[torch.Tensor]:
         """Whether `array` travels through host memory: it lies on a device and MPI is not CUDA-aware."""
         return mpi_buffers.on_device(array) and not self.direct
 
@@ -46,8 +47,9 @@ class StagingBuffers:
 
     def deliver(self, arrived: Array, array: Array) -> None:
         """Fill `array` with what `incoming` gave for it, now that MPI has received."""
-        if arrived is not array:
-            array.copy_(arrived)
+        if self.stages(array):
+            # `incoming` gave a pinned tensor for it.
+            array.copy_(cast("torch.Tensor", arrived))
 
     def scratch(self, use: str, like: Array, *shape: int) -> Array:
         """A buffer of `shape`, of the kind and type of `like`, kept between calls of the same shape."""
@@ -61,11 +63,10 @@ class StagingBuffers:
         """A pinned host tensor of the shape and type of device tensor `like`; its memory is kept and grows."""
         import torch
 
-        key = f"pinned-{use}"
         size = like.numel() * like.element_size()
-        buffers = self._kept[channels.current()]
-        kept = buffers.get(key)
+        buffers = self._kept_pinned[channels.current()]
+        kept = buffers.get(use)
         if kept is None or kept.numel() < size:
             kept = torch.empty(max(size, 1), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-            buffers[key] = kept
+            buffers[use] = kept
         return kept[:size].view(like.dtype).view(like.shape)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size
 from leapmpi.comm.polling import wait_all
@@ -82,7 +82,8 @@ class World:
         from leapmpi.comm.collectives import all_gather_values
 
         # Run the action; ranks that wait for a long one sleep in the barrier.
-        error, result = None, None
+        error: LeapmpiError | None = None
+        result: T | None = None
         try:
             result = action()
         except LeapmpiError as caught:
@@ -93,11 +94,12 @@ class World:
         errors = all_gather_values(self.comm, error and [type(error).__name__, str(error)])
         for rank, found in enumerate(errors):
             if found is not None:
-                agreed = error if rank == self.rank else error_of(*found)
+                agreed = error if error is not None and rank == self.rank else error_of(*found)
                 agreed.agreed = True
                 agreed.rank = rank
                 raise agreed
-        return result
+        # Where no rank failed, this one has a result.
+        return cast("T", result)
 
     def on_root(self, action: Callable[[], T]) -> T | None:
         """Run `action` on rank 0 alone; other ranks get None. What fails there is raised on all ranks, as by `on_all`.
@@ -167,7 +169,8 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
 
     # The lowest rank of a node stands for the node.
     comm = (comm or mpi.COMM_WORLD).Dup()
-    node_comm = comm.Split_type(mpi.COMM_TYPE_SHARED)
+    # A part of an intracommunicator is one too.
+    node_comm = cast("MPI.Intracomm", comm.Split_type(mpi.COMM_TYPE_SHARED))
     leaders = all_gather_values(comm, all_gather_values(node_comm, comm.rank)[0])
     nodes = sorted(set(leaders))
 
@@ -256,8 +259,9 @@ def abort(world: World, code: int) -> None:
 def job_rank() -> int:
     """This process's rank in the job, by its launcher, else by MPI where it runs."""
     mpi = sys.modules.get("mpi4py.MPI")
-    running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
-    return launched_rank() or (mpi.COMM_WORLD.rank if running else 0)
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return launched_rank()
+    return launched_rank() or mpi.COMM_WORLD.rank
 
 
 def meet_before_the_end() -> None:

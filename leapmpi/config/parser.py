@@ -41,7 +41,8 @@ class _HelpFormatter(argparse.HelpFormatter):
 class _HelpAll(argparse.Action):
     """--help-all: print the help with the flags that --help leaves out."""
 
-    def __call__(self, parser: CommandParser, *_: Any) -> NoReturn:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, CommandParser), "add_help_all alone adds this flag"
         parser.show_hidden()
         parser.print_help()
         parser.exit()

@@ -211,8 +211,8 @@ class RunConfig:
     )
 
 
-DATA: str = setting("", "dataset folder")
-"""The one setting outside of a section."""
+DATA: Any = setting("", "dataset folder")
+"""The one setting outside of a section: a dataclass field."""
 
 SECTIONS: dict[str, type] = {
     "model": ModelConfig,

@@ -76,6 +76,7 @@ class Setting:
 
 def parse_value(setting: Setting, value: Any, where: str) -> Any:
     """`value`, given as text or a TOML value, as the type of `setting`. Raises ConfigError."""
+    checked: Any
     if setting.type is bool:
         checked = _as_bool(value, where)
     elif setting.type in (int, float):

@@ -15,8 +15,11 @@ _TRAINING = ("lr", "optimizer", "momentum", "weight_decay", "lr_schedule", "warm
 class Config(Protocol):
     """What this module needs of `leapmpi.config.schema.Config`, which calls `check_replicas`."""
 
-    model: ModelConfig
-    strategy: StrategyConfig
+    @property
+    def model(self) -> ModelConfig: ...
+
+    @property
+    def strategy(self) -> StrategyConfig: ...
 
     def replaced(self, values: dict[str, Any], origin: str = "config") -> Self:
         """A copy with `values` in place of the present ones."""

@@ -16,6 +16,7 @@ from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
+from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
 
@@ -163,6 +164,9 @@ def _write_parts(
         old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
             if old_of is not None:
+                # `_check_columns` has seen to it.
+                assert graph.features is not None
+                assert not isinstance(graph.features, SparseFeatures)
                 bounds = column_bounds(graph.feature_dim, len(order.edges))
                 write_columns(file, graph.features, old_of, int(bounds[part]), int(bounds[part + 1]))
             of_part = {
@@ -188,12 +192,14 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
         write_array(file, names.OFFSETS, order.offsets.shape, "<i8", [order.offsets])
         write_array(file, names.EDGE_OFFSETS, edge_offsets.shape, "<i8", [edge_offsets])
         for code, name in names.SPLIT_NAMES.items():
-            root[name] = int(sizes[code])
-            write_array(file, f"{names.SPLITS}/{name}", (root[name],), "<i8", _members(graph.split, code, order))
+            size = root[name] = int(sizes[code])
+            write_array(file, f"{names.SPLITS}/{name}", (size,), "<i8", _members(graph.split, code, order))
         write_attributes(file, names.DATASET_FORMAT, root)
 
 
 def _members(split: np.ndarray | None, code: int, order: Renumbering) -> Iterator[np.ndarray]:
     """The new numbers of the vertices whose split is `code`, in their old order, in blocks."""
-    for start, stop in row_ranges(0 if split is None else len(split), 16):
+    if split is None:
+        return
+    for start, stop in row_ranges(len(split), 16):
         yield order.new_of[start:stop][split[start:stop] == code]

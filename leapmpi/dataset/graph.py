@@ -30,7 +30,7 @@ class Graph:
     features: Features | None = None
     labels: np.ndarray | None = None
     split: np.ndarray | None = None
-    original_id: np.ndarray | None = None
+    original_id: np.ndarray = None  # type: ignore[assignment]  # never None after __post_init__
     classes: int = 0
     attributes: Attributes = field(default_factory=dict)
     uuid: str | None = None
@@ -94,10 +94,9 @@ def split_sizes(split: np.ndarray | None) -> np.ndarray:
 
 def counts(graph: Graph) -> Attributes:
     """The attributes of a file that follow from the graph's arrays."""
-    sparse = isinstance(graph.features, SparseFeatures)
-    entries = (
-        {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)} if sparse else {}
-    )
+    entries: Attributes = {}
+    if isinstance(graph.features, SparseFeatures):
+        entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
     return {
         **entries,
         "vertices": graph.vertices,

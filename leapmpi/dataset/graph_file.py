@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 import h5py
 import numpy as np
@@ -97,8 +98,9 @@ def open_graph(path: Path | str) -> Graph:
 
         # Sizes follow from the root attributes; an array of another size is refused.
         vertex_data = map_vertex_data(file, path, found, n)
-        if isinstance(vertex_data["features"], SparseFeatures):
-            check_entries(found.get(names.FEATURE_ENTRIES), len(vertex_data["features"].indices), path)
+        features = vertex_data["features"]
+        if isinstance(features, SparseFeatures):
+            check_entries(found.get(names.FEATURE_ENTRIES), len(features.indices), path)
         return Graph(
             indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
             indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
@@ -110,7 +112,15 @@ def open_graph(path: Path | str) -> Graph:
         )
 
 
-def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> dict[str, Features | None]:
+class VertexData(TypedDict):
+    """What a file holds about its vertices, as fields of a Graph and of a Part."""
+
+    features: Features | None
+    labels: np.ndarray | None
+    split: np.ndarray | None
+
+
+def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> VertexData:
     """Features, labels and split of the `rows` vertices in `file`, mapped; its attributes `found` say what there is."""
     width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
     multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))

@@ -148,13 +148,19 @@ class PartWriter:
     def _stored_vertex_data(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of the vertex data by their names in files: sparse features are three."""
         for name, array in self._vertex_data.items():
-            yield from arrays_of(array).items() if name == names.FEATURES else [(name, array)]
+            if name == names.FEATURES:
+                yield from arrays_of(array).items()
+            else:
+                # Only features may be sparse.
+                assert not isinstance(array, SparseFeatures)
+                yield name, array
 
     def _shape(self, name: str, array: np.ndarray, rows: int, part: int) -> tuple[int, ...]:
         """The shape of array `name` in `part`, which has `rows` rows."""
         if name == names.FEATURE_INDPTR:
             return (rows + 1,)
         if name in (names.FEATURE_INDICES, names.FEATURE_DATA):
+            assert self._entries is not None, "the graph has sparse features"
             return (int(self._entries[part]),)
         return (rows, *array.shape[1:])
 
@@ -226,5 +232,5 @@ class PartWriter:
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:
         """(i, (start, stop)) of each group that is not empty."""
-        for i in np.flatnonzero(np.diff(starts)):
+        for i in np.flatnonzero(np.diff(starts)).tolist():
             yield i, (int(starts[i]), int(starts[i + 1]))

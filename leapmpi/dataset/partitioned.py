@@ -17,7 +17,7 @@ from leapmpi.dataset.graph_file import map_vertex_data
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
-from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
+from leapmpi.dataset.hdf5.reader import Value, map_array, opened, reading, required
 from leapmpi.dataset.sparse_features import Features, arrays_of
 from leapmpi.errors import DataError
 
@@ -81,12 +81,12 @@ class Dataset:
     @property
     def vertices(self) -> int:
         """Number of vertices."""
-        return self.attributes["vertices"]
+        return self._value("vertices", int)
 
     @property
     def has_columns(self) -> bool:
         """Whether part files hold feature columns too."""
-        return self.attributes.get(names.HAS_COLUMNS, False)
+        return bool(self.attributes.get(names.HAS_COLUMNS, False))
 
     @property
     def sparse(self) -> bool:
@@ -96,42 +96,48 @@ class Dataset:
     @property
     def edges(self) -> int:
         """Number of directed edges."""
-        return self.attributes["edges"]
+        return self._value("edges", int)
 
     @property
     def parts(self) -> int:
         """Number of parts P."""
-        return self.attributes["parts"]
+        return self._value("parts", int)
 
     @property
     def feature_dim(self) -> int:
         """Number of features of a vertex, 0 without features."""
-        return self.attributes["feature_dim"]
+        return self._value("feature_dim", int)
 
     @property
     def classes(self) -> int:
         """Number of classes, 0 without labels."""
-        return self.attributes["classes"]
+        return self._value("classes", int)
 
     @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
-        return self.attributes["multilabel"]
+        return self._value("multilabel", bool)
 
     @property
     def has_split(self) -> bool:
         """Whether vertices are split into training, validation and test vertices."""
-        return self.attributes["has_split"]
+        return self._value("has_split", bool)
 
     @property
     def graph_uuid(self) -> str:
         """Identity of the graph's content."""
-        return self.attributes[names.GRAPH_UUID]
+        return self._value(names.GRAPH_UUID, str)
 
     @property
     def uuid(self) -> str:
         """Identity of content and partition."""
-        return self.attributes[names.UUID]
+        return self._value(names.UUID, str)
+
+    def _value(self, name: str, kind: type[Value]) -> Value:
+        """Root attribute `name`, which `open_dataset` has checked to be of type `kind`."""
+        value = self.attributes[name]
+        assert isinstance(value, kind)
+        return value
 
     def part_path(self, part: int) -> Path:
         """The file of part `part`."""
@@ -213,22 +219,23 @@ def open_dataset(folder: Path | str) -> Dataset:
     # Attributes and arrays of dataset.h5.
     with opened(path, names.DATASET_FORMAT) as (file, found):
         _check_attributes(found, path)
-        parts = found["parts"]
+        vertices, edges, parts = (required(found, name, int, path) for name in ("vertices", "edges", "parts"))
         arrays = {
             name: map_array(file, path, name, ("<i8",), (parts + 1,)) for name in (names.OFFSETS, names.EDGE_OFFSETS)
         }
         for name in names.SPLIT_NAMES.values():
             key = f"{names.SPLITS}/{name}"
-            arrays[key] = map_array(file, path, key, ("<i8",), (required(found, name, int, path),))
+            size = required(found, name, int, path)
+            arrays[key] = map_array(file, path, key, ("<i8",), (size,))
 
     # Their values: digests can be made again, so ranges are checked too.
     check_digest(path, names.DATASET_FORMAT, arrays)
     offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
-    _check_offsets(offsets, found["vertices"], 1, path, names.OFFSETS)
-    _check_offsets(edge_offsets, found["edges"], 0, path, names.EDGE_OFFSETS)
+    _check_offsets(offsets, vertices, 1, path, names.OFFSETS)
+    _check_offsets(edge_offsets, edges, 0, path, names.EDGE_OFFSETS)
     for ids in splits:
-        if len(ids) and (ids.min() < 0 or ids.max() >= found["vertices"]):
-            raise DataError(f"{path}: a split names a vertex outside 0..{found['vertices'] - 1}; partition again")
+        if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
+            raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
 
     # The part files.
     dataset = Dataset(folder, found, offsets, edge_offsets, Splits(*splits))

@@ -26,12 +26,18 @@ SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_D
 class RowSource(Protocol):
     """What a Graph and a Part have in common: the data of some vertices, one row each."""
 
-    indptr: np.ndarray
-    indices: np.ndarray
-    original_id: np.ndarray
-    features: Features | None
-    labels: np.ndarray | None
-    split: np.ndarray | None
+    @property
+    def indptr(self) -> np.ndarray: ...
+    @property
+    def indices(self) -> np.ndarray: ...
+    @property
+    def original_id(self) -> np.ndarray: ...
+    @property
+    def features(self) -> Features | None: ...
+    @property
+    def labels(self) -> np.ndarray | None: ...
+    @property
+    def split(self) -> np.ndarray | None: ...
 
 
 def groups_of(rows: RowSource, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:

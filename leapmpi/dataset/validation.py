@@ -63,13 +63,13 @@ def check_shapes(graph: Graph, where: str) -> None:
             _expect(graph.features.indices, ("<i4",), entries, where, names.FEATURE_INDICES)
     if graph.split is not None:
         _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)
-    if graph.multilabel:
+    if graph.labels is not None and graph.multilabel:
         _expect(graph.labels, ("<f4",), (n, graph.classes), where, names.LABELS)
     elif graph.labels is not None:
         _expect(graph.labels, ("<i8",), (n,), where, names.LABELS)
 
 
-def _expect(array: np.ndarray, dtypes: tuple[str, ...], shape: tuple[int, ...], where: str, name: str) -> None:
+def _expect(array: Features, dtypes: tuple[str, ...], shape: tuple[int, ...], where: str, name: str) -> None:
     if array.shape != shape:
         raise DataError(f"{where}: {name} has shape {array.shape}, but the graph needs {shape}")
     if array.dtype.newbyteorder("<").str not in dtypes:

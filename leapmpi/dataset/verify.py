@@ -21,7 +21,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, RowSource, is_natural, scan
-from leapmpi.dataset.sparse_features import arrays_of
+from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
@@ -111,7 +111,7 @@ def verify(
             cut += _edges_out(part, first)
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
-                _verify_columns(part, dataset)
+                _verify_columns(part, part.columns, dataset)
             with np.errstate(over="ignore"):
                 lanes += found
 
@@ -161,32 +161,37 @@ def _verify_part(
     )
 
     # Members of the splits as the part and as dataset.h5 list them.
-    for code, name in names.SPLIT_NAMES.items() if part.split is not None else ():
-        _verify_split(part, getattr(dataset.splits, name), code, name, first, dataset.folder / names.DATASET_FILE)
+    if part.split is not None:
+        for code, name in names.SPLIT_NAMES.items():
+            members = getattr(dataset.splits, name)
+            _verify_split(part, part.split, members, code, name, first, dataset.folder / names.DATASET_FILE)
     return lanes
 
 
-def _verify_split(part: Part, members: np.ndarray, code: int, name: str, first: int, root: Path) -> None:
-    """Compare the members of one split in this part, by dataset.h5, with the codes in the part."""
+def _verify_split(
+    part: Part, codes: np.ndarray, members: np.ndarray, code: int, name: str, first: int, root: Path
+) -> None:
+    """Compare the members of one split in this part, by dataset.h5, with the `codes` in the part."""
     local = members[(members >= first) & (members < first + len(part.original_id))] - first
     listed = np.zeros(len(part.original_id), bool)
     listed[local] = True
     if len(local) != listed.sum():
         raise DataError(f"{root}: {names.SPLITS}/{name} names a vertex of part {part.number} twice; partition again")
-    if len(wrong := np.flatnonzero(listed != (part.split == code))):
+    if len(wrong := np.flatnonzero(listed != (codes == code))):
         raise DataError(
-            f"{part.path}: {names.SPLIT}, row {wrong[0]} is {part.split[wrong[0]]}, but {root} "
+            f"{part.path}: {names.SPLIT}, row {wrong[0]} is {codes[wrong[0]]}, but {root} "
             f"{'lists' if listed[wrong[0]] else 'does not list'} the vertex in {names.SPLITS}/{name}; partition again"
         )
 
 
-def _verify_columns(part: Part, dataset: Dataset) -> None:
-    """Compare the feature columns of `part` with the feature rows of all parts."""
+def _verify_columns(part: Part, columns: np.ndarray, dataset: Dataset) -> None:
+    """Compare the feature `columns` of `part` with the feature rows of all parts."""
     first, end = column_bounds(dataset.feature_dim, dataset.parts)[part.number : part.number + 2]
     for number, begin in enumerate(dataset.offsets[:-1]):
         rows = dataset.part(number).features
+        assert isinstance(rows, np.ndarray), "only dense features are stored by columns"
         for start, stop in row_ranges(len(rows), rows.strides[0]):
-            differs = rows[start:stop, first:end] != part.columns[begin + start : begin + stop]
+            differs = rows[start:stop, first:end] != columns[begin + start : begin + stop]
             if differs.any():
                 row, column = np.argwhere(differs)[0]
                 raise DataError(
@@ -232,7 +237,11 @@ def _verify_entries(dataset: Dataset) -> None:
     """Compare the number of entries of sparse features with that in dataset.h5."""
     if not dataset.sparse:
         return
-    found = sum(len(dataset.part(number).features.indices) for number in range(dataset.parts))
+    found = 0
+    for number in range(dataset.parts):
+        features = dataset.part(number).features
+        assert isinstance(features, SparseFeatures), "parts are read as dataset.h5 says"
+        found += len(features.indices)
     check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.partitioned import Dataset
@@ -16,8 +17,6 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.system.phase_timers import PhaseTimers
 
 if TYPE_CHECKING:
-    import torch
-
     from leapmpi.nn.model import Model
     from leapmpi.nn.rows import Rows
     from leapmpi.sampling.sampler import Sampler
@@ -89,6 +88,7 @@ class RankContext:
         All ranks pass the same `local`: True says that every rank asks for its own vertices only, so nothing travels.
         """
         labels = self.labels.local(roots) if local else self.labels.fetch(roots)
+        assert isinstance(labels, torch.Tensor), "labels are stored dense"
         return labels if labels.is_floating_point() else labels.reshape(-1)
 
 

@@ -66,7 +66,7 @@ class Engine:
 
             # Weights and labels of the roots whose loss this rank computes.
             roots = self.placement.labelled(minibatch)
-            size = minibatch.schedule.batch_size
+            size = minibatch.planned.batch_size
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
             minibatch.labels = labels.split([len(each) for each in roots])
@@ -120,7 +120,7 @@ class Engine:
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""
-        return self.placement.trains_labelled and minibatch.schedule.is_local(self.ctx.rank_offsets)
+        return self.placement.trains_labelled and minibatch.planned.is_local(self.ctx.rank_offsets)
 
     def use_mode(self, name: str) -> None:
         """Feed layer 0 by the exchange mode called `name` from now on."""

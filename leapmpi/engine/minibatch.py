@@ -59,6 +59,12 @@ class MiniBatch:
     """The exchange of the requested feature rows, until they have arrived."""
 
     @property
+    def planned(self) -> Schedule:
+        """The schedule of a mini-batch that `Engine.plan` made; one that evaluation makes has none."""
+        assert self.schedule is not None
+        return self.schedule
+
+    @property
     def dropout(self) -> DrawKey | None:
         """The key of dropout masks, None where nothing is dropped."""
         return self.key if self.drops else None

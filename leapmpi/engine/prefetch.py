@@ -85,6 +85,7 @@ class Prefetcher:
             waits.for_work = False
         if ready is None:
             self._raise_error()
+        assert ready is not None, "the thread leaves None with an error only"
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
         self.ctx.communicator.byte_counters.add(*ready.counts)
         with self._condition:

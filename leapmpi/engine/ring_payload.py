@@ -191,7 +191,9 @@ class RowPayload(RingPayload):
     def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
         """Rows take the order of the block's sources, and are aggregated."""
         ctx = self.ctx
-        block = block_of(ctx.sampler.topology, len(ctx.sampler.fanouts) - 1, *blocks[: self.head], ctx.device)
+        sources, counts, indices = blocks[: self.head]
+        hop = len(ctx.sampler.fanouts) - 1
+        block = block_of(ctx.sampler.topology, hop, sources, counts, indices, ctx.device)
         # The model that ends on this rank started on the one before.
         order = np.argsort(self._turns(blocks, (ctx.rank - 1) % ctx.ranks), kind="stable")
         place = torch.from_numpy(order).to(ctx.device)

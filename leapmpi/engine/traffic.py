@@ -33,7 +33,7 @@ def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Tra
         row_bytes = ctx.labels.shard.row_bytes
         traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
     if ctx.rank == 0:
-        traffic.add_broadcast("schedule", minibatch.schedule.to_buffer().nbytes)
+        traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:

@@ -130,7 +130,8 @@ def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | 
 
     Sampled on streams of their own. Raises ResourceError, on all ranks, when none fits. Collective.
     """
-    ranks, found = engine.ctx.communicator.size, []
+    ranks = engine.ctx.communicator.size
+    found: list[Candidate] = []
     for time_steps in _numbers(ranks, every=limit is not None):
         if found and time_steps < 2 * found[-1].time_steps and time_steps < ranks:
             continue
@@ -176,13 +177,12 @@ def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Can
     edges = [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
     facts = [*rows, *edges, engine.mode.predicted_bytes(minibatch), predicted_memory(engine, minibatch)]
     gathered = ctx.communicator.all_gather_rows(np.array(facts, np.int64))
-    rows, edges = gathered[:, :time_steps], gathered[:, time_steps : 2 * time_steps]
     moved, ahead = float(gathered[:, -2].max()), not engine.mode.needs_weights
     exchanges = 0 if ahead else 2 * time_steps
     hops = time_steps - 1 if engine.config.migrate == "ring" else 0
     counts = Counts(
-        rows=rows,
-        edges=edges,
+        rows=gathered[:, :time_steps],
+        edges=gathered[:, time_steps : 2 * time_steps],
         bytes_ahead=moved if ahead else 0.0,
         bytes_within=0.0 if ahead else moved,
         hops=hops,

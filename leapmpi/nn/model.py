@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,8 @@ class Model(nn.Module):
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        # A list of modules is not typed by what it holds.
+        self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].

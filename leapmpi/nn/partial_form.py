@@ -22,6 +22,10 @@ class Combination(ABC):
     """float[total, width]: the combined matrix."""
 
     @abstractmethod
+    def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
+        """Put `local` (float[k, width]) into rows `positions` (int64[k]; None for one each, in order) of `total`."""
+
+    @abstractmethod
     def add(self, arrived: Tensor, positions: Tensor) -> None:
         """Combine `arrived` (float[k, width]) into rows `positions` (int64[k])."""
 

@@ -80,4 +80,4 @@ class Traffic:
 
     def pairs(self) -> np.ndarray:
         """Bytes of all kinds from rank to rank: int64[ranks, ranks]."""
-        return sum(self.sent.values())
+        return np.sum(list(self.sent.values()), axis=0)

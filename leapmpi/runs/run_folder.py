@@ -61,10 +61,15 @@ class RunFolder:
             raise explain(error, path) from None
         return size is None or found >= size
 
+    def _opened(self) -> TextIO:
+        """The file of the metrics, which `open_metrics` has opened."""
+        assert self._metrics is not None
+        return self._metrics
+
     def keep_metrics(self) -> int:
         """Flush metrics.jsonl to the disk; returns its size in bytes."""
         try:
-            os.fsync(self._metrics.fileno())
+            os.fsync(self._opened().fileno())
             return (self.path / METRICS).stat().st_size
         except OSError as error:
             raise explain(error, self.path / METRICS) from None
@@ -74,15 +79,16 @@ class RunFolder:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"schema": METRICS_SCHEMA, "time": now, "event": event, **values})
         try:
-            self._metrics.write(line + "\n")
-            self._metrics.flush()
+            metrics = self._opened()
+            metrics.write(line + "\n")
+            metrics.flush()
         except OSError as error:
             raise explain(error, self.path / METRICS) from None
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write summary.json, which marks the run as finished, and remove what only an unfinished run needs."""
         self.record("end")
-        self._metrics.close()
+        self._opened().close()
         with written_aside(self.path / SUMMARY, overwrite=True) as aside:
             aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
         CheckpointFolder(self.path).drop()

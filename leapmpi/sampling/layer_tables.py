@@ -82,7 +82,8 @@ class FrontierSampler(TableSampler):
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Draw the tables of the iteration, unless they were drawn already."""
-        if self._ready and self._ready[0] == key and np.array_equal(self._ready[1], batch):
+        drawn_for = self._ready
+        if drawn_for and drawn_for[0] == key and drawn_for[1] is not None and np.array_equal(drawn_for[1], batch):
             return
         self._ready = None
 

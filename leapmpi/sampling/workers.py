@@ -38,7 +38,9 @@ class SamplerThreads:
 
     def _run(self, bounds: list[int], work: Callable[[int, int, int], object]) -> None:
         # The caller takes the first range, and waits for the others even where it fails.
-        others = [self._pool.submit(work, t, bounds[t], bounds[t + 1]) for t in range(1, len(bounds) - 1)]
+        others = []
+        if self._pool is not None:
+            others = [self._pool.submit(work, t, bounds[t], bounds[t + 1]) for t in range(1, len(bounds) - 1)]
         try:
             work(0, bounds[0], bounds[1])
         finally:

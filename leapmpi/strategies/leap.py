@@ -100,13 +100,13 @@ class Leap(Placement):
         size = parameters.gradients.nbytes
         with self.ctx.phases("migrate"):
             kinds = (("parameters", size), ("gradients", size))
-            self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.schedule, step))
+            self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.planned, step))
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Models with their gradients, between time steps."""
         if self.config.migrate != "ring":
             return
-        schedule, size = minibatches[0].schedule, self.ctx.parameters.gradients.nbytes
+        schedule, size = minibatches[0].planned, self.ctx.parameters.gradients.nbytes
         for step in range(schedule.time_steps - 1):
             traffic.add_hop(self.ctx.rank, _distance(schedule, step), {"parameters": size, "gradients": size})
 
@@ -145,7 +145,7 @@ class Leap(Placement):
         """Report to the tuner how long the iteration took, from the end of the one before."""
         if self.tuner is None or self.ctx.rank != 0 or self.tuner.settled:
             return
-        schedule, now = minibatch.schedule, time.perf_counter()
+        schedule, now = minibatch.planned, time.perf_counter()
         before, self._last = self._last, (schedule.epoch, schedule.iteration, schedule.time_steps, now)
         if before and before[:3] == (schedule.epoch, schedule.iteration - 1, schedule.time_steps):
             self.tuner.add(schedule.time_steps, now - before[3])

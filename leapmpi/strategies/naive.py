@@ -222,7 +222,7 @@ class Naive(FixedModePlacement):
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """The roots of the model that ends here, which started on the rank before."""
-        return [minibatch.schedule.cell((self.ctx.rank - 1) % self.ctx.ranks, 0)]
+        return [minibatch.planned.cell((self.ctx.rank - 1) % self.ctx.ranks, 0)]
 
 
 STRATEGY = Naive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import h5py
@@ -53,7 +53,7 @@ class Digests:
                 )
 
 
-def check_digest(path: Path, kind: str, arrays: dict[str, np.ndarray | None]) -> None:
+def check_digest(path: Path, kind: str, arrays: Mapping[str, np.ndarray | None]) -> None:
     """Compare the bytes of each mapped array of `arrays` with the digest stored in `path`.
 
     Raises DataError naming the first array that differs.

@@ -23,7 +23,7 @@ from leapmpi.errors import DataError, LeapmpiError, one_line
 from leapmpi.version import VERSION
 
 _LARGEST_ATTRIBUTE = 1 << 16
-_Value = TypeVar("_Value", str, int, float, bool)
+Value = TypeVar("Value", str, int, float, bool)
 
 
 @contextmanager
@@ -138,10 +138,10 @@ def array_in(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     return place
 
 
-def required(attributes: Attributes, name: str, kind: type[_Value], path: Path) -> _Value:
+def required(attributes: Attributes, name: str, kind: type[Value], path: Path) -> Value:
     """Attribute `name` of type `kind`; DataError when it is missing, of another type, or a negative number."""
     value = attributes.get(name)
-    if not isinstance(value, kind) or (kind is int and value < 0):
+    if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
         raise DataError(f"{path}: attribute {name} is {value!r}, expected {kind.__name__}; make the file again")
     return value
 

@@ -105,7 +105,7 @@ class ExchangeMode(ABC):
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
         """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
-        weight = minibatch.root_weights[number]
+        weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
         return weighted_loss(logits, labels, weight)

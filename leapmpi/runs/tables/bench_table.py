@@ -57,7 +57,9 @@ def _ignored(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:
     # The last epoch that was evaluated.
-    scores = next((each for each in reversed(row["accuracy"]) if any(v is not None for v in each.values())), {})
+    scores: dict[str, float | None] = next(
+        (each for each in reversed(row["accuracy"]) if any(v is not None for v in each.values())), {}
+    )
     return (
         row["strategy"],
         str(row["time_steps"]),

@@ -45,7 +45,7 @@ def _line(each: dict[str, Any]) -> tuple[str, ...]:
 
 def comparison(outcome: dict[str, Any]) -> str:
     """Rows and bytes of an epoch, predicted and counted."""
-    lines = [("an epoch", "predicted", "counted", "ratio")]
+    lines: list[tuple[str, ...]] = [("an epoch", "predicted", "counted", "ratio")]
     for name, unit, scale in (("rows", "rows", 1), ("bytes", "MiB", 2**20)):
         for key, each in outcome[name].items():
             ratio = "-" if each["ratio"] is None else f"{each['ratio']:.3f}"

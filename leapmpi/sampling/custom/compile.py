@@ -37,6 +37,9 @@ def load_custom(named: str) -> type[OwnSampler]:
     if not Path(path).is_file():
         raise ConfigError(f"--sampler {named}: there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"own_sampler_{Path(path).stem}", path)
+    # The name of a file that ends in .py tells how to load it.
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -41,14 +41,14 @@ class _CustomSampler(HopSampler):
         self.named = named
         self.unique = bool(custom.unique)
         self.fanouts = sizes_of(custom, setup.fanouts, named)
-        self._pick = picker(custom)
+        self._pick = picker(custom)  # type: ignore[arg-type]  # mypy asks the instances for __hash__, not the class
         self._transits = _transits_kernel(custom.transit) if custom.transit else None
 
     def transits(self, hop: int, original: np.ndarray, degree: np.ndarray) -> np.ndarray:
         """bool[n]: which vertices draw at `hop`."""
         mask = np.ones(len(original), bool)
-        if self._transits:
-            self.run_user_code(lambda: self._transits(hop, original, degree, mask))
+        if mark := self._transits:
+            self.run_user_code(lambda: mark(hop, original, degree, mask))
         return mask
 
     def run_user_code(self, code: Callable[[], Any]) -> Any:

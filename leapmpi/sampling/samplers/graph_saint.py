@@ -115,6 +115,7 @@ class GraphSaint(SubgraphSampler):
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """The in-neighbours in the subgraph, and their weights."""
         drawn = super().draw(key, hop, vertices, original, degree)
+        assert drawn.weight is not None, "the sampler is weighted"
         self.inclusion.weigh(vertices, self._tables[hop], drawn.indptr, drawn.weight)
         return drawn
 

@@ -209,7 +209,10 @@ class Partial(ComputedRowsMode):
         drawn = self.ctx.sampler.neighbours(minibatch.key, block.hop, foreign, batch)
         indptr = np.concatenate((block.indptr, block.indptr[-1] + drawn.indptr[1:]))
         neighbours = np.concatenate((block.src[block.indices], drawn.neighbours))
-        weight = None if block.weight is None else np.concatenate((block.weight, drawn.weight))
+        weight = None
+        if block.weight is not None:
+            assert drawn.weight is not None, "a sampler weights the edges of all destinations or of none"
+            weight = np.concatenate((block.weight, drawn.weight))
         destinations = np.concatenate((block.dst, foreign))
         return self.builder.share(
             self.layer, self.ctx.inputs(self.number), indptr, neighbours, destinations, weight=weight

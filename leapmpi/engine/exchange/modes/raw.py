@@ -81,6 +81,7 @@ class Raw(ExchangeMode):
         """The model's outputs from the micro-batch's rows of the union. Local."""
         micro_batch, model = minibatch.micro_batches[number], self.ctx.model
         rows, blocks = minibatch.features, self.tensors(micro_batch)
+        assert rows is not None, "`request` has requested them, and the mini-batch is complete"
         if micro_batch.positions is not None:
             rows = rows[micro_batch.positions]
         if self.number == 0:
