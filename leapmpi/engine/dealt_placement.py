@@ -58,7 +58,7 @@ class FixedModePlacement(DealtPlacement):
         name, mode = self.fixed_mode()
         if reason := mode.refusal(ctx.model.layers[0]):
             raise ConfigError(f"strategy: {config.name} cannot train this model: {reason}; use leap or pull")
-        if ctx.sampler.weighted:
+        if ctx.sampler.weighted and any("weight" in layer.edge_data for layer in ctx.model.layers):
             raise ConfigError(
                 f"strategy: {config.name} sends edges without weights, which this sampler gives them; "
                 "use leap or pull, or another --sampler"

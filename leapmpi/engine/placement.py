@@ -36,12 +36,18 @@ class Placement(ABC):
     """Whether every root is trained on its home rank; else roots are dealt to the ranks at random."""
 
     trains_labelled = True
-    """Whether the roots whose loss this rank computes are those of its own micro-batches."""
+    """Whether this rank computes the loss of its own micro-batches' roots; False where `labelled` is overridden."""
+
+    def __init_subclass__(cls) -> None:
+        """A strategy that says which roots are labelled need not say as well that they are others."""
+        if "labelled" in vars(cls) and "trains_labelled" not in vars(cls):
+            cls.trains_labelled = False
 
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
         self.config = config
         self.time_steps = self.choose_time_steps(config, ctx.ranks)
+        self.restored = False
 
     @staticmethod
     @abstractmethod
@@ -136,7 +142,8 @@ class Placement(ABC):
         return {"time_steps": self.time_steps}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over the `state` of an earlier start on as many ranks. Collective."""
+        """Take over the `state` of an earlier start on as many ranks; not called on others. Collective."""
+        self.restored = True
         self.time_steps = state["time_steps"]
 
     def rank_state(self) -> dict[str, np.ndarray]:

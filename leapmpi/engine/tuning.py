@@ -68,6 +68,8 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     fit `--memory-limit`.
     """
     placement, given = engine.placement, engine.config.memory_limit
+    if placement.restored:
+        return
     if placement.wants_rates:
         placement.use_rates(job_rates(engine, batch), _remote_row_bytes(engine))
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
-from leapmpi.nn.partial_form import SUM, PartialForm
+from leapmpi.nn.partial_form import PartialForm
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.sparse_matrix import SparseMatrix
@@ -57,7 +57,7 @@ class Layer(nn.Module):
     linear = True
     """Whether projecting before or after aggregating gives the same result."""
 
-    partial_form: PartialForm | None = SUM
+    partial_form: PartialForm | None = None
     """How shares of the aggregate combine; None where the layer offers no shares."""
 
     edge_data: tuple[str, ...] = ("weight",)
@@ -66,7 +66,7 @@ class Layer(nn.Module):
     shares_sums = False
     """Whether the aggregate of raw rows depends on the rows alone, not on a weight or setting of this layer.
 
-    Models that train together then share it. A sub-class that changes `aggregate` sets this again.
+    Models that are trained in one run then share it. Not inherited: a sub-class may aggregate otherwise.
     """
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -164,7 +164,8 @@ class Layer(nn.Module):
         return before < after
 
     def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
-        """Predicted cost of projecting before and after aggregation, of a linear layer, in multiply-adds.
+        """Predicted cost of projecting before and after aggregation, in multiply-adds; the latter for linear
+        layers only.
 
         `passes_on` says that the input needs a gradient too.
         """
@@ -177,6 +178,11 @@ class Layer(nn.Module):
         before = product(sources) + _EDGE_ELEMENT * edges * self.out_dim * (1 + learns)
         after = product(destinations) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
         return before, after
+
+    def least_cost(self, sources: int, destinations: int, edges: int) -> int:
+        """Predicted cost of projecting and aggregating in the cheaper order that gives the same result."""
+        before, after = self.costs(sources, destinations, edges)
+        return min(before, after) if self.linear else before
 
     def copying_cost(self, rows: int) -> int:
         """Predicted cost of putting `rows` input rows together, in multiply-adds."""
@@ -194,7 +200,11 @@ class Layer(nn.Module):
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
-        if block.sums is None or self.number > 1 or not (self.shares_sums and self.plain_prefix):
+        if (
+            block.sums is None
+            or self.number > 1
+            or not (vars(type(self)).get("shares_sums", False) and self.plain_prefix)
+        ):
             return self.aggregate(block, rows, key)
         kind = type(self), rows.dtype
         if kind not in block.sums:

@@ -7,6 +7,7 @@ share has and how shares combine. `Combination` is one such computation: local s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -81,29 +82,26 @@ class MaximumCombination(Combination):
         self._self_parts.rows.index_add_(0, positions[~maxima] - self._half, local[~maxima])
 
     def add(self, arrived: Tensor, positions: Tensor) -> None:
-        """Take the larger values, and note which share holds each."""
+        """Take the larger values; rows that no share reached are 0."""
         maxima = positions < self._half
-        self._arrived = positions
+        self._arrived_values, self._arrived = arrived, positions
         self._raise_to(arrived[maxima], positions[maxima])
         self._self_parts.rows.index_add_(0, positions[~maxima] - self._half, arrived[~maxima])
+        self.rows = torch.cat([self._top.masked_fill(self._top == -torch.inf, 0.0), self._self_parts.rows])
 
-        # Shares are numbered, local ones first; the lowest number that reaches the maximum holds it.
-        values = torch.cat([self._local_values, arrived])
-        places = torch.cat([self._local, positions])
-        numbers = torch.arange(len(places), device=places.device)
-        among = places < self._half
-        places, numbers = places[among], numbers[among].unsqueeze(1)
-        reached = values[among] == self._top[places]
-        nobody = len(values)
-        self._holder = torch.full_like(self._top, nobody, dtype=torch.int64).scatter_reduce_(
-            0,
-            places.unsqueeze(1).expand_as(reached),
-            torch.where(reached, numbers, nobody),
-            "amin",
+    @cached_property
+    def _holders(self) -> Tensor:
+        """int32[half, width]: the share that holds each maximum. Local shares are numbered first; the lowest counts."""
+        values = torch.cat([self._local_values, self._arrived_values])
+        positions = torch.cat([self._local, self._arrived])
+        among = positions < self._half
+        numbers = torch.arange(len(positions), device=positions.device, dtype=torch.int32)[among].unsqueeze(1)
+        reached = values[among] == self._top[positions[among]]
+        nobody = len(positions)
+        holders = torch.full_like(self._top, nobody, dtype=torch.int32).scatter_reduce_(
+            0, positions[among].unsqueeze(1).expand_as(reached), torch.where(reached, numbers, nobody), "amin"
         )
-        empty = self._top == -torch.inf
-        self._holder[empty] = nobody
-        self.rows = torch.cat([self._top.masked_fill(empty, 0.0), self._self_parts.rows])
+        return holders.masked_fill_(self._top == -torch.inf, nobody)
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
         """The gradient where a local share holds the maximum, and that of the local self parts."""
@@ -121,7 +119,7 @@ class MaximumCombination(Combination):
         chosen = gradient.index_select(0, positions)
         numbers = first + torch.arange(len(positions), device=positions.device)
         maxima = positions < self._half
-        holds = self._holder[positions[maxima]] == numbers[maxima].unsqueeze(1)
+        holds = self._holders[positions[maxima]] == numbers[maxima].unsqueeze(1)
         chosen[maxima] = chosen[maxima] * holds
         return chosen
 

@@ -39,7 +39,6 @@ class Leap(Placement):
         self.tuner: Tuner | None = None
         # What a micrograph away from its home costs beyond its work, by the rates of the job; infinite while unknown.
         self.price = 0.0 if config.balance == "on" else math.inf
-        self._restored = False
         self._last: tuple[int, int, int, float] | None = None
 
     @staticmethod
@@ -113,7 +112,7 @@ class Leap(Placement):
     @property
     def wants_rates(self) -> bool:
         """For the price of moving a root."""
-        return self.config.balance == "auto" and not self._restored
+        return self.config.balance == "auto"
 
     def use_rates(self, rates: Rates, remote_row_bytes: int) -> None:
         """The price of moving a root."""
@@ -122,7 +121,7 @@ class Leap(Placement):
     @property
     def time_steps_are_open(self) -> bool:
         """Several ranks may cut an iteration into more or fewer steps."""
-        return self.config.time_steps == "auto" and self.ctx.ranks > 1 and not self._restored
+        return self.config.time_steps == "auto" and self.ctx.ranks > 1
 
     def tune_time_steps(self, predicted: dict[int, float]) -> None:
         """Begin with the fewest, and let measured times choose among them."""
@@ -160,7 +159,6 @@ class Leap(Placement):
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with the tuner and the price; on another number of ranks they are chosen anew."""
         super().restore(state)
-        self._restored = True
         self.price = math.inf if state["price"] is None else state["price"]
         self.tuner = Tuner.restored(state["tuner"]) if state["tuner"] else None
 

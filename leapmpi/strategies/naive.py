@@ -214,8 +214,6 @@ class RingMode(ExchangeMode):
 class Naive(FixedModePlacement):
     """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
 
-    trains_labelled = False
-
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
         """The ring."""
         return "ring", RingMode

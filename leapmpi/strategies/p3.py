@@ -51,7 +51,7 @@ class ColumnMode(ComputedRowsMode):
     """Every rank computes its columns' share of the first layer of all ranks' blocks."""
 
     description = (
-        "blocks of the first layer to all ranks, every rank's partial sums (gat: projected rows) for them and "
+        "blocks of the first layer to all ranks, every rank's partial sums (gat and max: projected rows) for them and "
         "their gradients"
     )
 

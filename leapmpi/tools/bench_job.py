@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import time
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
 from leapmpi.training.records.epoch_record import ahead_seconds
-from leapmpi.training.run_training import build_trainer
+from leapmpi.training.run_training import make_trainer
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
@@ -85,9 +86,11 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     first = next(iter(configs.values()))
     loaded = session.load(first, datasets[0])
     trainers = {
-        label: build_trainer(config, world, with_new_model(models_of(config)[0], loaded))
+        label: make_trainer(config, world, with_new_model(models_of(config)[0], loaded), time.perf_counter())
         for label, config in configs.items()
     }
+    for trainer in trainers.values():
+        trainer.prepare()
 
     # Train, epoch by epoch in turn.
     for epoch in range(first.train.epochs):

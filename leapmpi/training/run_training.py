@@ -69,19 +69,23 @@ def evaluate(
     return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session))
 
 
-def build_trainer(
-    config: Config, world: World, loaded: Loaded, saved: SavedRun | None = None, begun: float | None = None
-) -> Trainer:
-    """A trainer that is ready to run: kernels compiled, open settings chosen, the state of `saved` restored.
-    Collective.
+def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> Trainer:
+    """A trainer of `config` that is not prepared yet. Collective. Raises ConfigError and ResourceError on all ranks
+    alike.
 
-    `begun` is when this start began, on the clock time.perf_counter; now if None. Raises ConfigError, DataError and
-    ResourceError, on all ranks alike.
+    `begun` is when this start began, on the clock time.perf_counter.
     """
     kind = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
-    begun = time.perf_counter() if begun is None else begun
     placement = placement_class(config.strategy.name)
-    trainer = world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
+    return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
+
+
+def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun | None, begun: float) -> Trainer:
+    """A trainer that is ready to run: kernels compiled, open settings chosen, the state of `saved` restored.
+
+    Collective. Raises ConfigError, DataError and ResourceError, on all ranks alike.
+    """
+    trainer = make_trainer(config, world, loaded, begun)
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:

@@ -13,7 +13,7 @@ from leapmpi.config.vary import variations
 from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import build_trainer
+from leapmpi.training.run_training import make_trainer
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
@@ -66,7 +66,8 @@ def base(world, folder):
 def trained(config, world):
     """A trainer that is done."""
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
-    trainer = build_trainer(config, world, loaded)
+    trainer = make_trainer(config, world, loaded, 0.0)
+    trainer.prepare()
     for epoch in range(EPOCHS):
         trainer.epoch(epoch)
     return trainer

@@ -148,8 +148,8 @@ class PartialBlockBuilder:
         most = min(edges + destinations, rows)
         # Here the prefix is plain, so scattered rows are read where they lie too.
         copied = 0 if inputs.scatters else layer.copying_cost(most)
-        collected = copied + min(layer.costs(most, destinations, edges))
-        return min(layer.costs(rows, destinations, edges)) <= collected
+        collected = copied + layer.least_cost(most, destinations, edges)
+        return layer.least_cost(rows, destinations, edges) <= collected
 
     def cut(
         self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None

@@ -27,7 +27,6 @@ class GATLayer(Layer):
     """act(sum of shares x W h_u), one share per head."""
 
     linear = False
-    partial_form = None
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)

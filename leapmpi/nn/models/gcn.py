@@ -13,6 +13,7 @@ from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
+from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -30,6 +31,7 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
 class GCNLayer(Layer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 
+    partial_form = SUM
     shares_sums = True
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:

@@ -14,7 +14,7 @@ from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.partial_form import MAXIMUM
+from leapmpi.nn.partial_form import MAXIMUM, SUM
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -23,6 +23,7 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 class SAGELayer(Layer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
+    partial_form = SUM
     shares_sums = True
 
     def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -74,7 +75,6 @@ class MaximumSAGELayer(SAGELayer):
     linear = False
     partial_form = MAXIMUM
     edge_data = ()
-    shares_sums = False
 
     def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
         """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""

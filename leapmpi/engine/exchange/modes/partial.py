@@ -23,7 +23,7 @@ from leapmpi.engine.exchange.computed_rows import (
     OverlappedRows,
 )
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
-from leapmpi.nn.partial_form import Combination, PartialForm
+from leapmpi.nn.partial_form import SUM, Combination, PartialForm
 from leapmpi.plan.homes import home_of
 from leapmpi.system.jit import compiled
 
@@ -99,7 +99,8 @@ class Partial(ComputedRowsMode):
     @staticmethod
     def refusal(layer: Layer) -> str | None:
         """Refuses layers without a partial form, such as attention, and layers with a residual."""
-        if layer.partial_form is None:
+        # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
+        if layer.partial_form is None or (layer.partial_form is SUM and not layer.linear):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
         return residual_refusal(layer)
 
