@@ -94,16 +94,16 @@ STRATEGY = """
     from leapmpi.strategies.pull import Pull
 
     class Backwards(Pull):
-        def schedule(self, batch, epoch, iteration):
+        def schedule(self, batch, epoch, iteration, time_steps=None):
             with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
                 print("scheduled", file=trace)
-            return super().schedule(batch[::-1].copy(), epoch, iteration)
+            return super().schedule(batch[::-1].copy(), epoch, iteration, time_steps)
 
     STRATEGY = Backwards
 """
-FIRST_LAYER_MODE = """
+EXCHANGE_MODE = """
     import os
-    from leapmpi.engine.first_layer.modes.raw import Raw
+    from leapmpi.engine.exchange.modes.raw import Raw
 
     class Traced(Raw):
         def train(self, minibatch, number, labels):
@@ -228,8 +228,7 @@ def test_a_strategy_is_a_file(added, tmp_path, small_data):
     assert losses(mine) == pytest.approx(losses(pull), rel=1e-4)
 
 
-@pytest.mark.xfail(reason="the choices of strategy.remote are a list in leapmpi/config/sections.py", strict=True)
-def test_a_first_layer_mode_is_a_file(added, tmp_path, small_data):
-    env = added("leapmpi.engine.first_layer.modes", FIRST_LAYER_MODE)
+def test_an_exchange_mode_is_a_file(added, tmp_path, small_data):
+    env = added("leapmpi.engine.exchange.modes", EXCHANGE_MODE)
     train(small_data, tmp_path / "run", env, "--strategy", "pull", "--remote", "mine", ranks=2)
     assert "trained\n" in (tmp_path / "trace").read_text()

@@ -21,9 +21,7 @@ class ModelConfig:
     name: str = setting("sage", "model to train", flag="model", registry="leapmpi.nn.models", common=True)
     hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
     heads: int = setting(4, "attention heads (gat); divides hidden", least=1)
-    aggregate: str = setting(
-        "mean", "how sage combines in-neighbours; max cannot be split into sums", choices=("mean", "max")
-    )
+    aggregate: str = setting("mean", "how sage combines in-neighbours", choices=("mean", "max"))
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
     input_dropout: float = setting(
         0.0, "share of input features dropped in training", least=0, below=1, metavar="SHARE"
@@ -89,7 +87,7 @@ class StrategyConfig:
     remote: str = setting(
         "auto",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fastest of them",
-        registry="leapmpi.engine.first_layer.modes",
+        registry="leapmpi.engine.exchange.modes",
         also=("auto",),
     )
     cache: float = setting(

@@ -87,7 +87,7 @@ class RankContext:
 
         All ranks pass the same `local`: True says that every rank asks for its own vertices only, so nothing travels.
         """
-        labels = self.labels.own(roots) if local else self.labels.fetch(roots)
+        labels = self.labels.local(roots) if local else self.labels.fetch(roots)
         assert isinstance(labels, torch.Tensor), "labels are stored dense"
         return labels if labels.is_floating_point() else labels.reshape(-1)
 

@@ -168,7 +168,7 @@ class RowPayload(RingPayload):
         before = self.gathered(blocks, model, turn)
 
         def projected() -> Tensor:
-            return self.layer.projected(ctx.features.own(vertices, ctx.scatters), original, key)
+            return self.layer.projected(ctx.features.local(vertices, ctx.scatters), original, key)
 
         return RingVisit(len(vertices), before, before + len(vertices), projected)
 

@@ -31,7 +31,7 @@ def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Tra
     if not engine.labels_are_local(minibatch):
         roots = RowRequest(np.concatenate(engine.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
         row_bytes = ctx.labels.shard.row_bytes
-        traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.ranges.id_bytes, "labels", row_bytes)
+        traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
     if ctx.rank == 0:
         traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
 

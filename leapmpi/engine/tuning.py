@@ -90,8 +90,8 @@ def _remote_row_bytes(engine: Engine) -> int:
     """Bytes that cross ranks for a row away from its home."""
     layer, features = engine.ctx.model.layers[0], engine.ctx.features
     if not engine.mode.needs_weights:
-        return features.ranges.id_bytes + features.shard.row_bytes
-    return features.ranges.id_bytes + 2 * layer.projected_width * layer.bias.element_size()
+        return features.id_codec.id_bytes + features.shard.row_bytes
+    return features.id_codec.id_bytes + 2 * layer.projected_width * layer.bias.element_size()
 
 
 def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
@@ -188,6 +188,6 @@ def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Can
         hops=hops,
         hop_bytes=2.0 * ctx.parameters.gradients.nbytes,
         collectives=1 + exchanges,
-        together=hops > 0 or exchanges > 0,
+        steps_synchronised=hops > 0 or exchanges > 0,
     )
     return Candidate(time_steps, counts, int(gathered[:, -1].max()))

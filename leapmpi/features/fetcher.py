@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
     from leapmpi.features.cache import RowCache
     from leapmpi.features.compression import RowEncoding
+    from leapmpi.features.device_shard import DeviceShard
     from leapmpi.features.host_shard import HostShard
-    from leapmpi.features.shard import DeviceShard
     from leapmpi.nn.rows import Rows
 
 CACHE_BATCH_BYTES = 32 << 20
@@ -70,7 +70,7 @@ class FeatureFetcher:
         self.encoding = encoding
         self.errors = RowErrors()
         self.cache: RowCache | None = None
-        self.ranges = IdCodec.home_ranks(rank_offsets)
+        self.id_codec = IdCodec.home_ranks(rank_offsets)
         self._local_half = shard.fetch_half(device, dtype, self.phases)
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
@@ -92,7 +92,7 @@ class FeatureFetcher:
         collect = self._collect_addresses if scattered and self.scatters else self._collect
         return self._exchange(request, encoding, partial(collect, request, encoding))
 
-    def own(self, ids: np.ndarray, scattered: bool = False) -> Rows:
+    def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
         """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor (k, width). Local.
 
         With `scattered`, where `scatters` allows it, they come as ScatteredRows and none is copied.
@@ -183,7 +183,7 @@ class FeatureFetcher:
 
     def _requested_of_this_rank(self, request: RowRequest) -> tuple[np.ndarray, np.ndarray]:
         """The ids that other ranks request from this one, and how many each requests. Collective."""
-        return self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.ranges)
+        return self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
 
     def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Rows:
         """The rows of `request`: local, cached and those that have `arrived`. Local."""

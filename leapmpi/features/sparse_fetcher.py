@@ -23,9 +23,9 @@ from leapmpi.system.buffer_pool import BufferPool
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
     from leapmpi.features.cache import RowCache
+    from leapmpi.features.device_shard import DeviceShard
     from leapmpi.features.host_shard import HostShard
     from leapmpi.features.row_request import RowRequest
-    from leapmpi.features.shard import DeviceShard
     from leapmpi.nn.sparse_matrix import SparseMatrix
     from leapmpi.plan.homes import RankView
 
@@ -42,7 +42,7 @@ class SparseFeatureFetcher(FeatureFetcher):
         super().__init__(communicator, shard, *arguments, **settings)
         self._arriving = BufferPool()
 
-    def own(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
+    def local(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
         """The rows of `ids` (int64[k], all local, repeats allowed), always a copy. Local."""
         with self.phases("gather"):
             return self._matrix(self.shard.take(ids))

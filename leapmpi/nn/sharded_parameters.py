@@ -17,7 +17,7 @@ from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 
 
-class SplitLayout(ParameterLayout):
+class ShardedParameterLayout(ParameterLayout):
     """The state of this rank's shard of `whole`, whose first layer reads columns bounds[rank] to bounds[rank + 1].
 
     `bounds` is int64[ranks + 1]. In the flat state the split weights come first, then those that every rank holds.

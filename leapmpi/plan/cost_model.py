@@ -65,14 +65,14 @@ class Counts:
     """Bytes of one such move."""
     collectives: int = 1
     """Operations that all ranks must reach."""
-    together: bool = True
+    steps_synchronised: bool = True
     """Whether ranks wait for each other at every time step, not only at the end."""
 
 
 def compute_seconds(counts: Counts, rates: Rates) -> float:
     """Seconds of computing, including the wait for the slowest rank."""
     work = counts.rows * rates.row + counts.edges * rates.edge + rates.step
-    return float(work.max(axis=0).sum() if counts.together else work.sum(axis=1).max())
+    return float(work.max(axis=0).sum() if counts.steps_synchronised else work.sum(axis=1).max())
 
 
 def iteration_seconds(counts: Counts, rates: Rates, *, ahead: bool = False) -> float:

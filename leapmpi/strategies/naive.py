@@ -64,7 +64,7 @@ class RingMode(ExchangeMode):
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
         self.payload: RingPayload = (SumPayload if self.layer.linear else RowPayload)(ctx)
-        self.ranges = IdCodec.any_id(ctx.rank_offsets)
+        self.id_codec = IdCodec.any_id(ctx.rank_offsets)
 
     @staticmethod
     def refusal(layer: Layer) -> str | None:
@@ -82,7 +82,7 @@ class RingMode(ExchangeMode):
         for hop, (there, back) in enumerate(self._hops(minibatch)):
             traffic.add_hop((rank - hop) % ranks, 1, there)
             traffic.add_hop((rank - hop - 1) % ranks, -1, back)
-            traffic.add_request(rank, np.zeros(ranks, np.int64), self.ranges.id_bytes, "ids", 0)
+            traffic.add_request(rank, np.zeros(ranks, np.int64), self.id_codec.id_bytes, "ids", 0)
         read = np.bincount(home_of(minibatch.micro_batches[0].blocks[-1].src, self.ctx.rank_offsets), minlength=ranks)
         for place, count in enumerate(read):
             traffic.add_rows(place, "local", int(count))
@@ -101,7 +101,7 @@ class RingMode(ExchangeMode):
         for hop in range(ctx.ranks - 1):
             blocks = payload.without_edges_of(blocks, *self._bounds((ctx.rank - hop) % ctx.ranks))
             gathered = payload.gathered(blocks, ctx.rank, hop + 1) * row
-            ids = self.ranges.id_bytes * len(to_words(blocks))
+            ids = self.id_codec.id_bytes * len(to_words(blocks))
             yield (
                 {"ids": ids, "parameters": model, "activations": gathered},
                 {"gradients": model, "activations": gathered},
@@ -191,7 +191,7 @@ class RingMode(ExchangeMode):
         """Send `blocks` to the next rank to be visited; returns those that come here. Collective."""
         words, counts = to_words(blocks), np.zeros(self.ctx.ranks, np.int64)
         counts[(self.ctx.rank - 1) % self.ctx.ranks] = len(words)
-        return from_words(self.ctx.communicator.exchange_ids(words, counts, self.ranges)[0])
+        return from_words(self.ctx.communicator.exchange_ids(words, counts, self.id_codec)[0])
 
     def _pack(self, blocks: list[Block]) -> BlockArrays:
         """The arrays of the blocks of all layers."""

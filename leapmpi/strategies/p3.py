@@ -26,10 +26,10 @@ from leapmpi.engine.exchange.computed_rows import ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.errors import ConfigError
 from leapmpi.features.column_shard import load_columns
+from leapmpi.features.device_shard import load_shard
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.shard import load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
-from leapmpi.nn.sharded_parameters import SplitLayout
+from leapmpi.nn.sharded_parameters import ShardedParameterLayout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class ColumnMode(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
-        self.ranges = IdCodec.any_id(ctx.rank_offsets)
+        self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, 0, int(ctx.rank_offsets[-1]), ctx.device)
 
     @staticmethod
@@ -94,7 +94,7 @@ class ColumnMode(ComputedRowsMode):
         """Pushed blocks, shares and gradients that leave this rank or come back to it."""
         pushed = [self.pushed(micro_batch.blocks[-1]) for micro_batch in minibatch.micro_batches]
         words, rows = sum(map(len, pushed)), sum(map(self.answer_rows, pushed))
-        return (self.ctx.ranks - 1) * (words * self.ranges.id_bytes + 2 * rows * self._row_bytes)
+        return (self.ctx.ranks - 1) * (words * self.id_codec.id_bytes + 2 * rows * self._row_bytes)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Blocks pushed to all others, sums or projected rows that come from each, and their gradients."""
@@ -103,7 +103,7 @@ class ColumnMode(ComputedRowsMode):
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
             pushed = self.pushed(micro_batch.blocks[-1])
             answer = self.answer_rows(pushed) * self._row_bytes
-            traffic.add_request(rank, everyone, len(pushed) * self.ranges.id_bytes, "activations", answer, answer)
+            traffic.add_request(rank, everyone, len(pushed) * self.id_codec.id_bytes, "activations", answer, answer)
             read = np.concatenate([each.micro_batches[number].blocks[-1].src for each in minibatches])
             traffic.add_rows(rank, "local", len(np.unique(read)))
 
@@ -120,7 +120,7 @@ class ColumnMode(ComputedRowsMode):
         others = np.arange(ranks) != ctx.rank
 
         # All ranks push to all others; what arrived is split by rank.
-        arrived, sizes = ctx.communicator.exchange_ids(np.tile(pushed, ranks - 1), others * len(pushed), self.ranges)
+        arrived, sizes = ctx.communicator.exchange_ids(np.tile(pushed, ranks - 1), others * len(pushed), self.id_codec)
         from_rank = np.split(arrived, np.cumsum(sizes)[:-1])
         foreign = [from_rank[rank] for rank in np.flatnonzero(others)]
 
@@ -215,7 +215,7 @@ class ColumnRows(ColumnMode):
         """The share of the columns here in all projected rows."""
         source: DistinctRows = plan.source
         original = self._on_device(self.ctx.sampler.topology.original_id[source.vertices])
-        rows = self.columns.own(source.vertices, self.ctx.scatters)
+        rows = self.columns.local(source.vertices, self.ctx.scatters)
         return self.layer.projected(rows, original, minibatch.dropout)[self._on_device(source.numbers)]
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ class P3(FixedModePlacement):
                 f"strategy: p3 gives every rank some columns of the features, but the dataset has {width} for {ranks} "
                 "ranks; use leap or pull, or fewer ranks"
             )
-        parameters = SplitLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
+        parameters = ShardedParameterLayout(ctx.model, ctx.communicator, column_bounds(width, ranks))
         return replace(ctx, model=parameters.model, parameters=parameters)
 
     @classmethod

@@ -14,7 +14,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.nn.model import Model
+from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
@@ -22,7 +22,6 @@ from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_ring import EnsembleRing
 from leapmpi.training.model_state import Best, State, below, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
-from leapmpi.training.setup import model_for
 from leapmpi.training.trainer import Trainer, save_weights
 
 log = logging.getLogger("leapmpi")
@@ -51,7 +50,7 @@ class ReplicaTrainer(Trainer):
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
         super().__init__(raw, world, loaded, begun)
         self.config = config
-        models: list[Model] = [model_for(each, loaded.dataset, self.ctx.device) for each in configs.values()]
+        models: list[Model] = [model_of(each, loaded.dataset).to(self.ctx.device) for each in configs.values()]
         self.ring = EnsembleRing(self.ctx, models)
         self.replicas = [
             Replica(

@@ -19,12 +19,13 @@ from leapmpi.dataset.verify import verify
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
+from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.host_shard import HostShard
 from leapmpi.features.node_shared import share_entry_counts, share_topology
-from leapmpi.features.shard import DeviceShard, HostShard, load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.model import Model, build_model
+from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
@@ -91,7 +92,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
-    model = model_for(models_of(config)[0], dataset, device)
+    model = model_of(models_of(config)[0], dataset).to(device)
     sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
     ctx = RankContext(
         communicator=communicator,
@@ -112,7 +113,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
     ctx = loaded.ctx
-    model = model_for(config, loaded.dataset, ctx.device)
+    model = model_of(config, loaded.dataset).to(ctx.device)
     features = _features(config, ctx.communicator, ctx.features.shard, ctx.rank_offsets, ctx.device, ctx.phases)
     return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
 
@@ -129,13 +130,6 @@ def _features(
     encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.dtype)
     return fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
-
-
-def model_for(config: Config, dataset: Dataset, device: torch.device) -> Model:
-    """The model that `config` describes, with its initial weights, on `device`."""
-    layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    model = build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
-    return model.to(device)
 
 
 def direct_path(wanted: str) -> tuple[bool, str]:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from leapmpi.features import shard as module
+from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.host_shard import HostShard, place_rows
-from leapmpi.features.shard import DeviceShard, load_shard
 
 pytestmark = pytest.mark.compiles
 

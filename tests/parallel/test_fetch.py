@@ -9,9 +9,9 @@ from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import ENCODINGS, RowErrors
+from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
-from leapmpi.features.shard import DeviceShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.scattered_rows import ScatteredRows
@@ -75,7 +75,7 @@ def test_local_rows_need_no_other_rank_and_may_repeat(world, kind):
     first = int(offsets_of(world.size)[world.rank])
     ids = np.array([first, first, first])
     fetch.warm_up()
-    np.testing.assert_array_equal(fetch.own(ids).numpy(), rows[ids])
+    np.testing.assert_array_equal(fetch.local(ids).numpy(), rows[ids])
     assert not any(fetch.communicator.byte_counters.take()[0].values())
 
 
@@ -160,7 +160,7 @@ def test_rows_read_from_their_addresses_are_those_fetched(world, name, share):
     # What was fetched later took no room from what is still held.
     assert all(torch.equal(found.dense(), expected) for found, expected in kept)
     local = offsets_of(world.size)[world.rank] + np.array([0, 0])
-    np.testing.assert_array_equal(fetch.own(local, scattered=True).dense().numpy(), rows[local])
+    np.testing.assert_array_equal(fetch.local(local, scattered=True).dense().numpy(), rows[local])
 
 
 @pytest.mark.parametrize(("stored", "width", "kind", "dtype"), [
@@ -175,7 +175,7 @@ def test_other_rows_are_copied(world, stored, width, kind, dtype):
     found = fetch.prepare(ids, scattered=True).complete()
     assert torch.equal(found, fetch.fetch(ids))
     local = offsets_of(world.size)[world.rank : world.rank + 1]
-    assert torch.equal(fetch.own(local, scattered=True), fetch.own(local))
+    assert torch.equal(fetch.local(local, scattered=True), fetch.local(local))
 
 
 def sparse_fetcher(world, rows, dtype):
@@ -219,7 +219,7 @@ def test_entries_of_sparse_rows_come_from_their_home_ranks(world, stored, encodi
         np.testing.assert_array_equal(fetch.fetch(ids, exact=True).dense().numpy(), rows[ids].astype(np.float64))
         fetch.communicator.byte_counters.take()
     local = np.array([first, end - 1, first])
-    np.testing.assert_array_equal(fetch.own(local).dense().numpy(), rows[local])
+    np.testing.assert_array_equal(fetch.local(local).dense().numpy(), rows[local])
     if encoding is not None and stored == "float32" and world.size > 1:
         assert 0 < max(world.comm.allgather(fetch.errors.largest)) < 0.01
 

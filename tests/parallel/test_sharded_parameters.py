@@ -10,7 +10,7 @@ from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.nn.sharded_parameters import SplitLayout
+from leapmpi.nn.sharded_parameters import ShardedParameterLayout
 from leapmpi.training.optimizer import Optimizer
 
 FEATURES = 7
@@ -24,7 +24,7 @@ def whole_model(name):
 def layouts(request, world_comm):
     """The split layout of this rank, and the plain one of an equal model."""
     communicator = Communicator(world_comm)
-    split = SplitLayout(whole_model(request.param), communicator, column_bounds(FEATURES, communicator.size))
+    split = ShardedParameterLayout(whole_model(request.param), communicator, column_bounds(FEATURES, communicator.size))
     return split, ParameterLayout(whole_model(request.param))
 
 

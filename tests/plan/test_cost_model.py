@@ -17,7 +17,7 @@ def counts(**changes):
 def test_ranks_that_meet_at_every_step_wait_for_the_slowest_each_time():
     # Steps: max(10 + 10, 20) + 5 and max(30, 10) + 5; by rank: 60 and 40.
     assert compute_seconds(counts(), RATES) == 25 + 35
-    assert compute_seconds(counts(together=False), RATES) == 60
+    assert compute_seconds(counts(steps_synchronised=False), RATES) == 60
 
 
 def test_bytes_hops_and_collectives_add_up():

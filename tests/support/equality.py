@@ -292,7 +292,7 @@ def _read_in_place(ctx: RankContext, mode: ExchangeMode) -> None:
 
 def _in_place(fetcher: FeatureFetcher, ids: np.ndarray) -> FeatureFetcher:
     fetcher = copy(fetcher)
-    rows = fetcher.own(ids)
+    rows = fetcher.local(ids)
     fetcher.__dict__["whole"] = rows if fetcher.sparse else rows.clone()
     return fetcher
 

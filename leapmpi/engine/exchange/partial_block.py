@@ -98,7 +98,7 @@ class LocalShare:
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""
         if self.vertices is not None:
-            return inputs.own(self.vertices, scattered)
+            return inputs.local(self.vertices, scattered)
         assert inputs.whole is not None, "rows are read in place only where they lie in one block"
         return inputs.whole
 

@@ -266,7 +266,7 @@ def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch]
         hops=hops,
         hop_bytes=0.0,  # they are part of bytes_within
         collectives=others + exchanges,
-        together=hops > 0 or engine.mode.needs_weights,
+        steps_synchronised=hops > 0 or engine.mode.needs_weights,
     )
 
 

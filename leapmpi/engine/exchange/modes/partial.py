@@ -93,7 +93,7 @@ class Partial(ComputedRowsMode):
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
         # A rank is asked for destinations whose home is any rank.
-        self.ranges = IdCodec.any_id(ctx.rank_offsets)
+        self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
     @staticmethod
@@ -118,7 +118,7 @@ class Partial(ComputedRowsMode):
         """Pairs of destination and owner: an id, and shares with their gradients."""
         row = 2 * self.layer.out_dim * self.layer.bias.element_size()
         found = [self._requests(micro_batch.block(self.number)) for micro_batch in minibatch.micro_batches]
-        return sum(len(each.destinations) * self.ranges.id_bytes + len(each.positions) * row for each in found)
+        return sum(len(each.destinations) * self.id_codec.id_bytes + len(each.positions) * row for each in found)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
@@ -127,7 +127,7 @@ class Partial(ComputedRowsMode):
         first, end = self.ctx.local_range
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
             requests = self._requests(micro_batch.block(self.number))
-            traffic.add_request(rank, requests.counts, self.ranges.id_bytes, "activations", 0)
+            traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
             traffic.add_exchange(rank, requests.row_counts, "activations", width)
             # Which local rows any rank's blocks read.
             read = np.zeros(end - first, bool)
@@ -142,7 +142,7 @@ class Partial(ComputedRowsMode):
         communicator, block = self.ctx.communicator, micro_batch.block(self.number)
         requests = self._requests(block)
         foreign, foreign_counts = communicator.exchange_ids(
-            block.src[requests.destinations], requests.counts, self.ranges
+            block.src[requests.destinations], requests.counts, self.id_codec
         )
         with self.ctx.phases("sample"):
             share = self._local_share(minibatch, block, foreign)

@@ -41,14 +41,14 @@ class Projected(ComputedRowsMode):
         ctx, layer = self.ctx, self.layer
         homes = (home_of(each.block(self.number).src, ctx.rank_offsets) for each in minibatch.micro_batches)
         remote = sum(int((home != ctx.rank).sum()) for home in homes)
-        id_bytes = ctx.inputs(self.number).ranges.id_bytes
+        id_bytes = ctx.inputs(self.number).id_codec.id_bytes
         return remote * (id_bytes + 2 * layer.projected_width * layer.bias.element_size())
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Of each micro-batch, the ids of remote sources, their projected rows and the gradients."""
         ctx, layer = self.ctx, self.layer
         width = layer.projected_width * layer.bias.element_size()
-        id_bytes = ctx.inputs(self.number).ranges.id_bytes
+        id_bytes = ctx.inputs(self.number).id_codec.id_bytes
         for micro_batch in minibatches[ctx.rank].micro_batches:
             request = RowRequest(micro_batch.block(self.number).src, ctx.rank_offsets, ctx.rank)
             traffic.add_request(ctx.rank, request.remote_counts, id_bytes, "activations", width, width)
@@ -60,7 +60,7 @@ class Projected(ComputedRowsMode):
         ctx, ids = self.ctx, micro_batch.block(self.number).src
         request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
         requested, answer_counts = ctx.communicator.exchange_ids(
-            request.remote_ids, request.remote_counts, ctx.inputs(self.number).ranges
+            request.remote_ids, request.remote_counts, ctx.inputs(self.number).id_codec
         )
         ctx.communicator.byte_counters.add_rows("local", len(request.local_ids))
         ctx.communicator.byte_counters.add_rows("remote", len(request.remote_ids))
@@ -76,7 +76,7 @@ class Projected(ComputedRowsMode):
     def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
         """Project local and requested rows."""
         ctx = self.ctx
-        rows = ctx.inputs(self.number).own(plan.source, ctx.scatters)
+        rows = ctx.inputs(self.number).local(plan.source, ctx.scatters)
         original = self._on_device(ctx.sampler.topology.original_id[plan.source])
         return self.layer.projected(rows, original, minibatch.dropout)
 

@@ -34,13 +34,13 @@ class Raw(ExchangeMode):
         inputs = self.ctx.inputs(self.number)
         request = inputs.request(self._union(minibatch))
         rows = inputs.answer_bytes(request, exact=not minibatch.drops)
-        return len(request.remote_ids) * inputs.ranges.id_bytes + int(rows.sum())
+        return len(request.remote_ids) * inputs.id_codec.id_bytes + int(rows.sum())
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
         rank, inputs = self.ctx.rank, self.ctx.inputs(self.number)
         request = inputs.request(self._union(minibatches[rank]))
-        traffic.add_request(rank, request.remote_counts, inputs.ranges.id_bytes, "features", 0)
+        traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
         traffic.add_answers(rank, "features", inputs.answer_bytes(request))
         traffic.add_rows(rank, "local", len(request.local_ids))
         traffic.add_rows(rank, "remote", len(request.remote_ids))
