@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import statistics
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
@@ -18,6 +18,9 @@ from leapmpi.training.run_training import build_trainer
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger("leapmpi")
 
@@ -55,7 +58,7 @@ def _values_of(label: str) -> dict[str, str]:
     return values
 
 
-def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, Any]]:
+def bench(config: Config, strategies: str, comm: MPI.Intracomm | None = None) -> list[dict[str, Any]]:
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
 
     Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
