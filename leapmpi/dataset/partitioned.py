@@ -53,6 +53,12 @@ class Part:
         assert isinstance(self.features, SparseFeatures)
         return self.features
 
+    @property
+    def known_labels(self) -> np.ndarray:
+        """The labels of a dataset that has some."""
+        assert self.labels is not None
+        return self.labels
+
     def check_digests(self, *, features: bool = True) -> None:
         """Compare all arrays (features only if `features`) with their digests; DataError names what is damaged."""
         arrays = {

@@ -13,7 +13,7 @@ from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of
-from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
+from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.errors import ConfigError, DataError
@@ -88,7 +88,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
         host = HostShard([part.dense_features for part in opened], first)
-    labels = HostShard([_labels_of(part) for part in opened], first)
+    labels = HostShard([part.known_labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     label_dtype = dtype if dataset.multilabel else torch.int64
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -111,11 +111,6 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx)
-
-
-def _labels_of(part: Part) -> np.ndarray:
-    assert part.labels is not None, "`open_for_training` refuses datasets without labels"
-    return part.labels
 
 
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:

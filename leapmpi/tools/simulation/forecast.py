@@ -71,7 +71,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
 
     # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
     last = epochs[-1]
-    remote = last["remote"] if last["remote"] in MODES else "auto"
+    remote = last["remote"] if last["remote"] in MODES.names() else "auto"
     config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
 
