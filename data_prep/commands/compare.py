@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.commands.partition import add_report_flags, reported_training
-from data_prep.partitioning.partition_graph import METHODS
+from data_prep.partitioning.method_registry import METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.tables.text import aligned
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.partitioning.partition_graph import METHODS
+from data_prep.partitioning.method_registry import METHODS
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config

@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from data_prep.partitioning.method_registry import METHODS
 from data_prep.partitioning.postprocess import postprocess, rebalance
 from data_prep.partitioning.request import PartitionRequest, training_vertices
 from data_prep.partitioning.subgraph import induced_subgraph
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.registry import Registry
 from leapmpi.system.jit import compiled
-
-METHODS = Registry("partition method", "data_prep.partitioning.methods")
 
 _BYTES_PER_VERTEX = 20
 """Held while the groups of a level are partitioned: group, part, number in the group, and the group's own arrays."""

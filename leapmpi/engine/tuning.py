@@ -169,14 +169,19 @@ def _numbers(ranks: int, every: bool) -> Iterator[int]:
 
 def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Candidate:
     """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
+    # Schedule and sample the batch on streams of their own.
     ctx = engine.ctx
     flat = None if batch is None else engine.placement.schedule(batch, 0, 0, time_steps).to_buffer()
     schedule = Schedule.from_buffer(ctx.communicator.broadcast(flat, "schedule"))
     minibatch = engine.sample(schedule, DrawKey(PRESAMPLE, ctx.seed, 0, 0))
+
+    # Rows and edges by time step, bytes and memory of this rank; then those of all ranks.
     rows = [micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches]
     edges = [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
     facts = [*rows, *edges, engine.mode.predicted_bytes(minibatch), predicted_memory(engine, minibatch)]
     gathered = ctx.communicator.all_gather_rows(np.array(facts, np.int64))
+
+    # Rows that need no weights are fetched ahead of the step.
     moved, ahead = float(gathered[:, -2].max()), not engine.mode.needs_weights
     exchanges = 0 if ahead else 2 * time_steps
     hops = time_steps - 1 if engine.config.migrate == "ring" else 0

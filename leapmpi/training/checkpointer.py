@@ -118,6 +118,7 @@ class Checkpointer:
 
     def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:
         """The state of all ranks, and of this one alone."""
+        # Arrays that are the same on all ranks, and those of this rank alone.
         trainer, communicator = self.trainer, self.trainer.ctx.communicator
         losses, counts, phases = trainer.progress.summed(communicator)
         arrays, about_models = trainer.models_state()
@@ -125,6 +126,8 @@ class Checkpointer:
         shared = {"losses": losses, "phases": phases, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
+
+        # Plain values: where training stands, what was chosen, and the records so far.
         values = {
             **_identity(trainer),
             "progress": trainer.progress.to_values(counts),
@@ -142,6 +145,7 @@ class Checkpointer:
         self, name: str, state: CheckpointFile, of_rank: dict[str, np.ndarray], reason: str
     ) -> LeapmpiError | None:
         """Write the files of all ranks; returns the first error of any. All ranks find the same."""
+        # A number that all files of this checkpoint share tells them from those of an earlier attempt.
         communicator = self.trainer.ctx.communicator
         first, rank = communicator.rank == 0, communicator.rank
         any_of_rank = int(communicator.all_gather_rows(np.array([len(of_rank)])).max()) > 0
@@ -155,6 +159,7 @@ class Checkpointer:
             state.values["metrics_bytes"] = self.folder.keep_metrics()
             self.checkpoints.finish(name, state)
 
+        # Rank 0 begins, ranks write what they alone hold, rank 0 makes the checkpoint valid.
         error = self._attempt(lambda: self.checkpoints.begin(name) if first else None)
         if error is None and any_of_rank:
             file = CheckpointFile(of_rank, {"checkpoint": int(token[0]), "rank": rank})

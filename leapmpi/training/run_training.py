@@ -235,12 +235,15 @@ def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: 
 
 def _announce(config: Config, trainer: Trainer, folder: RunFolder) -> None:
     """Show and record what the run starts with. Collective."""
+    # Every rank reports its host, device, parts and memory; rank 0 shows them.
     world, loaded, engine = trainer.world, trainer.loaded, trainer.engine
     facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
     for line in banner.lines(config, world, loaded, engine, trainer.models, facts):
         log.info(line)
+
+    # What was chosen, and which settings do not act.
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
@@ -251,6 +254,8 @@ def _announce(config: Config, trainer: Trainer, folder: RunFolder) -> None:
     log.info("run folder %s", folder.path)
     if not len(loaded.dataset.splits.val):
         log.info("no validation vertices: the last epoch counts as the best")
+
+    # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
     folder.record("banner", uuid=loaded.dataset.uuid, ranks=facts, remote=remote, economy=trainer.feature_cache.about)
 

@@ -84,6 +84,8 @@ def in_session(config: Config, comm: MPI.Intracomm | None, action: Callable[[Ses
     watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
     session = Session(world, device, phases, folder, watchdog, job_end=end)
     watchdog.start()
+
+    # From here on a failure of any rank is reported, and ends the job.
     try:
         with (
             _log_to_screen(config.run.log_level, world),

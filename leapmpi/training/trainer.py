@@ -59,6 +59,7 @@ class Trainer:
     """
 
     def __init__(self, config: Config, world: World, loaded: Loaded, begun: float) -> None:
+        # What is trained, and where.
         self.config = config
         self.world = world
         self.loaded = loaded
@@ -67,11 +68,13 @@ class Trainer:
         self.train_vertices = loaded.dataset.splits.train
         self.per_epoch = self.ctx.sampler.iterations(self.train_vertices, config.train.batch_size)
 
+        # What computes, scores and updates.
         self.engine = Engine(self.ctx, config.strategy)
         self.feature_cache = FeatureCache(config, world, loaded, self.engine)
         self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.ctx)
         self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch)
 
+        # Chosen by `prepare`, and what a checkpoint restores.
         self.prefetch_depth = 0
         self.predicted_bytes: dict[str, int] = {}
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""

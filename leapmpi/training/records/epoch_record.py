@@ -35,12 +35,16 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
     known = {split: score for split, score in record["accuracy"].items() if score is not None}
     if known:
         text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
+
+    # Seconds, rows and bytes.
     rows = record["rows"]
     remote = rows["remote"] / max(1, sum(rows.values()))
     text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}"
     if cache := record.get("cache"):
         text += f" (cache spared {cache['hit_rate']:.0%})"
     text += f"  sent {size_text(sum(record['bytes'].values()))}"
+
+    # Where the time went, and what ran ahead of training.
     spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
     if spent:
         text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"

@@ -139,11 +139,14 @@ class Partial(ComputedRowsMode):
 
     def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
         """Name the destinations to the owners of their neighbours, and draw the neighbours of those named to us."""
+        # Name the destinations; learn which destinations other ranks name.
         communicator, block = self.ctx.communicator, micro_batch.block(self.number)
         requests = self._requests(block)
         foreign, foreign_counts = communicator.exchange_ids(
             block.src[requests.destinations], requests.counts, self.id_codec
         )
+
+        # Draw the neighbours of both again, and keep the edges that start here.
         with self.ctx.phases("sample"):
             share = self._local_share(minibatch, block, foreign)
         communicator.byte_counters.add_rows("local", share.read)
