@@ -30,7 +30,7 @@ from leapmpi.system.stale_files import prefix
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    Comm = MPI.Comm
+    Comm = MPI.Intracomm
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import Value, map_array, opened, reading, required
-from leapmpi.dataset.sparse_features import Features, arrays_of
+from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
 from leapmpi.errors import DataError
 
 
@@ -40,6 +40,24 @@ class Part:
     labels: np.ndarray | None
     split: np.ndarray | None
     columns: np.ndarray | None = None
+
+    @property
+    def dense_features(self) -> np.ndarray:
+        """The features of a dataset that has dense ones."""
+        assert isinstance(self.features, np.ndarray)
+        return self.features
+
+    @property
+    def sparse_features(self) -> SparseFeatures:
+        """The features of a dataset that has sparse ones."""
+        assert isinstance(self.features, SparseFeatures)
+        return self.features
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        """The labels of a dataset that has some."""
+        assert self.labels is not None
+        return self.labels
 
     def check_digests(self, *, features: bool = True) -> None:
         """Compare all arrays (features only if `features`) with their digests; DataError names what is damaged."""

@@ -21,7 +21,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, RowSource, is_natural, scan
-from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of
+from leapmpi.dataset.sparse_features import arrays_of
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
@@ -188,8 +188,7 @@ def _verify_columns(part: Part, columns: np.ndarray, dataset: Dataset) -> None:
     """Compare the feature `columns` of `part` with the feature rows of all parts."""
     first, end = column_bounds(dataset.feature_dim, dataset.parts)[part.number : part.number + 2]
     for number, begin in enumerate(dataset.offsets[:-1]):
-        rows = dataset.part(number).features
-        assert isinstance(rows, np.ndarray), "only dense features are stored by columns"
+        rows = dataset.part(number).dense_features
         for start, stop in row_ranges(len(rows), rows.strides[0]):
             differs = rows[start:stop, first:end] != columns[begin + start : begin + stop]
             if differs.any():
@@ -237,11 +236,7 @@ def _verify_entries(dataset: Dataset) -> None:
     """Compare the number of entries of sparse features with that in dataset.h5."""
     if not dataset.sparse:
         return
-    found = 0
-    for number in range(dataset.parts):
-        features = dataset.part(number).features
-        assert isinstance(features, SparseFeatures), "parts are read as dataset.h5 says"
-        found += len(features.indices)
+    found = sum(len(dataset.part(number).sparse_features.indices) for number in range(dataset.parts))
     check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
 
 

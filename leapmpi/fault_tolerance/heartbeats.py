@@ -127,6 +127,7 @@ class HeartbeatTable:
     def flush(self) -> None:
         """Let other hosts see this rank's slot. May block while the file system does."""
         if self.path is not None:
+            assert isinstance(self.memory, mmap.mmap), "a file is mapped"
             with suppress(OSError):
                 self.memory.flush(self._slot, PAGE)
 

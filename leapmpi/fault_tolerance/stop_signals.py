@@ -122,4 +122,5 @@ class StopVote:
 
     def answer(self) -> StopRequest:
         """The largest request of the vote begun last, the same on all ranks. Collective."""
+        assert self._result is not None, "`ask` comes first"
         return StopRequest.unpacked(self._result())

@@ -81,7 +81,7 @@ class Watchdog:
         self.limit = limit
         self.folder = folder
         self.has_reported = False
-        self.table: HeartbeatTable | None = None
+        self._table: HeartbeatTable | None = None
         self._node_memory: mmap.mmap | bytearray = bytearray()
         self._peers = HostPeers()
         self._parent = os.getppid() if launcher_size() else 0
@@ -146,10 +146,16 @@ class Watchdog:
         self._thread.join()
         os._exit(LOST_CODE)
 
+    @property
+    def table(self) -> HeartbeatTable:
+        """Where this rank writes its heartbeats; `start` makes the first."""
+        assert self._table is not None
+        return self._table
+
     def _use(self, table: HeartbeatTable) -> None:
         """Write heartbeats to `table` from now on."""
         table.write_place(self.phases.current, self.phases.epoch, self.phases.iteration)
-        self.table = table
+        self._table = table
         self.phases.on_change = table.write_place
 
     def _set_state(self, state: int) -> None:

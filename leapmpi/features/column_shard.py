@@ -26,7 +26,7 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     """
     if dataset.sparse:
         return _sparse_columns(dataset, first, end, host, sharers)
-    dtype = dataset.part(0).features.dtype
+    dtype = dataset.part(0).dense_features.dtype
     needed = dataset.vertices * (end - first) * dtype.itemsize * sharers
     check_memory(needed, "features held by columns take", host)
     values = np.empty((dataset.vertices, end - first), dtype)
@@ -40,13 +40,13 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
 def _sparse_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int) -> SparseShard:
     """The entries of all rows in these columns. For the memory check, all columns count as equally full."""
     parts = [dataset.part(part) for part in range(dataset.parts)]
-    entries = sum(part.features.indices.nbytes + part.features.data.nbytes for part in parts)
+    entries = sum(part.sparse_features.indices.nbytes + part.sparse_features.data.nbytes for part in parts)
     needed = 8 * dataset.vertices + entries * (end - first) // dataset.feature_dim
     check_memory(needed * sharers, "features held by columns take", host)
     blocks = []
     for part in parts:
         with reading(part.path):
-            blocks.append(part.features.columns(first, end))
+            blocks.append(part.sparse_features.columns(first, end))
     return SparseShard([joined(blocks)], 0)
 
 
@@ -55,8 +55,9 @@ def _copy_from_rows(dataset: Dataset, first: int, end: int, values: np.ndarray) 
     parts = [dataset.part(part) for part in range(dataset.parts)]
     for part, begin in zip(parts, dataset.offsets, strict=False):
         with reading(part.path):
-            for start, stop in row_ranges(len(part.features), part.features.strides[0]):
-                values[begin + start : begin + stop] = part.features[start:stop, first:end]
+            rows = part.dense_features
+            for start, stop in row_ranges(len(rows), rows.strides[0]):
+                values[begin + start : begin + stop] = rows[start:stop, first:end]
 
 
 def _copy_from_columns(dataset: Dataset, first: int, end: int, values: np.ndarray) -> None:
@@ -65,6 +66,7 @@ def _copy_from_columns(dataset: Dataset, first: int, end: int, values: np.ndarra
     for number in np.flatnonzero((bounds[:-1] < end) & (bounds[1:] > first)):
         part = dataset.part(int(number))
         begin, stop = max(first, int(bounds[number])), min(end, int(bounds[number + 1]))
+        assert part.columns is not None, "the dataset has columns"
         with reading(part.path):
             for top, bottom in row_ranges(dataset.vertices, part.columns.strides[0]):
                 here = part.columns[top:bottom, begin - bounds[number] : stop - bounds[number]]

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 class RowSource(Protocol):
     """Rows in host memory, by global vertex id: a HostShard."""
 
-    width: int
+    @property
+    def width(self) -> int:
+        """Values of a row."""
+        ...
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
         """The array, its first id, the ids in it and their positions in `ids`, for each array that `ids` touch."""

@@ -121,6 +121,7 @@ class DeviceRows:
         rows[self._index(request.local_positions)] = self.shard.rows(request.local_ids).to(self.dtype)
         rows[self._index(request.remote_positions)] = arrived.to(self.dtype)
         if cache:
+            assert isinstance(cache.rows, torch.Tensor), "cached rows are where the shard is"
             slots = torch.from_numpy(request.cached_slots).long().to(self.device)
             rows[self._index(request.cached_positions)] = cache.rows[slots].to(self.dtype)
         return rows

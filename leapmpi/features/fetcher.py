@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.compression import RowErrors
-from leapmpi.features.host_shard import stand_in_addresses
+from leapmpi.features.host_shard import HostRows, stand_in_addresses
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.row_request import RowRequest
 from leapmpi.plan.homes import RankView, home_of
@@ -73,6 +73,11 @@ class FeatureFetcher:
         self.id_codec = IdCodec.home_ranks(rank_offsets)
         self._local_half = shard.fetch_half(device, dtype, self.phases)
 
+    @property
+    def network(self) -> Communicator:
+        """The communicator of a fetcher that can fetch."""
+        return cast("Communicator", self.communicator)
+
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
         """The rows of distinct `ids` (int64[k], any order) as a tensor (k, width) on the device. Collective.
 
@@ -98,6 +103,7 @@ class FeatureFetcher:
         With `scattered`, where `scatters` allows it, they come as ScatteredRows and none is copied.
         """
         if scattered and self.scatters:
+            assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.local_addresses(ids)
         return self._local_half.local(ids)
 
@@ -179,11 +185,11 @@ class FeatureFetcher:
         """
         requested, counts = self._requested_of_this_rank(request)
         sent, arriving = self._local_half.pack(requested, len(request.remote_ids), encoding, self.errors)
-        return RowExchange(self.communicator, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
+        return RowExchange(self.network, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
 
     def _requested_of_this_rank(self, request: RowRequest) -> tuple[np.ndarray, np.ndarray]:
         """The ids that other ranks request from this one, and how many each requests. Collective."""
-        return self.communicator.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
+        return self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
 
     def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Rows:
         """The rows of `request`: local, cached and those that have `arrived`. Local."""
@@ -191,19 +197,20 @@ class FeatureFetcher:
 
     def _collect_addresses(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> Rows:
         """As `_collect`, but no row is copied. Local."""
+        assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
         return self._local_half.collect_addresses(request, arrived, encoding, self.cache)
 
     def _cache_requests(self, cache: RowCache) -> Iterator[tuple[slice, RowRequest]]:
         """Requests of bounded size for all rows of `cache`, as many on every rank, and their slots. Collective."""
         step = max(1, CACHE_BATCH_BYTES // self.shard.row_bytes)
-        requests = self.communicator.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
+        requests = self.network.all_gather_rows(np.array([-(-len(cache.ids) // step)])).max()
         for number in range(requests):
             slots = slice(number * step, (number + 1) * step)
             yield slots, RowRequest(cache.ids[slots], self.rank_offsets, self.communicator.rank)
 
     def _count_rows(self, request: RowRequest) -> None:
         if self.kind == "features":
-            counters = self.communicator.byte_counters
+            counters = self.network.byte_counters
             counters.add_rows("local", len(request.local_ids))
             counters.add_rows("remote", len(request.remote_ids))
             counters.add_rows("cached", len(request.cached_slots))

@@ -48,6 +48,9 @@ class HostShard:
     `first` is the global id of the first row. One-dimensional arrays count as width 1.
     """
 
+    parts: list[Any]
+    """By part, its rows: arrays here, SparseFeatures in a SparseShard."""
+
     def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
         self.parts = [np.asarray(part).reshape(len(part), -1) for part in parts]
         self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
@@ -88,7 +91,7 @@ class HostShard:
             warnings.simplefilter("ignore", UserWarning)
             return torch.from_numpy(self.parts[0])
 
-    def split(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray, np.ndarray]]:
+    def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
         """The part, its first id, the ids in it and their positions in `ids`, for each part that `ids` touch.
 
         ids: int64[k], all in this shard.
@@ -156,6 +159,7 @@ class HostRows:
 
         Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
         """
+        dtype: np.dtype | str
         if encoding:
             width, dtype = encoding.row_bytes(self.shard.width), "uint8"
         else:
@@ -188,6 +192,7 @@ class HostRows:
                 place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
 
             if cache:
+                assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
 
@@ -204,6 +209,7 @@ class HostRows:
             self.shard.locate(request.local_ids, addresses, request.local_positions)
             _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
             if cache:
+                assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 _locate(cache.rows, request.cached_slots, addresses, request.cached_positions)
         # What the addresses point to must live as long as they do.
         return _scattered(addresses, self.shard.width, (self.shard, arrived, cache))

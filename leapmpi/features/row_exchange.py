@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+
+if TYPE_CHECKING:
+    from leapmpi.comm.mpi_buffers import Array
 
 
 class RowExchange:
@@ -28,20 +31,23 @@ class RowExchange:
         self,
         communicator: Communicator,
         kind: str,
-        sent: tuple[Any, np.ndarray],
-        arriving: tuple[Any, np.ndarray],
+        sent: tuple[Array, np.ndarray],
+        arriving: tuple[Array, np.ndarray],
         unpack: Callable[[Any], Any],
     ) -> None:
         self._communicator = communicator
         self._kind = kind
-        self._sent: tuple[Any, np.ndarray] | None = sent
+        self._sent: tuple[Array, np.ndarray] | None = sent
         self._arriving = arriving
         self._unpack = unpack
         self._end: Callable[[], None] | None = None
 
     def begin(self) -> None:
         """Start moving the rows. Collective."""
-        self._end = self._communicator.start_exchange(*self._sent, *self._arriving, self._kind)
+        assert self._sent is not None, "rows are sent once"
+        rows, counts = self._sent
+        arriving, arriving_counts = self._arriving
+        self._end = self._communicator.start_exchange(rows, counts, arriving, arriving_counts, self._kind)
 
     def wait(self) -> None:
         """Wait until all rows have arrived; a second call does nothing. Collective."""

@@ -21,6 +21,8 @@ from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.system.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
+    import torch
+
     from leapmpi.comm.communicator import Communicator
     from leapmpi.features.cache import RowCache
     from leapmpi.features.device_shard import DeviceShard
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from leapmpi.features.row_request import RowRequest
     from leapmpi.nn.sparse_matrix import SparseMatrix
     from leapmpi.plan.homes import RankView
+    from leapmpi.system.phase_timers import PhaseTimers
 
 
 class SparseFeatureFetcher(FeatureFetcher):
@@ -37,9 +40,17 @@ class SparseFeatureFetcher(FeatureFetcher):
     sparse = True
 
     def __init__(
-        self, communicator: Communicator | RankView, shard: SparseShard, *arguments: Any, **settings: Any
+        self,
+        communicator: Communicator | RankView,
+        shard: SparseShard,
+        rank_offsets: np.ndarray,
+        device: torch.device,
+        dtype: torch.dtype,
+        kind: str = "features",
+        phases: PhaseTimers | None = None,
+        encoding: RowEncoding | None = None,
     ) -> None:
-        super().__init__(communicator, shard, *arguments, **settings)
+        super().__init__(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
         self._arriving = BufferPool()
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
@@ -59,7 +70,7 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     def cached_bytes(self, cache: RowCache) -> int:
         """Bytes of the entries of the rows of `cache`, and of its lookup tables."""
-        entries = int(self.shard.counts[cache.ids].sum(dtype=np.int64))
+        entries = int(self.shard.entry_counts[cache.ids].sum(dtype=np.int64))
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
     def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
@@ -96,27 +107,28 @@ class SparseFeatureFetcher(FeatureFetcher):
             sent = _pack(rows, encoding, self.errors)
         arriving_counts = self._entries_by_rank(request)
         arriving = self._arriving.array((int(arriving_counts.sum()), self._sent_entry_bytes(encoding)), "uint8")
-        return RowExchange(self.communicator, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
+        return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
     def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseMatrix:
         """The rows of `request`: local, cached and those that have `arrived`. Local."""
         with self.phases("gather"):
             remote = self._remote_rows(request, encoding, arrived)
-            rows = empty_rows(self.shard.counts[request.ids], remote)
+            rows = empty_rows(self.shard.entry_counts[request.ids], remote)
             self.shard.place_entries(request.local_ids, rows, request.local_positions)
             place_entries(remote, np.arange(len(remote)), rows, request.remote_positions)
             if self.cache:
+                assert isinstance(self.cache.rows, SparseFeatures), "`fill` has filled it"
                 place_entries(self.cache.rows, request.cached_slots.astype(np.int64), rows, request.cached_positions)
             return self._matrix(rows)
 
     def _remote_rows(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseFeatures:
         """The remote rows of `request` in order of its remote ids, from what has `arrived`. Local."""
-        return _unpack(arrived, self.shard.parts[0], self.shard.counts[request.remote_ids], encoding)
+        return _unpack(arrived, self.shard.parts[0], self.shard.entry_counts[request.remote_ids], encoding)
 
     def _entries_by_rank(self, request: RowRequest) -> np.ndarray:
         """int64[ranks]: the entries of the rows of `request` that each rank sends."""
         ends = np.zeros(len(request.remote_ids) + 1, np.int64)
-        np.cumsum(self.shard.counts[request.remote_ids], out=ends[1:])
+        np.cumsum(self.shard.entry_counts[request.remote_ids], out=ends[1:])
         return np.diff(ends[np.concatenate(([0], np.cumsum(request.remote_counts)))])
 
     def _sent_entry_bytes(self, encoding: RowEncoding | None) -> int:
@@ -136,15 +148,22 @@ class SparseFeatureFetcher(FeatureFetcher):
 
 
 def fetcher_for(
-    communicator: Communicator | RankView, shard: HostShard | DeviceShard, *arguments: Any, **settings: Any
+    communicator: Communicator | RankView,
+    shard: HostShard | DeviceShard,
+    rank_offsets: np.ndarray,
+    device: torch.device,
+    dtype: torch.dtype,
+    kind: str = "features",
+    phases: PhaseTimers | None = None,
+    encoding: RowEncoding | None = None,
 ) -> FeatureFetcher:
     """The fetcher of the rows of `shard`, sparse or dense; the other arguments are those of FeatureFetcher.
 
     Raises ConfigError, on all ranks, for an encoding with a scale per row where rows are sparse.
     """
     if not isinstance(shard, SparseShard):
-        return FeatureFetcher(communicator, shard, *arguments, **settings)
-    fetcher = SparseFeatureFetcher(communicator, shard, *arguments, **settings)
+        return FeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
+    fetcher = SparseFeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
     if fetcher.encoding and fetcher.encoding.head:
         error = ConfigError(
             f"--wire-dtype {fetcher.encoding.name} scales dense rows, and features are stored sparse; use float16, "

@@ -59,7 +59,7 @@ def fill_entry_counts(dataset: Dataset, part: int, counts: np.ndarray) -> None:
     """Write how many entries each row of part `part` has to its vertex in `counts` int32[n]. Raises DataError."""
     opened = dataset.part(part)
     with reading(opened.path):
-        counts[dataset.offsets[part] : dataset.offsets[part + 1]] = np.diff(opened.features.indptr)
+        counts[dataset.offsets[part] : dataset.offsets[part + 1]] = np.diff(opened.sparse_features.indptr)
 
 
 class SparseShard(HostShard):
@@ -70,6 +70,7 @@ class SparseShard(HostShard):
     """
 
     addressable = False
+    parts: list[SparseFeatures]
 
     def __init__(self, parts: Sequence[SparseFeatures], first: int, counts: np.ndarray | None = None) -> None:
         self.parts = list(parts)
@@ -80,6 +81,12 @@ class SparseShard(HostShard):
     def width(self) -> int:
         """Columns."""
         return self.parts[0].width
+
+    @property
+    def entry_counts(self) -> np.ndarray:
+        """int32[n]: `counts`, of a shard whose rows are sent."""
+        assert self.counts is not None
+        return self.counts
 
     @property
     def entry_bytes(self) -> int:

@@ -92,8 +92,7 @@ def mean(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
 def total(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
     """Sum of `z` (float[n_src, width]) over each destination's sampled edges, times their weights if they have any."""
     edges = len(block.edges.indices)
-    ones = block.weight is None
-    weight = torch.ones(edges, dtype=z.dtype, device=z.device) if ones else block.weight.to(z.dtype)
+    weight = torch.ones(edges, dtype=z.dtype, device=z.device) if block.weight is None else block.weight.to(z.dtype)
     return weighted_sum(block.edges, z, weight)
 
 

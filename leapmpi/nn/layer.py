@@ -19,6 +19,8 @@ input of layer 0 may be sparse, or lie in several places (leapmpi/nn/rows.py); p
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,8 +29,12 @@ from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.partial_form import PartialForm
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
 
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
 # multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
@@ -69,7 +75,7 @@ class Layer(nn.Module):
     Models that are trained in one run then share it. Not inherited: a sub-class may aggregate otherwise.
     """
 
-    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
         self.seed = config.seed
         self.number, self.in_dim, self.out_dim, self.last = number, in_dim, out_dim, last
@@ -105,7 +111,7 @@ class Layer(nn.Module):
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
         raise NotImplementedError
 
-    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
         """float[n_src, width] -> float[n_dst, width]: combine the in-neighbours of each destination."""
         raise NotImplementedError
 
@@ -200,11 +206,9 @@ class Layer(nn.Module):
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
-        if (
-            block.sums is None
-            or self.number > 1
-            or not (vars(type(self)).get("shares_sums", False) and self.plain_prefix)
-        ):
+        assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
+        shares = vars(type(self)).get("shares_sums", False) and self.plain_prefix
+        if block.sums is None or self.number > 1 or not shares:
             return self.aggregate(block, rows, key)
         kind = type(self), rows.dtype
         if kind not in block.sums:

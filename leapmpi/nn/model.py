@@ -54,7 +54,7 @@ class Model(nn.Module):
         return h
 
 
-def stack(layer: type[Layer], config, layers: int, in_dim: int, out_dim: int) -> Model:
+def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A model of `layers` equal layers of width config.hidden, the last of width `out_dim`."""
     widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
     return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from leapmpi.errors import DataError
+
+if TYPE_CHECKING:
+    from leapmpi.nn.model import Model
 
 
 class ParameterLayout:
@@ -22,7 +26,7 @@ class ParameterLayout:
     for sharded parameters, and every rank must call them.
     """
 
-    def __init__(self, model: torch.nn.Module, first: Sequence[str] = ()) -> None:
+    def __init__(self, model: Model, first: Sequence[str] = ()) -> None:
         self.model = model
         named = dict(model.named_parameters())
         parameters = {name: named[name] for name in (*first, *(name for name in named if name not in first))}
@@ -84,7 +88,7 @@ class ParameterLayout:
         """The Euclidean norm of the gradients of all parameters, after the all-reduce. Collective."""
         return float(torch.linalg.vector_norm(self.gradients))
 
-    def whole_model(self) -> torch.nn.Module:
+    def whole_model(self) -> Model:
         """A model with the current values of all parameters, for evaluation. Collective."""
         return self.model
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from torch import Tensor
 
 from leapmpi.nn.scattered_rows import ScatteredRows
@@ -16,6 +18,14 @@ def dense(x: Rows) -> Tensor:
     return x if isinstance(x, Tensor) else x.dense()
 
 
+@overload
+def select(x: Tensor, rows: Tensor | None) -> Tensor: ...
+@overload
+def select(x: ScatteredRows, rows: Tensor | None) -> ScatteredRows: ...
+@overload
+def select(x: SparseMatrix, rows: Tensor | None) -> SparseMatrix: ...
+@overload
+def select(x: Rows, rows: Tensor | None) -> Rows: ...
 def select(x: Rows, rows: Tensor | None) -> Rows:
     """x[rows] for rows int64[k], or x itself where `rows` is None."""
     return x if rows is None else x.index_select(0, rows)

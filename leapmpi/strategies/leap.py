@@ -78,6 +78,7 @@ class Leap(Placement):
         cost = self.expected_work.of(batch) if self.moves_roots or merges_by_cost else None
         rank = None
         if self.moves_roots:
+            assert cost is not None
             rank = balanced(home_of(batch, ctx.rank_offsets), cost, ctx.ranks, self.price)
         return plan_leap(
             batch,

@@ -152,16 +152,18 @@ class RingMode(ExchangeMode):
 
     def _there(self, trip: RingRound) -> Tensor:
         """Add the shares of local rows to what one model after the other has gathered; that of the last. Collective."""
-        ctx, values, gathered = self.ctx, self.ctx.parameters.values, None
-        for step, visit in enumerate(trip.visits):
-            if step:
+        ctx, values = self.ctx, self.ctx.parameters.values
+        gathered: Tensor | None = None
+        for visit in trip.visits:
+            if gathered is not None:
                 with ctx.phases("migrate"):
                     ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
                     gathered = self._pass(gathered, visit.before, -1, "activations")
             with ctx.phases("compute"):
                 visit.share = visit.compute()
                 share = visit.share.detach()
-                gathered = self.payload.join(gathered, share) if step else share
+                gathered = share if gathered is None else self.payload.join(gathered, share)
+        assert gathered is not None, "there is a visit to every rank"
         return gathered
 
     def _back(self, trip: RingRound, gradient: Tensor) -> None:
@@ -169,6 +171,7 @@ class RingMode(ExchangeMode):
         gradients = self.ctx.parameters.gradients
         for step in reversed(range(len(trip.visits))):
             visit = trip.visits[step]
+            assert visit.share is not None, "`_there` has computed it"
             with self.ctx.phases("compute"):
                 pass_back(visit.share, self.payload.share_gradient(visit, gradient))
                 visit.share = None

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """What answers are computed from; `read` counts the distinct rows."""
 
-    read: int
+    @property
+    def read(self) -> int: ...
 
 
 class ColumnMode(ComputedRowsMode):
@@ -248,6 +249,7 @@ class P3(FixedModePlacement):
     def place(cls, world: World, loaded: Loaded) -> Loaded:
         """Read this rank's columns of the features, and keep the first layer's weights for them."""
         ctx = cls.place_parameters(loaded.ctx)
+        assert isinstance(ctx.parameters, ShardedParameterLayout)
         first, end = (int(bound) for bound in ctx.parameters.bounds[world.rank : world.rank + 2])
         host = load_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
         columns = fetcher_for(

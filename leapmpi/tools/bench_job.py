@@ -9,7 +9,7 @@ import logging
 import statistics
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
@@ -19,6 +19,9 @@ from leapmpi.training.run_training import make_trainer
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger("leapmpi")
 
@@ -56,7 +59,7 @@ def _values_of(label: str) -> dict[str, str]:
     return values
 
 
-def bench(config: Config, strategies: str, comm: Any = None) -> list[dict[str, Any]]:
+def bench(config: Config, strategies: str, comm: MPI.Intracomm | None = None) -> list[dict[str, Any]]:
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
 
     Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,

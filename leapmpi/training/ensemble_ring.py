@@ -90,7 +90,11 @@ class EnsembleRing:
 
     def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
         """The state of every model's optimizer, by model, on every rank; `optimizers` holds those of this rank."""
-        states = {number: optimizers[number].state() for number in self.local_models}
+        states = {}
+        for number in self.local_models:
+            optimizer = optimizers[number]
+            assert optimizer is not None, "this rank holds the optimizers of its models"
+            states[number] = optimizer.state()
         about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
         known = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
         flats = [

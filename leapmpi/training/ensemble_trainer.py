@@ -132,7 +132,8 @@ class ReplicaTrainer(Trainer):
         """The state of every model, all brought to this rank, with its losses and scores so far. Collective."""
         self.ring.spread()
         optimizers = self.ring.spread_state([replica.optimizer for replica in self.replicas])
-        arrays, models = {}, []
+        arrays: dict[str, np.ndarray] = {}
+        models = []
         for number, (replica, optimizer) in enumerate(zip(self.replicas, optimizers, strict=True)):
             own, values = saved(replica.layout, *optimizer, replica.best)
             own["losses"] = self.ctx.communicator.all_gather_rows(replica.losses).sum(axis=0)

@@ -93,7 +93,7 @@ class Evaluator:
         """The metric from one model's logits and labels of all rounds. Collective."""
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
-        counts = sum(metrics.count(self.metric, logits, labels) for logits, labels in outcomes)
+        counts = np.sum([metrics.count(self.metric, logits, labels) for logits, labels in outcomes], axis=0)
         return metrics.value(self.metric, self.ctx.communicator.all_gather_rows(counts).sum(axis=0))
 
     def _use(self, model: Model) -> None:

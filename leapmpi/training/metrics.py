@@ -37,13 +37,13 @@ def value(metric: str, counts: np.ndarray) -> float:
 
     f1-micro is 2 TP / (2 TP + FP + FN), and 0 when that denominator is.
     """
-    counts = [int(c) for c in counts]
-    if counts[-1] == 0:
+    numbers = [int(c) for c in counts]
+    if numbers[-1] == 0:
         return float("nan")
     if metric == "accuracy":
-        right, total = counts
+        right, total = numbers
         return right / total
-    tp, fp, fn, _ = counts
+    tp, fp, fn, _ = numbers
     return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0
 
 

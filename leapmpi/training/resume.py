@@ -44,7 +44,7 @@ def find(folder: Path, config: Config, dataset: Dataset) -> SavedRun:
     Raises RunFolderError when there is none, or when its run had another dataset or other settings.
     """
     name, state, complaints = CheckpointFolder(folder).newest()
-    if state is None:
+    if name is None or state is None:
         raise RunFolderError(
             f"{folder} holds an unfinished run whose checkpoints are all damaged ({complaints[0]}); "
             "choose another --run folder, or pass --overwrite to start anew"
@@ -85,7 +85,7 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
     return found
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return ",".join("all" if each == -1 else str(each) for each in value) or "not given"
     return str(value) or "not given"
@@ -149,7 +149,7 @@ def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> Saved
     name, values, complaints, kinds = about
     received = {}
     for each, dtype, shape in kinds:
-        array = saved.state.arrays[each] if communicator.rank == 0 else None
+        array = saved.state.arrays[each] if saved and communicator.rank == 0 else None
         received[each] = _broadcast(array, communicator).view(dtype).reshape(shape)
     return SavedRun(name, CheckpointFile(received, values), complaints)
 

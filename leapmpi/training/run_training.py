@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,10 +40,13 @@ from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 log = logging.getLogger("leapmpi")
 
 
-def train(config: Config, comm: Any = None) -> Run:
+def train(config: Config, comm: MPI.Intracomm | None = None) -> Run:
     """Train as `config` says and return the finished run. Collective over `comm` (mpi4py; COMM_WORLD when None).
 
     MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
@@ -57,7 +60,7 @@ def train(config: Config, comm: Any = None) -> Run:
 
 
 def evaluate(
-    models: Sequence[tuple[Config, Run]], which: str = "best", comm: Any = None
+    models: Sequence[tuple[Config, Run]], which: str = "best", comm: MPI.Intracomm | None = None
 ) -> list[dict[str, float | int | str | None]]:
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
@@ -159,7 +162,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
-    loaded, outcomes = session.load(plain, session.open_dataset(plain)), []
+    loaded = session.load(plain, session.open_dataset(plain))
+    outcomes: list[dict[str, Any]] = []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
@@ -249,7 +253,7 @@ def _announce(config: Config, trainer: Trainer, folder: RunFolder) -> None:
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
     for sentence in (*about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()):
         log.info(sentence)
-    if config.strategy.replicas == "independent":
+    if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
     if not len(loaded.dataset.splits.val):

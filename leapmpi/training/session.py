@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -31,6 +31,9 @@ from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger("leapmpi")
 
@@ -71,12 +74,13 @@ class Session:
             return load(config, dataset, self.world, self.device, self.phases)
 
 
-def in_session(config: Config, comm: Any, action: Callable[[Session], T]) -> T:
+def in_session(config: Config, comm: MPI.Intracomm | None, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
     # The device is chosen first: MPI must find it selected when it starts.
     device = choose_device(config.run.device)
     end = job_end() if launched_rank() == 0 else None
-    world, phases, folder = start(config.run.threads, comm), PhaseTimers(), []
+    world, phases = start(config.run.threads, comm), PhaseTimers()
+    folder: list[Path] = []
     watchdog = Watchdog(world, phases, config.run.comm_timeout, folder)
     session = Session(world, device, phases, folder, watchdog, job_end=end)
     watchdog.start()
@@ -120,15 +124,17 @@ def _deterministic(wanted: bool) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    # Its attribute is made when it is asked for, which no type says.
+    module: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     # Filling memory that is written anyway costs time and changes nothing.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    module.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0])
-        torch.utils.deterministic.fill_uninitialized_memory = before[1]
+        module.fill_uninitialized_memory = before[1]
 
 
 @contextmanager

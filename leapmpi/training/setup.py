@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,9 +82,13 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     topology, held = share_topology(world, dataset)
 
     # Features and labels, and the communicator that moves them.
-    rows = [part.features for part in opened]
-    host = SparseShard(rows, first, share_entry_counts(world, dataset)) if dataset.sparse else HostShard(rows, first)
-    labels = HostShard([part.labels for part in opened], first)
+    host: HostShard
+    if dataset.sparse:
+        counts = share_entry_counts(world, dataset)
+        host = SparseShard([part.sparse_features for part in opened], first, counts)
+    else:
+        host = HostShard([part.dense_features for part in opened], first)
+    labels = HostShard([part.known_labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     label_dtype = dtype if dataset.multilabel else torch.int64
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -123,7 +126,7 @@ def _features(
     communicator: Communicator,
     shard: HostShard | DeviceShard,
     offsets: np.ndarray,
-    device: Any,
+    device: torch.device,
     phases: PhaseTimers,
 ) -> FeatureFetcher:
     at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
@@ -144,7 +147,7 @@ def _verify(config: Config, dataset: Dataset, parts: range) -> None:
     if config.run.verify == "none":
         return
     if dataset.sparse:
-        size = sum(dataset.part(part).features.nbytes for part in parts)
+        size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     small = size <= _VERIFY_BYTES

@@ -276,9 +276,10 @@ class Trainer:
         return sizes
 
     def _diverged(self, iteration: int) -> LeapmpiError:
-        epoch = self.ctx.phases.epoch + 1
+        epoch = self.ctx.phases.epoch
+        assert epoch is not None, "training has begun"
         error = LeapmpiError(
-            f"the loss became infinite or undefined in epoch {epoch}, iteration {iteration + 1}; "
+            f"the loss became infinite or undefined in epoch {epoch + 1}, iteration {iteration + 1}; "
             "lower --lr, limit the gradient with --clip-norm, or look for odd features with leapmpi-prep check"
         )
         error.agreed = True

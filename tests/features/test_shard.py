@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.features import shard as module
+from leapmpi.features import device_shard as module
 from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.host_shard import HostShard, place_rows
 

@@ -7,11 +7,12 @@ import json
 import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
+from leapmpi.config.parser import CommandParser
 
 HELP = "time several strategies in one job, on the same batches"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """The dataset, the strategies, and all settings they share."""
     add_dataset(parser)
     parser.add_argument(

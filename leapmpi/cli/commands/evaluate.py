@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
     """The runs to score by number of the model; the number is None for a run of one model. Raises RunFolderError."""
     several = run.config.strategy.replicas == "independent"
-    models = dict(enumerate(run.models())) if several else {None: run}
+    models: dict[int | None, Run] = dict(enumerate(run.models())) if several else {None: run}
     if number is None:
         return models
     if not several:

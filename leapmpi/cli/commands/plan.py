@@ -7,6 +7,7 @@ import json
 import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
+from leapmpi.config.parser import CommandParser
 
 HELP = "predict rows, bytes, memory and time on any number of ranks"
 
@@ -14,7 +15,7 @@ _STRATEGIES = "pull,leap,leap:time-steps=N"
 _STRATEGIES_OF_SEVERAL_MODELS = "pull,leap"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """The dataset, the ranks and strategies to predict, and all settings they share."""
     # The dataset, flags of plan, then all settings.
     add_dataset(parser)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from leapmpi.config.flags import add_settings, config_from, given
+from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import Sweep, read_sweep
 from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
@@ -17,7 +18,7 @@ HELP = "train all runs of a sweep file, or one of them"
 _WITHOUT = ("run.folder", "run.overwrite")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """The file, which runs, and all settings the runs share."""
     parser.add_argument("file", metavar="SWEEP.toml", help="a config with lists of values under [sweep]")
     parser.add_argument("--index", type=int, metavar="I", help="train run I alone; job arrays count this way")

@@ -99,12 +99,12 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
     columns, width = g.shape[1], x.shape[1]
     _check(x, g, rows, len(g) == count)
     if x.device.type != "cpu":
-        return g.t() @ select(x, rows)
+        return g.t() @ dense(select(x, rows))
 
     # Double precision, and rows narrower than a tile.
     if x.dtype != torch.float32 or width < gemm_tile.ROWS:
         out = g.new_zeros(columns, width)
-        _sum_of_outer(_array(g), _array(select(x, rows)), out.numpy())
+        _sum_of_outer(_array(g), _array(dense(select(x, rows))), out.numpy())
         return out
 
     # The tiles compute x^T g, of 16 columns of g at a time.

@@ -5,6 +5,8 @@ Hidden layers put their heads side by side (heads x width = hidden), the last la
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,8 +18,12 @@ from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.projection import Projection
-from leapmpi.nn.rows import Rows
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.nn.tensors import BlockTensors
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
 
 SLOPE = 0.2
 """Of LeakyReLU on negative scores."""
@@ -28,7 +34,7 @@ class GATLayer(Layer):
 
     linear = False
 
-    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.heads, self.attention_dropout = config.heads, config.attention_dropout
         width = out_dim if last else out_dim // self.heads
@@ -54,9 +60,9 @@ class GATLayer(Layer):
         each = torch.eye(self.heads, dtype=z.dtype, device=z.device).unsqueeze(2)
         return product(z, torch.cat([each * self.attend_source, each * self.attend_target]).flatten(1))
 
-    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
         """Attention-weighted sum over in-neighbours and the destination itself."""
-        edges = block.edges_with_self
+        edges, z = block.edges_with_self, dense(z)
         source, target = self.scores(z).split(self.heads, dim=1)
         share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
         if block.weight is not None:
@@ -82,6 +88,7 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     With p_e the share of edge e among the sampled, it is w_e p_e / sum of w p over the destination's edges: numerator
     and denominator of the softmax are estimated by weighted sums, and the destination itself counts once.
     """
+    assert block.weight is not None, "the sampler weights its edges"
     edges = block.edges_with_self
     weight = block.values_with_self(share.new_ones(block.n_dst), block.weight.to(share.dtype))
     share = share * weight.unsqueeze(1)
@@ -89,7 +96,7 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     return share / total.repeat_interleave(edges.counts, dim=0)
 
 
-def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GAT of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
     if layers > 1 and config.hidden % config.heads:
         raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")

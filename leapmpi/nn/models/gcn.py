@@ -6,6 +6,8 @@ sum over all neighbours without bias, and equals it when all are taken. The self
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -16,7 +18,12 @@ from leapmpi.nn.model import Model, stack
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.scattered_rows import ScatteredRows
+from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
@@ -34,7 +41,7 @@ class GCNLayer(Layer):
     partial_form = SUM
     shares_sums = True
 
-    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.neighbour = Projection(in_dim, out_dim)
 
@@ -42,7 +49,7 @@ class GCNLayer(Layer):
         """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
         """Normalised sum over in-neighbours and the destination itself."""
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
@@ -56,15 +63,15 @@ class GCNLayer(Layer):
         destinations, local_rows = block.local
         self_weight = root[local_rows].square().unsqueeze(1)
         if self.projects_first(block, rows):
-            rows = self.project(rows)
-            return weighted_sum(block.edges, rows, weight).index_add(
-                0, destinations, rows.index_select(0, local_rows) * self_weight
-            )
+            projected = self.project(rows)
+            own = projected.index_select(0, local_rows)
+            return weighted_sum(block.edges, projected, weight).index_add(0, destinations, own * self_weight)
+        assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
         sums = weighted_sum(block.edges, rows, weight)
         own = dense(rows.index_select(0, local_rows))
         return self.project(sums.index_add(0, destinations, own * self_weight))
 
 
-def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GCN of `layers` layers."""
     return stack(GCNLayer, config, layers, in_dim, out_dim)

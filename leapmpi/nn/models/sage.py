@@ -6,6 +6,8 @@ and non-linearity.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,12 @@ from leapmpi.nn.model import Model, stack
 from leapmpi.nn.partial_form import MAXIMUM, SUM
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.scattered_rows import ScatteredRows
+from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
 
 
 class SAGELayer(Layer):
@@ -26,7 +33,7 @@ class SAGELayer(Layer):
     partial_form = SUM
     shares_sums = True
 
-    def __init__(self, config, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.own = Projection(in_dim, out_dim)
         self.neighbour = Projection(in_dim, out_dim)
@@ -35,7 +42,7 @@ class SAGELayer(Layer):
         """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
         """Mean over the sampled in-neighbours."""
         return mean(block, z)
 
@@ -64,6 +71,7 @@ class SAGELayer(Layer):
         if self.projects_first(block, rows):
             sums = weighted_sum(block.edges, self.project(rows), weight)
         else:
+            assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
             sums = self.project(weighted_sum(block.edges, rows, weight))
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.own(rows, local_rows))
@@ -76,7 +84,7 @@ class MaximumSAGELayer(SAGELayer):
     partial_form = MAXIMUM
     edge_data = ()
 
-    def aggregate(self, block: BlockTensors, z: Tensor, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
         """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
         if block.weight is not None:
             raise ConfigError("a maximum has no use for a sampler's edge weights; choose model.aggregate = mean")
@@ -90,7 +98,7 @@ class MaximumSAGELayer(SAGELayer):
         return torch.cat([largest, self.own(rows, block.local[1])])
 
 
-def build(config, layers: int, in_dim: int, out_dim: int) -> Model:
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GraphSAGE of `layers` layers."""
     layer = MaximumSAGELayer if config.aggregate == "max" else SAGELayer
     return stack(layer, config, layers, in_dim, out_dim)

@@ -6,6 +6,7 @@ import json
 import sys
 import traceback
 from dataclasses import asdict
+from types import ModuleType
 from typing import Any
 
 from leapmpi.comm.collectives import all_gather_values
@@ -49,7 +50,7 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
 
 
 def _facts(
-    library: Any, world: World, device: int | None, data: str | None, run: str | None, stage: list[str]
+    library: ModuleType, world: World, device: int | None, data: str | None, run: str | None, stage: list[str]
 ) -> dict[str, Any]:
     """All facts, the same on all ranks. Collective."""
     stage.append("gathering facts")

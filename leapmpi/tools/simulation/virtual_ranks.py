@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
 from leapmpi.system.phase_timers import PhaseTimers
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
             RankContext(
-                communicator=virtual_rank,
+                # Nothing is sent, so its rank and its size are all that is read.
+                communicator=cast("Communicator", virtual_rank),
                 phases=phases,
                 sampler=sampler,
                 model=model,
@@ -83,6 +88,9 @@ def _shards(
 ) -> tuple[HostShard, HostShard]:
     """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read."""
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
-    rows = [part.features for part in parts]
-    features = HostShard(rows, first) if entry_counts is None else SparseShard(rows, first, entry_counts)
-    return features, HostShard([part.labels for part in parts], first)
+    features: HostShard
+    if entry_counts is None:
+        features = HostShard([part.dense_features for part in parts], first)
+    else:
+        features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
+    return features, HostShard([part.known_labels for part in parts], first)

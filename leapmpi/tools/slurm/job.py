@@ -41,7 +41,7 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
     _check_data(data, site, data_exists)
 
     # Add what a job needs: a run folder that a restart finds again, and the device.
-    if command[0] == "train" and not config.run.folder:
+    if command[0] == "train" and config is not None and not config.run.folder:
         words += ["--run", "runs/$SLURM_JOB_NAME-$SLURM_JOB_ID"]
     words += _device(site, arguments, config)
     return Job(name, tuple(words), data=data, data_at=_position_of_data(command, arguments))

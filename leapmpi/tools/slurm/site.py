@@ -84,7 +84,7 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
     given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
 
     # Parse each value; a message names the file and key, or the flag.
-    values = {}
+    values: dict[str, Any] = {}
     for key, (value, where) in given.items():
         if key not in known:
             names = [name.removeprefix("site.") for name in known]
@@ -96,7 +96,7 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
     return site
 
 
-def _texts(setting: Setting, value: Any, where: str) -> tuple[str, ...]:
+def _texts(setting: Setting, value: object, where: str) -> tuple[str, ...]:
     """`value` as texts; `setting` is not used, as all such fields are lists of texts."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f'{where}: give a list of texts, such as ["one", "two"], not {value!r}')
