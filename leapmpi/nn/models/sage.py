@@ -16,7 +16,7 @@ from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.partial_form import MAXIMUM, SUM
+from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm
 from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scattered_rows import ScatteredRows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class SAGELayer(Layer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""
 
-    partial_form = SUM
+    partial_form: PartialForm | None = SUM
     shares_sums = True
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
