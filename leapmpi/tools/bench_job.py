@@ -20,7 +20,7 @@ from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from leapmpi.comm.world import Comm
 
 log = logging.getLogger("leapmpi")
 
@@ -58,7 +58,7 @@ def _values_of(label: str) -> dict[str, str]:
     return values
 
 
-def bench(config: Config, strategies: str, comm: MPI.Intracomm | None = None) -> list[dict[str, Any]]:
+def bench(config: Config, strategies: str, comm: Comm | None = None) -> list[dict[str, Any]]:
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
 
     Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,

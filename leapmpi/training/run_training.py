@@ -41,12 +41,12 @@ from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from leapmpi.comm.world import Comm
 
 log = logging.getLogger("leapmpi")
 
 
-def train(config: Config, comm: MPI.Intracomm | None = None) -> Run:
+def train(config: Config, comm: Comm | None = None) -> Run:
     """Train as `config` says and return the finished run. Collective over `comm` (mpi4py; COMM_WORLD when None).
 
     MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
@@ -60,7 +60,7 @@ def train(config: Config, comm: MPI.Intracomm | None = None) -> Run:
 
 
 def evaluate(
-    models: Sequence[tuple[Config, Run]], which: str = "best", comm: MPI.Intracomm | None = None
+    models: Sequence[tuple[Config, Run]], which: str = "best", comm: Comm | None = None
 ) -> list[dict[str, float | int | str | None]]:
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 

@@ -33,7 +33,7 @@ from leapmpi.training.evaluation import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from leapmpi.comm.world import Comm
 
 log = logging.getLogger("leapmpi")
 
@@ -74,7 +74,7 @@ class Session:
             return load(config, dataset, self.world, self.device, self.phases)
 
 
-def in_session(config: Config, comm: MPI.Intracomm | None, action: Callable[[Session], T]) -> T:
+def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
     # The device is chosen first: MPI must find it selected when it starts.
     device = choose_device(config.run.device)
