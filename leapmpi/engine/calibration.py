@@ -1,7 +1,7 @@
 """Rates of this job, measured before training: what rows, edges, time steps, collectives and bytes cost here.
 
-The parts of a cost model (leapmpi/plan/cost_model.py) are told apart by leaving things out: a cell of few roots has the
-fixed costs alone, a cell without its edges the rows, the whole cell both.
+The parts of a cost model (leapmpi/plan/cost_model.py) are measured by leaving things out: a micro-batch of few roots
+has the fixed costs alone, one without its edges the rows, the whole one both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 _ROOTS = 256
-"""Roots of the largest cell that is timed."""
+"""Roots of the largest micro-batch that is timed."""
 
 _ROW_BYTES = 16 << 20
 """Bytes that its rows may take."""
@@ -33,11 +33,11 @@ _TIMES = 3
 """How often each time is taken; the median counts."""
 
 _SENT = 1 << 18
-"""Bytes to each other rank whose time tells that of a byte."""
+"""Bytes to each other rank whose time gives that of a byte."""
 
 
 def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
-    """The rates of this job, those of the slowest rank; `roots` int64[k] at home here. Collective.
+    """The rates of this job, those of the slowest rank; `roots` int64[k] have their home here. Collective.
 
     Parameters and counters are left as they were.
     """

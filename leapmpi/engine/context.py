@@ -85,7 +85,7 @@ class RankContext:
     def root_labels(self, roots: np.ndarray, local: bool = False) -> torch.Tensor:
         """Labels of distinct `roots`: int64[n], or (n, classes) when multi-label. Collective.
 
-        All ranks pass the same `local`: True says that every rank asks for its own vertices only, so nothing travels.
+        All ranks pass the same `local`: True says that every rank requests local vertices only, so nothing travels.
         """
         labels = self.labels.local(roots) if local else self.labels.fetch(roots)
         assert isinstance(labels, torch.Tensor), "labels are stored dense"

@@ -251,7 +251,7 @@ class Prefetcher:
 
 
 def check_prefetch(config: StrategyConfig) -> None:
-    """Raise ConfigError when running ahead is asked for and MPI cannot be called by threads in turn. MPI must run."""
+    """Raise ConfigError when prefetching is requested and MPI cannot be called by threads in turn. MPI must run."""
     if config.prefetch not in ("auto", "0") and not threads_may_call(load_mpi()):
         raise ConfigError(
             f"strategy.prefetch: {config.prefetch} needs an MPI that several threads may call in turn "
@@ -267,7 +267,7 @@ def choose_depth(engine: Engine) -> int:
 
 
 def about_depth(engine: Engine, depth: int) -> list[str]:
-    """What to tell where `depth`, as `choose_depth` gave it, is less than `engine` wants."""
+    """Sentences for the user where `depth`, as `choose_depth` gave it, is less than that of `engine`."""
     full = engine.prefetch_depth
     if depth == full:
         return []

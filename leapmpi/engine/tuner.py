@@ -1,6 +1,6 @@
 """Choosing the number of time steps while training: proposed by the cost model, confirmed by warm medians.
 
-Arithmetic on times that it is told. It starts at the fewest time steps that memory allows, where synchronous training
+Arithmetic on measured times. It starts at the fewest time steps that memory allows, where synchronous training
 is nearly always fastest, and tries another number only when the model, scaled to what was measured, promises a gain.
 """
 
@@ -30,17 +30,17 @@ class Tuner:
         self.best = self.current = start
         self.predicted = dict(predicted)
         self.measured: dict[int, float] = {}
-        self.settled = len(self.predicted) < 2
+        self.decided = len(self.predicted) < 2
         self._times: list[float] = []
 
     def add(self, time_steps: int, seconds: float) -> None:
         """An iteration of `time_steps` took `seconds`. Those planned before a change do not count."""
-        if time_steps == self.current and not self.settled:
+        if time_steps == self.current and not self.decided:
             self._times.append(seconds)
 
     def choose(self) -> TunerChoice | None:
         """What holds from the next iteration on, when enough is known to say something new."""
-        if self.settled or len(self._times) < WARM + WINDOW:
+        if self.decided or len(self._times) < WARM + WINDOW:
             return None
         self.measured[self.current] = statistics.median(self._times[WARM:])
         self._times = []
@@ -48,7 +48,7 @@ class Tuner:
             self.best = self.current
         promising = self._promising()
         self.current = promising or self.best
-        self.settled = promising is None
+        self.decided = promising is None
         return TunerChoice(self.current, self._evidence())
 
     def _promising(self) -> int | None:
@@ -62,7 +62,7 @@ class Tuner:
         return {
             "predicted": {str(steps): seconds * scale for steps, seconds in self.predicted.items()},
             "measured": {str(steps): seconds for steps, seconds in self.measured.items()},
-            "settled": self.settled,
+            "settled": self.decided,
         }
 
     def state(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Tuner:
             "current": self.current,
             "predicted": list(self.predicted.items()),
             "measured": list(self.measured.items()),
-            "settled": self.settled,
+            "settled": self.decided,
             "times": self._times,
         }
 
@@ -80,6 +80,6 @@ class Tuner:
     def restored(cls, state: Mapping[str, Any]) -> Tuner:
         """The tuner that had this `state`."""
         tuner = cls(state["best"], {int(steps): seconds for steps, seconds in state["predicted"]})
-        tuner.current, tuner.settled, tuner._times = state["current"], state["settled"], list(state["times"])
+        tuner.current, tuner.decided, tuner._times = state["current"], state["settled"], list(state["times"])
         tuner.measured = {int(steps): seconds for steps, seconds in state["measured"]}
         return tuner

@@ -103,7 +103,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
     else:
         batch = ctx.communicator.broadcast(batch, "schedule")
         mine = batch[home_of(batch, ctx.rank_offsets) == ctx.communicator.rank]
-        # A rank without a root of the batch at home takes some vertices there: ranks measure together.
+        # A rank that is home to no root of the batch takes some local vertices: all ranks measure at once.
         first, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
         rates = measured_rates(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
     if ctx.communicator.rank == 0:

@@ -30,7 +30,7 @@ class TuningLog:
 
     def __init__(self) -> None:
         self.begin = 0, 0
-        """The epoch and iteration from which this start goes on, and what it settles holds."""
+        """The epoch and iteration from which this start goes on, and from which its choices hold."""
         self.replays = False
         self._earlier: dict[tuple[str, int, int], TuningRecord] = {}
         self._new: list[TuningRecord] = []

@@ -1,4 +1,4 @@
-"""The tensors of a Block on a device, and the edge lists that aggregation reads, made when first asked for."""
+"""The tensors of a Block on a device, and the edge lists that aggregation reads, made on first use."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Leap(Placement):
 
     def iteration_ended(self, minibatch: MiniBatch) -> None:
         """Report to the tuner how long the iteration took, from the end of the one before."""
-        if self.tuner is None or self.ctx.rank != 0 or self.tuner.settled:
+        if self.tuner is None or self.ctx.rank != 0 or self.tuner.decided:
             return
         schedule, now = minibatch.planned, time.perf_counter()
         before, self._last = self._last, (schedule.epoch, schedule.iteration, schedule.time_steps, now)

@@ -1,4 +1,4 @@
-"""Saving and restoring a training run in the middle of an epoch, and stopping it when it is asked to.
+"""Saving and restoring a training run in the middle of an epoch, and stopping it on request.
 
 A checkpoint holds all that the iterations to come depend on: parameters, optimizer, position, what the engine has
 chosen; and all that later records say of earlier iterations: losses, seconds, bytes and rows of the running epoch,
@@ -34,7 +34,7 @@ log = logging.getLogger("leapmpi")
 
 
 class Checkpointer:
-    """Watches over the iterations of `trainer`: saves its state when due, and ends training when asked to.
+    """Watches over the iterations of `trainer`: saves its state when due, and ends training on request.
 
     `job_end` is when the scheduler will end the job (seconds since 1970), known on rank 0. Methods are collective.
     """
@@ -52,7 +52,7 @@ class Checkpointer:
 
     @property
     def periodic(self) -> bool:
-        """Whether checkpoints are made without being asked for."""
+        """Whether checkpoints are made without a request."""
         return bool(self.every or self.seconds)
 
     def iteration_begins(self) -> None:
@@ -101,7 +101,7 @@ class Checkpointer:
         raise stopped
 
     def save(self, reason: str = "") -> LeapmpiError | None:
-        """Write a checkpoint; `reason` tells why training stops here. Returns what kept it from being written."""
+        """Write a checkpoint; `reason` says why training stops here. Returns what kept it from being written."""
         trainer = self.trainer
         with trainer.ctx.phases("checkpoint"):
             begin = time.monotonic()

@@ -124,7 +124,7 @@ class Evaluator:
         return self._mode
 
     def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
-        """All scores go to rank 0, which ranks them exactly and tells the others. Collective."""
+        """All scores go to rank 0, which ranks them exactly and broadcasts the value. Collective."""
         logits = np.concatenate([each[0] for each in outcomes]).astype(np.float64)
         labels = np.concatenate([each[1] for each in outcomes]).astype(np.float64)
         if not self.multilabel:

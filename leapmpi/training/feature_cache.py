@@ -1,4 +1,4 @@
-"""What spares the wire of raw rows: copies kept here (the cache) and rows in fewer bytes (the encoding).
+"""What spares the network raw rows: copies kept here (the cache) and rows in fewer bytes (the compression).
 
 Both act on raw feature rows only. Where training moves none, they are left out, with a sentence.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def caches(engine: Engine) -> bool:
-    """Whether `engine`, as far as it is settled, keeps copies of raw rows."""
+    """Whether `engine`, as far as it has chosen, keeps copies of raw rows."""
     return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and not engine.mode.needs_weights
 
 
@@ -46,7 +46,7 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
 
 
 class FeatureCache:
-    """The cache and the encoding of one training. `about` tells what came of them; the same on all ranks."""
+    """The cache and the encoding of one training. `about` says what came of them; the same on all ranks."""
 
     def __init__(self, config: Config, world: World, loaded: Loaded, engine: Engine) -> None:
         self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
@@ -56,7 +56,7 @@ class FeatureCache:
         self._chosen: RowCache | None = None
 
     def choose(self) -> None:
-        """Choose the rows of the cache, so that what a fetch will ask for can be told. Collective."""
+        """Choose the rows of the cache, so that the requests of a fetch can be predicted. Collective."""
         if not caches(self.engine):
             return
         ctx, dataset = self.loaded.ctx, self.loaded.dataset
@@ -78,7 +78,7 @@ class FeatureCache:
         sent = self.loaded.ctx.communicator.byte_counters.bytes["features"] - before
         figures = len(cache.ids), features.cached_bytes(cache), sent
         table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
-        # What moves roots is settled by now, unlike when the rows were chosen.
+        # What moves roots is chosen by now, unlike when the rows were chosen.
         expected = predicted_hits(self._access(), cache.ids)
         hits, away = self.loaded.ctx.communicator.all_gather_rows(np.array(expected)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()
@@ -91,25 +91,25 @@ class FeatureCache:
         }
 
     def sentences(self) -> list[str]:
-        """What to tell about settings that do not act, and about the cache."""
-        told = self.ignored()
+        """Sentences about settings that do not act, and about the cache."""
+        sentences = self.ignored()
         if self._encodes:
-            told.append(f"raw rows cross ranks as {self.config.wire_dtype} in training, exactly in evaluation")
+            sentences.append(f"raw rows cross ranks as {self.config.wire_dtype} in training, exactly in evaluation")
         if cache := self.about["cache"]:
-            told.append(
+            sentences.append(
                 f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
             )
-        return told
+        return sentences
 
     def ignored(self) -> list[str]:
-        """What to tell about settings that do not act."""
+        """Sentences about settings that do not act."""
         why = self._why_no_raw_rows()
         cache, encoding = bool(self.config.cache), self.config.wire_dtype != "native"
-        told = [f"--cache is ignored: {why}"] if cache and why else []
+        sentences = [f"--cache is ignored: {why}"] if cache and why else []
         if encoding and not self._encodes:
-            told.append(f"--wire-dtype is ignored: {why or 'the features take 16 bits at rest'}")
-        return told
+            sentences.append(f"--wire-dtype is ignored: {why or 'the features take 16 bits at rest'}")
+        return sentences
 
     def epoch(self, rows: dict[str, int]) -> dict[str, Any]:
         """What an epoch's record says, given its rows by place over all ranks. Collective."""
@@ -133,7 +133,7 @@ class FeatureCache:
 
     @property
     def _encodes(self) -> bool:
-        """Whether rows cross ranks in fewer bytes, as far as the strategy is settled."""
+        """Whether rows cross ranks in fewer bytes, as far as the exchange mode is chosen."""
         return self.loaded.ctx.features.encoding is not None and not self._why_no_raw_rows()
 
     def _why_no_raw_rows(self) -> str:
@@ -148,6 +148,6 @@ class FeatureCache:
 
     def _check_memory(self, count: int) -> None:
         """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
-        wanted = count * self.loaded.ctx.features.shard.row_bytes * self.world.node_comm.size
+        needed = count * self.loaded.ctx.features.shard.row_bytes * self.world.node_comm.size
         host = self.world.host
-        check_memory(wanted, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")
+        check_memory(needed, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")

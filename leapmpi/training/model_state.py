@@ -27,7 +27,7 @@ class Best:
         return scores["val"] is None or self.val is None or not scores["val"] <= self.val
 
     def to_values(self) -> dict[str, Any]:
-        """Epoch and scores, as files tell them."""
+        """Epoch and scores, as files hold them."""
         return {"epoch": self.epoch, "val": self.val, "test": self.test}
 
     @classmethod

@@ -56,7 +56,7 @@ class Session:
     job_end: float | None = None
 
     def enter(self, folder: Path) -> None:
-        """Work in the run folder `folder` from now on: failures are told there, and ranks stamp there. Collective."""
+        """Work in the run folder `folder` from now on: failures and heartbeats are written there. Collective."""
         self.folder.append(folder)
         self.watchdog.write_heartbeats_to(folder)
 
@@ -115,16 +115,16 @@ def check_settings(config: Config, world: World) -> Dataset:
 
 
 @contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
-    """While the body runs, let torch use only operations that give the same bits each time, if `wanted`.
+def _deterministic(setting: bool) -> Iterator[None]:
+    """While the body runs, let torch use only operations that give the same bits each time, if `setting`.
 
     A CPU does so anyway. Set before the first work on a GPU, where cuBLAS needs a workspace of fixed size.
     """
-    if not wanted:
+    if not setting:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Its attribute is made when it is asked for, which no type says.
+    # Its attribute is made on first use, which no type says.
     module: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), module.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
@@ -139,7 +139,7 @@ def _deterministic(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def _log_to_screen(level: str, world: World) -> Iterator[None]:
-    """Log from `level` on while the body runs: rank 0 tells its story, the others speak up from warnings on, by name.
+    """Log from `level` on while the body runs: all of rank 0, warnings of the others, by name.
 
     Afterwards the logger is as it was; handlers that the body added are closed.
     """

@@ -35,18 +35,18 @@ from leapmpi.system.phase_timers import PhaseTimers
 _VERIFY_BYTES = 1 << 30
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(setting: str) -> torch.device:
     """The device of this rank, by its number on the node; must run before MPI starts so that MPI sees it selected."""
-    if wanted == "cpu" or not torch.cuda.is_available():
+    if setting == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank() % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
 
 
-def check_device(wanted: str, device: torch.device) -> None:
-    """Raise ConfigError when a GPU is asked for and `device` is none."""
-    if wanted == "cuda" and device.type != "cuda":
+def check_device(setting: str, device: torch.device) -> None:
+    """Raise ConfigError when a GPU is requested and `device` is none."""
+    if setting == "cuda" and device.type != "cuda":
         host = socket.gethostname()
         raise ConfigError(f"run.device: cuda was asked for but torch sees no GPU on {host}; use --device auto or cpu")
 
@@ -135,10 +135,10 @@ def _features(
     return fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
 
 
-def direct_path(wanted: str) -> tuple[bool, str]:
+def direct_path(setting: str) -> tuple[bool, str]:
     """Whether device memory goes to MPI directly, and why. MPI must have been started."""
-    if wanted != "auto":
-        return wanted == "cuda", f"--mpi-device-path {wanted}"
+    if setting != "auto":
+        return setting == "cuda", f"--mpi-device-path {setting}"
     return cuda_aware(load_mpi())
 
 

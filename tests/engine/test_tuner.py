@@ -36,7 +36,7 @@ def test_it_adopts_what_the_model_promises_and_the_clock_confirms():
     tuner = Tuner(1, {1: 1.0, 2: 0.7, 4: 0.5})
     choices = drive(tuner, {1: 1.0, 2: 0.8, 4: 0.6})
     assert [choice.time_steps for _, choice in choices] == [4, 4]
-    assert tuner.settled
+    assert tuner.decided
     assert tuner.best == 4
 
 
@@ -44,7 +44,7 @@ def test_it_goes_back_when_the_clock_does_not_confirm():
     tuner = Tuner(1, {1: 1.0, 2: 0.5})
     choices = drive(tuner, {1: 1.0, 2: 0.97})
     assert [choice.time_steps for _, choice in choices] == [2, 1]
-    assert (tuner.best, tuner.current, tuner.settled) == (1, 1, True)
+    assert (tuner.best, tuner.current, tuner.decided) == (1, 1, True)
     assert len(drive(tuner, {1: 9.0})) == 0
 
 
@@ -65,7 +65,7 @@ def test_iterations_planned_before_a_change_do_not_count():
 
 
 def test_one_candidate_leaves_nothing_to_tune():
-    assert Tuner(1, {1: 1.0}).settled
+    assert Tuner(1, {1: 1.0}).decided
 
 
 def test_a_restored_tuner_goes_on():

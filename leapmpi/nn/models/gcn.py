@@ -54,7 +54,7 @@ class GCNLayer(Layer):
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the normalised sums, the destination's own included where it is at home here."""
+        """This rank's terms of the normalised sums, the destination's own where its home is here."""
         rows = self.prefix(x, block.src_original, key)
         root = (block.src_degree + 1).to(rows.dtype).rsqrt()
         degree = block.dst_degree.to(rows.dtype)

@@ -65,7 +65,7 @@ class SAGELayer(Layer):
         return self.aggregate(block, z[:, : self.out_dim].contiguous(), key) + z[: block.n_dst, self.out_dim :]
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
-        """This rank's terms of the means, and the own part of destinations at home here."""
+        """This rank's terms of the means, and the self part of destinations whose home is here."""
         rows = self.prefix(x, block.src_original, key)
         weight = block.share(rows.dtype)
         if self.projects_first(block, rows):

@@ -92,7 +92,7 @@ class Partial(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)
-        # A rank is asked for destinations whose home is any rank.
+        # Requests name destinations whose home is any rank.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
