@@ -13,6 +13,7 @@ from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
 from leapmpi.fault_tolerance.heartbeats import Facts
 from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
+from leapmpi.runs.file_names import failure_file
 from leapmpi.runs.run import FAILED, INTERRUPTED
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -106,7 +107,7 @@ def _keep_traceback(world: World, folder: list[Path]) -> str:
     """Write the traceback to the run folder; returns where it is, for the message."""
     if not folder:
         return ""
-    path = folder[0] / f"failure-rank-{world.rank}.txt"
+    path = folder[0] / failure_file(world.rank)
     try:
         path.write_text(traceback.format_exc(), encoding="utf-8")
     except OSError:

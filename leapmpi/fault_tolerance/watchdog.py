@@ -43,7 +43,7 @@ from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
-from leapmpi.runs.file_names import HEARTBEATS_FILE
+from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
 from leapmpi.system.memory import kills_for_memory
 from leapmpi.system.phase_timers import PhaseTimers, ignore_change
 
@@ -329,7 +329,7 @@ class Watchdog:
             return
 
         def write() -> None:
-            path = self.folder[0] / f"stuck-rank-{self.world.rank}.txt"
+            path = self.folder[0] / stuck_file(self.world.rank)
             with suppress(OSError), path.open("w", encoding="utf-8") as file:
                 waiting = "waits for others" if waits.waiting else "does not wait for others"
                 file.write(f"{self.world.name}, process {os.getpid()}, {self.phases.where()}: {waiting}\n\n")

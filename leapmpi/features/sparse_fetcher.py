@@ -7,7 +7,7 @@ a matrix is made of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,19 +39,10 @@ class SparseFeatureFetcher(FeatureFetcher):
     shard: SparseShard
     sparse = True
 
-    def __init__(
-        self,
-        communicator: Communicator | RankView,
-        shard: SparseShard,
-        rank_offsets: np.ndarray,
-        device: torch.device,
-        dtype: torch.dtype,
-        kind: str = "features",
-        phases: PhaseTimers | None = None,
-        encoding: RowEncoding | None = None,
-    ) -> None:
-        super().__init__(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
-        self._arriving = BufferPool()
+    @cached_property
+    def _arriving(self) -> BufferPool:
+        """Room for entries that arrive, kept between mini-batches."""
+        return BufferPool()
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> SparseMatrix:
         """The rows of `ids` (int64[k], all local, repeats allowed), always a copy. Local."""

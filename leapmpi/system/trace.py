@@ -70,12 +70,12 @@ class Trace:
 
 
 @contextmanager
-def record_timeline(folder: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
-    """Write a timeline of this rank, called `name`, to `folder` (None: nowhere) while the body runs."""
-    if folder is None:
+def record_timeline(path: Path | None, phases: PhaseTimers, rank: int, name: str) -> Iterator[None]:
+    """Write a timeline of this rank, called `name`, to the new file `path` (None: nowhere) while the body runs."""
+    if path is None:
         yield
         return
-    timeline = Trace(folder / f"timeline-rank-{rank}.json", phases, rank, name)
+    timeline = Trace(path, phases, rank, name)
     try:
         yield
     finally:

@@ -21,6 +21,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses
 from leapmpi.runs.tables.text import size_text
@@ -125,7 +126,8 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: folder.start(config))
 
     _announce(config, trainer, folder)
-    with record_timeline(folder.path if config.run.timeline else None, session.phases, world.rank, world.name):
+    timeline = folder.path / timeline_file(world.rank) if config.run.timeline else None
+    with record_timeline(timeline, session.phases, world.rank, world.name):
         trainer.run(folder, checkpointer)
     summary = _summary(config, trainer)
     world.on_root(lambda: folder.finish(summary))
