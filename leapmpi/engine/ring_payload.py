@@ -7,7 +7,6 @@ are collected on the way and aggregated at its end.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from leapmpi.system.counter_rng import DrawKey
 
 BlockArrays = list[np.ndarray]
-"""Blocks under way, as int64 arrays. The first `RingPayload.head` describe the first layer's block; then come counts of
-sampled neighbours and their indices for every other hop, from the roots on."""
+"""Blocks under way, as int64 arrays. The first `head` of a payload describe the first layer's block; then come counts
+of sampled neighbours and their indices for every other hop, from the roots on."""
 
 
 @dataclass
@@ -48,111 +47,72 @@ class RingVisit:
     share: Tensor | None = None
 
 
-class RingPayload(ABC):
-    """How the first layer's block is packed, and how shares of all ranks are gathered on the way."""
-
-    head: int
-    """Arrays of the first layer's block."""
-
-    width: int
-    """Columns of a gathered row."""
-
-    def __init__(self, ctx: RankContext) -> None:
-        self.ctx = ctx
-        self.layer: Layer = ctx.model.layers[0]
-
-    @abstractmethod
-    def pack(self, block: Block) -> BlockArrays:
-        """The arrays of the first layer's `block`."""
-
-    @abstractmethod
-    def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
-        """What local rows add to what `model` has gathered."""
-
-    @abstractmethod
-    def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
-        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive)."""
-
-    @abstractmethod
-    def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
-        """The number of rows that `model` has gathered once it has visited `ranks` ranks."""
-
-    @abstractmethod
-    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
-        """What was gathered, with the share of one more rank."""
-
-    @abstractmethod
-    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
-        """The part of the gathered rows' gradient that belongs to the share of `visit`."""
-
-    @abstractmethod
-    def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
-        """A function from all gathered rows to what the first layer's `finish` adds up: float[n_dst, out]."""
-
-
-class SumPayload(RingPayload):
+class SumPayload:
     """One row of sums per destination, from the first rank to the last.
 
     Arrays of the first layer: destinations, sampled and remaining neighbours of each, and the remaining neighbours.
     """
 
     head = 4
+    """Arrays of the first layer's block."""
+
+    adds = True
+    """Whether the shares of all ranks add up; else the rows of one follow those of another."""
 
     def __init__(self, ctx: RankContext) -> None:
-        super().__init__(ctx)
+        self.ctx = ctx
+        self.layer: Layer = ctx.model.layers[0]
         self.width = self.layer.out_dim
+        """Columns of a gathered row."""
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
     def pack(self, block: Block) -> BlockArrays:
-        """All neighbours remain."""
+        """The arrays of the first layer's `block`; all neighbours remain."""
         counts = np.diff(block.indptr)
         return [block.dst, counts, counts, block.src[block.indices]]
 
     def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:
-        """What local rows add to the sums of `model`."""
-        features, scattered = self.ctx.features, self.ctx.scatters
+        """What local rows add to what `model` has gathered."""
+        ctx = self.ctx
         destinations, sampled, remaining, neighbours = blocks[: self.head]
-        share = self.builder.share(self.layer, features, indptr_of(remaining), neighbours, destinations, sampled)
-
-        def added() -> Tensor:
-            return self.layer.partial(share.block, share.rows(features, scattered), key)
-
-        return RingVisit(share.read, len(destinations), len(destinations), added)
+        share = self.builder.share(self.layer, ctx.features, indptr_of(remaining), neighbours, destinations, sampled)
+        count = len(destinations)
+        return RingVisit(
+            share.read,
+            count,
+            count,
+            lambda: self.layer.partial(share.block, share.rows(ctx.features, ctx.scatters), key),
+        )
 
     def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
-        """Without the edges that start at the rank's vertices."""
+        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive)."""
         destinations, sampled, remaining, neighbours = blocks[: self.head]
         away = (neighbours < first) | (neighbours >= end)
         left = indptr_of(away)[indptr_of(remaining)]
         return [destinations, sampled, np.diff(left), neighbours[away], *blocks[self.head :]]
 
     def gathered(self, blocks: BlockArrays, model: int, ranks: int) -> int:
-        """One row per destination."""
+        """The number of rows that `model` has gathered once it has visited `ranks` ranks: one per destination."""
         return len(blocks[0])
 
-    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
-        """The sum."""
-        return gathered + share
-
-    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
-        """That of the sum."""
-        return gradient
-
     def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
-        """The sums are what `finish` adds up."""
+        """A function from all gathered rows to what the first layer's `finish` adds up, which are the sums."""
         return lambda gathered: gathered
 
 
-class RowPayload(RingPayload):
+class RowPayload:
     """One projected row per source, collected in the order of the ranks visited.
 
-    Arrays of the first layer: sources, sampled neighbours of each destination, and their indices.
+    Arrays of the first layer: sources, sampled neighbours of each destination, and their indices. Methods and
+    attributes as of `SumPayload`.
     """
 
     head = 3
+    adds = False
 
     def __init__(self, ctx: RankContext) -> None:
-        super().__init__(ctx)
+        self.ctx = ctx
+        self.layer: Layer = ctx.model.layers[0]
         self.width = self.layer.projected_width
 
     def pack(self, block: Block) -> BlockArrays:
@@ -180,16 +140,8 @@ class RowPayload(RingPayload):
         """One row per source whose home was visited."""
         return int((self._turns(blocks, model) < ranks).sum())
 
-    def join(self, gathered: Tensor, share: Tensor) -> Tensor:
-        """One after the other."""
-        return torch.cat((gathered, share))
-
-    def share_gradient(self, visit: RingVisit, gradient: Tensor) -> Tensor:
-        """The rows that came last."""
-        return gradient[visit.before :]
-
     def layer_input(self, blocks: BlockArrays, key: DrawKey | None) -> Callable[[Tensor], Tensor]:
-        """Rows take the order of the block's sources, and are aggregated."""
+        """Rows take the order of the block's sources, and are aggregated: float[n_dst, out]."""
         ctx = self.ctx
         sources, counts, indices = blocks[: self.head]
         hop = len(ctx.sampler.fanouts) - 1
@@ -207,6 +159,9 @@ class RowPayload(RingPayload):
     def _turns(self, blocks: BlockArrays, model: int) -> np.ndarray:
         """int64[sources]: the time step at which `model` visits the home of each."""
         return (model - home_of(blocks[0], self.ctx.rank_offsets)) % self.ctx.ranks
+
+
+RingPayload = SumPayload | RowPayload
 
 
 def block_of(

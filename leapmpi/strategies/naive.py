@@ -18,7 +18,7 @@ import torch
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.dealt_placement import FixedModePlacement
-from leapmpi.engine.exchange.base import ExchangeMode, residual_refusal
+from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.ring_payload import (
     BlockArrays,
     RingPayload,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from leapmpi.engine.context import RankContext
     from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
     from leapmpi.plan.traffic_model import Traffic
     from leapmpi.sampling.block import Block
 
@@ -65,11 +64,6 @@ class RingMode(ExchangeMode):
         super().__init__(ctx, layer)
         self.payload: RingPayload = (SumPayload if self.layer.linear else RowPayload)(ctx)
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
-
-    @staticmethod
-    def refusal(layer: Layer) -> str | None:
-        """Refuses first layers with a residual."""
-        return residual_refusal(layer)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """What travels with the model that starts here, there and back."""
@@ -99,17 +93,14 @@ class RingMode(ExchangeMode):
         blocks = self._pack(minibatch.micro_batches[0].blocks)
         model, row = ctx.parameters.values.nbytes, payload.width * ctx.parameters.values.element_size()
         for hop in range(ctx.ranks - 1):
-            blocks = payload.without_edges_of(blocks, *self._bounds((ctx.rank - hop) % ctx.ranks))
+            at = (ctx.rank - hop) % ctx.ranks
+            blocks = payload.without_edges_of(blocks, *ctx.rank_offsets[at : at + 2])
             gathered = payload.gathered(blocks, ctx.rank, hop + 1) * row
             ids = self.id_codec.id_bytes * len(to_words(blocks))
             yield (
                 {"ids": ids, "parameters": model, "activations": gathered},
                 {"gradients": model, "activations": gathered},
             )
-
-    def _bounds(self, rank: int) -> np.ndarray:
-        """First vertex and last (exclusive) whose home is `rank`."""
-        return self.ctx.rank_offsets[rank : rank + 2]
 
     def request(self, minibatch: MiniBatch) -> None:
         """Send the blocks around the ring, and see what each model reads here; no weights are needed. Collective."""
@@ -120,7 +111,9 @@ class RingMode(ExchangeMode):
                 visits.append(payload.visit(blocks, (ctx.rank + step) % ctx.ranks, minibatch.dropout))
             ctx.communicator.byte_counters.add_rows("local", visits[-1].read)
             if step + 1 < ctx.ranks:
-                blocks = self._pass_blocks(payload.without_edges_of(blocks, *ctx.local_range))
+                words = to_words(payload.without_edges_of(blocks, *ctx.local_range))
+                counts = np.where(np.arange(ctx.ranks) == (ctx.rank - 1) % ctx.ranks, len(words), 0)
+                blocks = from_words(ctx.communicator.exchange_ids(words, counts, self.id_codec)[0])
         with ctx.phases("sample"):
             layer_input = payload.layer_input(blocks, minibatch.dropout)
             minibatch.exchange_plans = [RingRound(visits, layer_input, self._unpack(blocks))]
@@ -153,17 +146,16 @@ class RingMode(ExchangeMode):
     def _there(self, trip: RingRound) -> Tensor:
         """Add the shares of local rows to what one model after the other has gathered; that of the last. Collective."""
         ctx, values = self.ctx, self.ctx.parameters.values
-        gathered: Tensor | None = None
-        for visit in trip.visits:
-            if gathered is not None:
+        gathered = values.new_empty((0, self.payload.width))
+        for step, visit in enumerate(trip.visits):
+            if step:
                 with ctx.phases("migrate"):
                     ctx.communicator.ring_hop(values, (("parameters", values.nbytes),))
                     gathered = self._pass(gathered, visit.before, -1, "activations")
             with ctx.phases("compute"):
                 visit.share = visit.compute()
                 share = visit.share.detach()
-                gathered = share if gathered is None else self.payload.join(gathered, share)
-        assert gathered is not None, "there is a visit to every rank"
+                gathered = gathered + share if step and self.payload.adds else torch.cat((gathered, share))
         return gathered
 
     def _back(self, trip: RingRound, gradient: Tensor) -> None:
@@ -173,7 +165,7 @@ class RingMode(ExchangeMode):
             visit = trip.visits[step]
             assert visit.share is not None, "`_there` has computed it"
             with self.ctx.phases("compute"):
-                pass_back(visit.share, self.payload.share_gradient(visit, gradient))
+                pass_back(visit.share, gradient if self.payload.adds else gradient[visit.before :])
                 visit.share = None
             if step:
                 with self.ctx.phases("migrate"):
@@ -189,12 +181,6 @@ class RingMode(ExchangeMode):
         expected[(rank - to) % ranks] = arriving
         self.ctx.communicator.exchange(rows, sent, received, expected, kind)
         return received
-
-    def _pass_blocks(self, blocks: BlockArrays) -> BlockArrays:
-        """Send `blocks` to the next rank to be visited; returns those that come here. Collective."""
-        words, counts = to_words(blocks), np.zeros(self.ctx.ranks, np.int64)
-        counts[(self.ctx.rank - 1) % self.ctx.ranks] = len(words)
-        return from_words(self.ctx.communicator.exchange_ids(words, counts, self.id_codec)[0])
 
     def _pack(self, blocks: list[Block]) -> BlockArrays:
         """The arrays of the blocks of all layers."""

@@ -9,10 +9,9 @@ needs single rows, so for it projected rows take the place of sums, and only the
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +20,8 @@ from leapmpi.comm.world import World
 from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
-from leapmpi.engine.exchange.base import ExchangeMode, residual_refusal
-from leapmpi.engine.exchange.computed_rows import ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.errors import ConfigError
 from leapmpi.features.column_shard import load_columns
@@ -41,15 +40,11 @@ if TYPE_CHECKING:
     from leapmpi.sampling.block import Block
 
 
-class Source(Protocol):
-    """What answers are computed from; `read` counts the distinct rows."""
+class ColumnSums(ComputedRowsMode):
+    """Every rank computes its columns' share of the first layer of all ranks' blocks.
 
-    @property
-    def read(self) -> int: ...
-
-
-class ColumnMode(ComputedRowsMode):
-    """Every rank computes its columns' share of the first layer of all ranks' blocks."""
+    The layer is linear: destinations and their sampled neighbours go out, partial sums come back.
+    """
 
     description = (
         "blocks of the first layer to all ranks, every rank's partial sums (gat and max: projected rows) for them and "
@@ -61,12 +56,12 @@ class ColumnMode(ComputedRowsMode):
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, 0, int(ctx.rank_offsets[-1]), ctx.device)
 
-    @staticmethod
-    def refusal(layer: Layer) -> str | None:
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
         """Refuses what needs all columns of a row at once: residuals and normalisation of the input."""
         if layer.norm is not None:
             return "normalising a row of features takes all its columns"
-        return residual_refusal(layer)
+        return super().refusal(layer)
 
     @property
     def columns(self) -> FeatureFetcher:
@@ -75,21 +70,36 @@ class ColumnMode(ComputedRowsMode):
         return self.ctx.columns
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """Numbers in a row of an answer."""
+        return self.layer.out_dim
 
-    @abstractmethod
     def pushed(self, block: Block) -> np.ndarray:
-        """What other ranks need to know of `block`, int64."""
+        """What other ranks need to know of `block`, int64: the number of destinations; they, their numbers of
+        neighbours, and these."""
+        return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.src[block.indices]))
 
-    @abstractmethod
     def answer_rows(self, pushed: np.ndarray) -> int:
-        """Rows of the answer to `pushed`."""
+        """Rows of the answer to `pushed`: one per destination."""
+        return int(pushed[0])
 
-    @abstractmethod
-    def source(self, pushed: list[np.ndarray]) -> Source:
-        """What makes the answers to all of `pushed`, one after the other."""
+    def source(self, pushed: list[np.ndarray]) -> tuple[object, int]:
+        """What makes the answers to all of `pushed`, one after the other, and the number of distinct rows read."""
+        parts = [np.split(each[1:], [each[0], 2 * each[0]]) for each in pushed]
+        destinations, sampled, neighbours = (np.concatenate(kind) for kind in zip(*parts, strict=True))
+        indptr = np.concatenate(([0], np.cumsum(sampled)))
+        share = self.builder.share(self.layer, self.columns, indptr, neighbours, destinations)
+        return share, share.read
+
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+        """The share of the columns here in all answers."""
+        share: LocalShare = plan.source
+        rows = share.rows(self.columns, self.ctx.scatters)
+        return ComputedRows(self.layer.partial(share.block, rows, minibatch.dropout), plan.local_count)
+
+    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
+        """Shares add up to what `finish` adds up."""
+        return self.layer.finish(None, rows, None)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pushed blocks, shares and gradients that leave this rank or come back to it."""
@@ -129,8 +139,8 @@ class ColumnMode(ComputedRowsMode):
         answer_counts = np.zeros(ranks, np.int64)
         answer_counts[others] = [self.answer_rows(each) for each in foreign]
         with ctx.phases("sample"):
-            source = self.source([pushed, *foreign])
-        ctx.communicator.byte_counters.add_rows("local", source.read)
+            source, read = self.source([pushed, *foreign])
+        ctx.communicator.byte_counters.add_rows("local", read)
         total = self.answer_rows(pushed)
         return ExchangePlan(
             total=total,
@@ -146,53 +156,7 @@ class ColumnMode(ComputedRowsMode):
         return self.width * self.layer.bias.element_size()
 
 
-class ColumnSums(ColumnMode):
-    """For a linear first layer: destinations and their sampled neighbours go out, partial sums come back."""
-
-    @property
-    def width(self) -> int:
-        """That of the layer's output."""
-        return self.layer.out_dim
-
-    def pushed(self, block: Block) -> np.ndarray:
-        """The number of destinations; they, their numbers of neighbours, and these."""
-        return np.concatenate(([block.n_dst], block.dst, np.diff(block.indptr), block.src[block.indices]))
-
-    def answer_rows(self, pushed: np.ndarray) -> int:
-        """One row per destination."""
-        return int(pushed[0])
-
-    def source(self, pushed: list[np.ndarray]) -> LocalShare:
-        """What all vertices contribute to all destinations."""
-        parts = [np.split(each[1:], [each[0], 2 * each[0]]) for each in pushed]
-        destinations, sampled, neighbours = (np.concatenate(kind) for kind in zip(*parts, strict=True))
-        indptr = np.concatenate(([0], np.cumsum(sampled)))
-        return self.builder.share(self.layer, self.columns, indptr, neighbours, destinations)
-
-    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
-        """The share of the columns here in all sums."""
-        share: LocalShare = plan.source
-        return self.layer.partial(share.block, share.rows(self.columns, self.ctx.scatters), minibatch.dropout)
-
-    def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        """Shares add up to what `finish` adds up."""
-        return self.layer.finish(None, rows, None)
-
-
-@dataclass(frozen=True)
-class DistinctRows:
-    """Rows to project: those of `vertices` (int64, distinct), and where each answer stands among them, int64."""
-
-    vertices: np.ndarray
-    numbers: np.ndarray
-
-    @property
-    def read(self) -> int:
-        """The number of rows read."""
-        return len(self.vertices)
-
-
-class ColumnRows(ColumnMode):
+class ColumnRows(ColumnSums):
     """For attention and maxima: sources go out, partial projections of their rows come back."""
 
     @property
@@ -208,16 +172,17 @@ class ColumnRows(ColumnMode):
         """One row per source."""
         return len(pushed)
 
-    def source(self, pushed: list[np.ndarray]) -> DistinctRows:
-        """Each vertex once, however many blocks it is a source of."""
-        return DistinctRows(*self.builder.number(np.concatenate(pushed)))
+    def source(self, pushed: list[np.ndarray]) -> tuple[object, int]:
+        """Each vertex once (int64, distinct), and where each answer stands among them, int64."""
+        vertices, numbers = self.builder.number(np.concatenate(pushed))
+        return (vertices, numbers), len(vertices)
 
-    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
         """The share of the columns here in all projected rows."""
-        source: DistinctRows = plan.source
-        original = self._on_device(self.ctx.sampler.topology.original_id[source.vertices])
-        rows = self.columns.local(source.vertices, self.ctx.scatters)
-        return self.layer.projected(rows, original, minibatch.dropout)[self._on_device(source.numbers)]
+        vertices, numbers = plan.source
+        original = self._on_device(self.ctx.sampler.topology.original_id[vertices])
+        projected = self.layer.projected(self.columns.local(vertices, self.ctx.scatters), original, minibatch.dropout)
+        return ComputedRows(projected[self._on_device(numbers)], plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
         """Projected rows, whole now, are aggregated."""
@@ -235,7 +200,7 @@ class P3(FixedModePlacement):
     def place_parameters(cls, ctx: RankContext) -> RankContext:
         """The first layer's weights for this rank's columns. Raises ConfigError for what cannot be split."""
         width, ranks = ctx.features.shard.width, ctx.ranks
-        if reason := ColumnMode.refusal(ctx.model.layers[0]):
+        if reason := ColumnSums.refusal(ctx.model.layers[0]):
             raise ConfigError(f"strategy: p3 cannot train this model: {reason}; use leap or pull")
         if width < ranks:
             raise ConfigError(

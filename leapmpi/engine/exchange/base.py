@@ -52,10 +52,15 @@ class ExchangeMode(ABC):
         """The layer that is fed."""
         return self.ctx.model.layers[self.number]
 
-    @staticmethod
-    @abstractmethod
-    def refusal(layer: Layer) -> str | None:
-        """Why this mode cannot feed `layer`, None if it can. Local."""
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
+        """Why this mode cannot feed `layer`, None if it can. Local.
+
+        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output.
+        """
+        if cls.needs_weights and layer.residual is not None:
+            return "a residual first layer needs the raw rows of its destinations"
+        return None
 
     @abstractmethod
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
@@ -115,10 +120,3 @@ def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:
     """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
     *upper, first = (to_tensors(block, device) for block in micro_batch.blocks)
     micro_batch.tensors = [*upper, replace(first, sums={})]
-
-
-def residual_refusal(layer: Layer) -> str | None:
-    """The refusal of a layer that adds its raw input to its output."""
-    if layer.residual is not None:
-        return "a residual first layer needs the raw rows of its destinations"
-    return None

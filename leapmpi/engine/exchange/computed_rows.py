@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -43,66 +43,32 @@ class ExchangePlan:
         return self.total if self.local_positions is None else len(self.local_positions)
 
 
-class ComputedRows(Protocol):
-    """Rows that this rank computes for a layer. Methods are called once each, in this order. Local.
+class ComputedRows:
+    """Rows that this rank computes for a layer: `rows` holds `local` local ones, then the answers to other ranks.
 
-    Answers are needed first, so that they travel while local rows are computed. Local gradients are known first, so
-    that local rows learn while the gradients of the answers travel.
+    Or the answers alone, with a function that computes the local rows while the answers travel. Local rows are asked
+    for once, after the answers; they learn first, while the gradients of the answers travel. Local.
     """
 
-    answers: Tensor
-    """float[answers, width]: the rows that other ranks requested."""
+    def __init__(self, rows: Tensor, local: int | Callable[[], Tensor]) -> None:
+        self._rows, self._local = rows, local
+        self.answers = rows[local:] if isinstance(local, int) else rows
 
     def local(self) -> Tensor:
         """float[local rows, width]."""
+        self._computed = self._rows[: self._local] if isinstance(self._local, int) else self._local()
+        return self._computed
 
     def learn_local(self, gradient: Tensor) -> None:
-        """Pass the gradient of local rows on to the weights."""
+        """Pass the gradient of local rows on to the weights; of one computation the backward pass runs once."""
+        if isinstance(self._local, int):
+            self._gradient = gradient
+        else:
+            pass_back(self._computed, gradient)
 
     def learn_answers(self, gradient: Tensor) -> None:
         """Pass the gradient of the answers on to the weights."""
-
-
-class FusedRows:
-    """Local rows and answers of one computation: `rows` holds `local` local rows, then the answers."""
-
-    def __init__(self, rows: Tensor, local: int) -> None:
-        self._rows = rows
-        self._count = local
-        self.answers = rows[local:]
-
-    def local(self) -> Tensor:
-        """The first rows."""
-        return self._rows[: self._count]
-
-    def learn_local(self, gradient: Tensor) -> None:
-        """Keep the gradient: the backward pass of both runs once."""
-        self._gradient = gradient
-
-    def learn_answers(self, gradient: Tensor) -> None:
-        """Pass on both gradients."""
-        pass_back(self._rows, torch.cat([self._gradient, gradient]))
-
-
-class OverlappedRows:
-    """Local rows are computed by `local` when they are needed, and learn by themselves."""
-
-    def __init__(self, answers: Tensor, local: Callable[[], Tensor]) -> None:
-        self.answers = answers
-        self._compute = local
-
-    def local(self) -> Tensor:
-        """Compute them."""
-        self._local = self._compute()
-        return self._local
-
-    def learn_local(self, gradient: Tensor) -> None:
-        """Pass it on at once."""
-        pass_back(self._local, gradient)
-
-    def learn_answers(self, gradient: Tensor) -> None:
-        """Pass it on."""
-        pass_back(self.answers, gradient)
+        pass_back(self._rows, torch.cat([self._gradient, gradient]) if isinstance(self._local, int) else gradient)
 
 
 class ComputedRowsMode(ExchangeMode):
@@ -116,8 +82,8 @@ class ComputedRowsMode(ExchangeMode):
         """Request what `micro_batch` needs of other ranks, and learn what they need. Collective."""
 
     @abstractmethod
-    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
-        """Local rows, then answers, computed from local rows; differentiable. Local."""
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+        """Answers and local rows, computed from local rows; differentiable. Local."""
 
     @abstractmethod
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
@@ -138,10 +104,6 @@ class ComputedRowsMode(ExchangeMode):
     def request(self, minibatch: MiniBatch) -> None:
         """Plan the exchanges of all micro-batches. Collective."""
         minibatch.exchange_plans = [self.plan_exchange(minibatch, each) for each in minibatch.micro_batches]
-
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
-        """Answers and local rows, in the order in which they are needed. Local."""
-        return FusedRows(self.compute(minibatch, plan), plan.local_count)
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         """Forward, exchange, forward, backward, exchange of gradients, backward. Collective.

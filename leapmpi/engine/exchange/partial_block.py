@@ -5,7 +5,7 @@ Which neighbours a destination sampled comes from a block, or is drawn again by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -121,20 +121,34 @@ class PartialBlockBuilder:
         sampled: np.ndarray | None = None,
         weight: np.ndarray | None = None,
     ) -> LocalShare:
-        """What the rows contribute to `destinations`, read in the cheaper way. Arrays as in `cut`.
+        """What the rows contribute to `destinations` (int64[n]), read in the cheaper way.
 
-        `weight` (float32[edges]) holds the weights of `neighbours` where the sampler weights its edges.
+        indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination start.
+        sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
+        weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
+        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
         vertices = None
         if self.suit_in_place(layer, inputs, len(neighbours), len(destinations)):
-            block, read = self.cut_in_place(indptr, neighbours, destinations, sampled)
+            edges, local_rows, read = self._in_place(indptr, neighbours, destinations[local])
+            original, degrees = self._original_ids, self._degrees
         else:
-            block, vertices = self.cut(indptr, neighbours, destinations, sampled)
+            edges, local_rows, vertices = self._collected(indptr, neighbours, destinations[local])
             read = len(vertices)
+            original = self._on_device(self.topology.original_id[vertices])
+            degrees = self._on_device(self.topology.degree(vertices))
         if weight is not None:
-            # Both ways to cut keep the order of the edges.
-            kept = weight[(neighbours >= self.first) & (neighbours < self.end)]
-            block = replace(block, weight=self._on_device(kept))
+            # Both ways keep the order of the edges.
+            weight = weight[(neighbours >= self.first) & (neighbours < self.end)]
+        block = PartialBlock(
+            edges=edges,
+            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
+            dst_degree=self._on_device(self.topology.degree(destinations)),
+            src_original=original,
+            src_degree=degrees,
+            local=(self._on_device(local), self._on_device(local_rows)),
+            weight=None if weight is None else self._on_device(weight),
+        )
         return LocalShare(block, vertices, read)
 
     def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
@@ -151,49 +165,24 @@ class PartialBlockBuilder:
         collected = copied + layer.least_cost(most, destinations, edges)
         return layer.least_cost(rows, destinations, edges) <= collected
 
-    def cut(
-        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
-    ) -> tuple[PartialBlock, np.ndarray]:
-        """What the rows contribute to `destinations`, and the int64 ids of those that contribute.
-
-        indptr: int64[n + 1], where the sampled neighbours (int64, global ids) of each destination (int64[n]) start.
-        sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
-        """
-        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
+    def _collected(
+        self, indptr: np.ndarray, neighbours: np.ndarray, local: np.ndarray
+    ) -> tuple[Edges, np.ndarray, np.ndarray]:
+        """The edges that start here, the rows (int64) of the `local` destinations, and the int64 ids of all rows."""
         kept, rows = np.empty(len(neighbours), np.int32), np.empty(len(neighbours) + len(local), np.int64)
         local_rows = np.empty(len(local), np.int64)
         kept_indptr, edges, known = _keep_local(indptr, neighbours, self.first, self.end, self._place, kept, rows)
-        known = _number_local(destinations[local], self.first, self._place, known, rows, local_rows)
-        rows = rows[:known].copy()
-        block = PartialBlock(
-            edges=self._edges(kept_indptr, kept[:edges].copy(), known),
-            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
-            dst_degree=self._on_device(self.topology.degree(destinations)),
-            src_original=self._on_device(self.topology.original_id[rows]),
-            src_degree=self._on_device(self.topology.degree(rows)),
-            local=(self._on_device(local), self._on_device(local_rows)),
-        )
-        return block, rows
+        known = _number_local(local, self.first, self._place, known, rows, local_rows)
+        return self._edges(kept_indptr, kept[:edges].copy(), known), local_rows, rows[:known].copy()
 
-    def cut_in_place(
-        self, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray, sampled: np.ndarray | None = None
-    ) -> tuple[PartialBlock, int]:
-        """As `cut`, but all rows are sources, numbered as they lie, and only the number of those read is returned."""
-        local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
-        local_rows = destinations[local] - self.first
+    def _in_place(self, indptr: np.ndarray, neighbours: np.ndarray, local: np.ndarray) -> tuple[Edges, np.ndarray, int]:
+        """As `_collected`, but all rows are sources, numbered as they lie; at last the number of those read."""
         kept_indptr, kept = np.zeros(len(indptr), np.int64), np.empty(len(neighbours) + 1, np.int32)
         edges = _keep_in_place(indptr, neighbours, self.first, self.end, kept_indptr, kept)
-        block = PartialBlock(
-            edges=self._edges(kept_indptr, kept[:edges], self.end - self.first),
-            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
-            dst_degree=self._on_device(self.topology.degree(destinations)),
-            src_original=self._original_ids,
-            src_degree=self._degrees,
-            local=(self._on_device(local), self._on_device(local_rows)),
-        )
+        kept, local_rows = kept[:edges], local - self.first
         self._stamp += 1
-        read = (_count_new(rows, self._seen, self._stamp) for rows in (kept[:edges], local_rows))
-        return block, int(sum(read))
+        read = sum(int(_count_new(rows, self._seen, self._stamp)) for rows in (kept, local_rows))
+        return self._edges(kept_indptr, kept, self.end - self.first), local_rows, read
 
     @cached_property
     def _original_ids(self) -> torch.Tensor:

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.engine.exchange.base import residual_refusal
-from leapmpi.engine.exchange.computed_rows import (
-    ComputedRows,
-    ComputedRowsMode,
-    ExchangePlan,
-    FusedRows,
-    OverlappedRows,
-)
+from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.nn.partial_form import SUM, Combination, PartialForm
 from leapmpi.plan.homes import home_of
@@ -96,13 +89,13 @@ class Partial(ComputedRowsMode):
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 
-    @staticmethod
-    def refusal(layer: Layer) -> str | None:
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers without a partial form, such as attention, and layers with a residual."""
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
         if layer.partial_form is None or (layer.partial_form is SUM and not layer.linear):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
-        return residual_refusal(layer)
+        return super().refusal(layer)
 
     @property
     def form(self) -> PartialForm:
@@ -164,25 +157,17 @@ class Partial(ComputedRowsMode):
             self._lay_out_self_parts(plan, share, foreign_counts)
         return plan
 
-    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
-        """This rank's shares: of local destinations, then of requested ones."""
-        share: LocalShare = plan.source
-        rows = share.rows(self.ctx.inputs(self.number), self.ctx.scatters)
-        shares = self.layer.partial(share.block, rows, minibatch.dropout)
-        return shares if share.order is None else shares.index_select(0, self._on_device(share.order))
-
     def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
         """Shares of requested destinations before those of local ones, unless both need the same projected rows."""
         share: LocalShare = plan.source
         layer, rows = self.layer, share.rows(self.ctx.inputs(self.number), self.ctx.scatters)
-        if share.order is not None:
-            return FusedRows(self.compute(minibatch, plan), plan.local_count)
-        if not layer.plain_prefix or layer.projects_first(share.block, rows):
-            return FusedRows(layer.partial(share.block, rows, minibatch.dropout), plan.local_count)
-        local, requested = share.block.split(plan.local_count)
-        return OverlappedRows(
-            layer.partial(requested, rows, minibatch.dropout), lambda: layer.partial(local, rows, minibatch.dropout)
-        )
+        if share.order is None and layer.plain_prefix and not layer.projects_first(share.block, rows):
+            local, requested = share.block.split(plan.local_count)
+            answers = layer.partial(requested, rows, minibatch.dropout)
+            return ComputedRows(answers, lambda: layer.partial(local, rows, minibatch.dropout))
+        shares = layer.partial(share.block, rows, minibatch.dropout)
+        ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
+        return ComputedRows(ordered, plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
         """The combined shares, finished by the layer."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.engine.exchange.base import residual_refusal
-from leapmpi.engine.exchange.computed_rows import ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.features.row_request import RowRequest
 from leapmpi.plan.homes import home_of
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
     from leapmpi.nn.tensors import BlockTensors
     from leapmpi.plan.traffic_model import Traffic
 
@@ -30,11 +28,6 @@ class Projected(ComputedRowsMode):
 
     order = 3
     description = "projected rows of vertices at home elsewhere and their gradients"
-
-    @staticmethod
-    def refusal(layer: Layer) -> str | None:
-        """Refuses layers with a residual."""
-        return residual_refusal(layer)
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Remote sources of every micro-batch: an id, a projected row and its gradient."""
@@ -73,12 +66,12 @@ class Projected(ComputedRowsMode):
             source=np.concatenate((request.local_ids, requested)),
         )
 
-    def compute(self, minibatch: MiniBatch, plan: ExchangePlan) -> Tensor:
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
         """Project local and requested rows."""
         ctx = self.ctx
         rows = ctx.inputs(self.number).local(plan.source, ctx.scatters)
         original = self._on_device(ctx.sampler.topology.original_id[plan.source])
-        return self.layer.projected(rows, original, minibatch.dropout)
+        return ComputedRows(self.layer.projected(rows, original, minibatch.dropout), plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
         """Aggregate the projected rows."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
     from leapmpi.plan.traffic_model import Traffic
 
 
@@ -24,22 +23,17 @@ class Raw(ExchangeMode):
     order = 2
     description = "raw rows of vertices at home elsewhere"
 
-    @staticmethod
-    def refusal(layer: Layer) -> str | None:
-        """None: raw rows feed every layer."""
-        return None
-
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Distinct remote rows of the mini-batch that are not cached, each once as id and as row."""
         inputs = self.ctx.inputs(self.number)
-        request = inputs.request(self._union(minibatch))
+        request = inputs.request(union(minibatch.micro_batches, self.number))
         rows = inputs.answer_bytes(request, exact=not minibatch.drops)
         return len(request.remote_ids) * inputs.id_codec.id_bytes + int(rows.sum())
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
         rank, inputs = self.ctx.rank, self.ctx.inputs(self.number)
-        request = inputs.request(self._union(minibatches[rank]))
+        request = inputs.request(union(minibatches[rank].micro_batches, self.number))
         traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
         traffic.add_answers(rank, "features", inputs.answer_bytes(request))
         traffic.add_rows(rank, "local", len(request.local_ids))
@@ -48,7 +42,7 @@ class Raw(ExchangeMode):
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
-        inputs, rows = self.ctx.inputs(self.number), self._union(minibatch)
+        inputs, rows = self.ctx.inputs(self.number), union(minibatch.micro_batches, self.number)
         missing = inputs.missing(rows)
         decoded = missing if inputs.encoding else 0
         copied = decoded if self.ctx.scatters else len(rows)
@@ -61,7 +55,7 @@ class Raw(ExchangeMode):
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows; evaluation reads them uncompressed. Collective."""
         minibatch.row_exchange = self.ctx.inputs(self.number).prepare(
-            self._union(minibatch), exact=not minibatch.drops, scattered=self.ctx.scatters
+            union(minibatch.micro_batches, self.number), exact=not minibatch.drops, scattered=self.ctx.scatters
         )
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
@@ -79,18 +73,13 @@ class Raw(ExchangeMode):
 
     def _outputs(self, minibatch: MiniBatch, number: int) -> Tensor:
         """The model's outputs from the micro-batch's rows of the union. Local."""
-        micro_batch, model = minibatch.micro_batches[number], self.ctx.model
-        rows, blocks = minibatch.features, self.tensors(micro_batch)
+        micro_batch, rows = minibatch.micro_batches[number], minibatch.features
+        blocks = self.tensors(micro_batch)
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
         if micro_batch.positions is not None:
             rows = rows[micro_batch.positions]
-        if self.number == 0:
-            return model(blocks, rows, minibatch.dropout)
-        first = self.layer(blocks[-1 - self.number], rows, minibatch.dropout)
-        return model.after(self.number, blocks, first, minibatch.dropout)
-
-    def _union(self, minibatch: MiniBatch) -> np.ndarray:
-        return union(minibatch.micro_batches, self.number)
+        first = self.layer(blocks[-1 - self.number], rows.to(self.layer.bias.dtype), minibatch.dropout)
+        return self.ctx.model.after(self.number, blocks, first, minibatch.dropout)
 
 
 def union(micro_batches: list[MicroBatch], layer: int = 0) -> np.ndarray:
