@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
-from leapmpi.training.records.epoch_record import ahead_seconds
+from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model

@@ -22,8 +22,8 @@ from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, S
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import without_losses
 from leapmpi.system.phase_timers import PHASES
+from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.model_state import named
-from leapmpi.training.records.epoch_progress import EpochProgress
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -50,11 +50,6 @@ class Checkpointer:
         self._stop_at = _stop_at(job_end, run.stop_before_end)
         self._slowest = 0.0
 
-    @property
-    def periodic(self) -> bool:
-        """Whether checkpoints are made without a request."""
-        return bool(self.every or self.seconds)
-
     def iteration_begins(self) -> None:
         """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
         self._begun_at = time.monotonic()
@@ -73,7 +68,11 @@ class Checkpointer:
         with quiet():
             if request.action == STOP:
                 self.stop(request)
-            self._complain(self.save())
+            error = self.save()
+        # Training is worth more than a checkpoint: it goes on without, and the next one may succeed.
+        if error and self.trainer.world.rank == 0:
+            kept = f"the one of {self.last} stays" if self.last else "there is none yet"
+            log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
 
     @contextmanager
     def evaluation_round(self) -> Iterator[None]:
@@ -119,8 +118,8 @@ class Checkpointer:
     def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:
         """The state of all ranks, and of this one alone."""
         # Arrays that are the same on all ranks, and those of this rank alone.
-        trainer, communicator = self.trainer, self.trainer.ctx.communicator
-        losses, counts, phases = trainer.progress.summed(communicator)
+        trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
+        losses, counts, phases = progress.summed(communicator)
         arrays, about_models = trainer.models_state()
         choices = trainer.engine.state()
         shared = {"losses": losses, "phases": phases, **arrays}
@@ -129,9 +128,13 @@ class Checkpointer:
 
         # Plain values: where training stands, what was chosen, and the records so far.
         values = {
-            **_identity(trainer),
-            "progress": trainer.progress.to_values(counts),
-            "row_errors": _row_errors(trainer),
+            "version": VERSION,
+            "config": trainer.config.to_values(),
+            "graph_uuid": trainer.loaded.dataset.graph_uuid,
+            "uuid": trainer.loaded.dataset.uuid,
+            "ranks": trainer.world.size,
+            "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
+            "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
             **about_models,
             "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},
@@ -155,7 +158,7 @@ class Checkpointer:
 
         def finish() -> None:
             if reason:
-                self.folder.record("interrupted", reason=reason, **_position(self.trainer.progress))
+                self.folder.record("interrupted", reason=reason, **self.trainer.progress.position)
             state.values["metrics_bytes"] = self.folder.keep_metrics()
             self.checkpoints.finish(name, state)
 
@@ -180,12 +183,6 @@ class Checkpointer:
             return error
         return None
 
-    def _complain(self, error: LeapmpiError | None) -> None:
-        """Training is worth more than a checkpoint: it goes on without, and the next one may succeed."""
-        if error is not None and self.trainer.ctx.communicator.rank == 0:
-            kept = f"the one of {self.last} stays" if self.last else "there is none yet"
-            log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
-
     def _request(self) -> StopRequest:
         """What this rank wants. Local."""
         rank = self.trainer.ctx.communicator.rank
@@ -206,25 +203,3 @@ def _stop_at(job_end: float | None, margin: float) -> float | None:
         return None
     left = job_end - time.time()
     return job_end - min(margin, left / 10)
-
-
-def _identity(trainer: Trainer) -> dict[str, Any]:
-    dataset = trainer.loaded.dataset
-    return {
-        "version": VERSION,
-        "config": trainer.config.to_values(),
-        "graph_uuid": dataset.graph_uuid,
-        "uuid": dataset.uuid,
-        "ranks": trainer.world.size,
-    }
-
-
-def _row_errors(trainer: Trainer) -> tuple[int, float, float]:
-    """Number, sum and largest of the errors of the rows that all ranks sent in the epoch so far. Collective."""
-    errors = trainer.ctx.features.errors
-    table = trainer.ctx.communicator.all_gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
-    return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
-
-
-def _position(progress: EpochProgress) -> dict[str, int]:
-    return {"epoch": progress.epoch, "iteration": progress.iteration}

@@ -14,7 +14,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.vary import variations
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.nn.model import Model, model_of
+from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
@@ -50,18 +50,13 @@ class ReplicaTrainer(Trainer):
         configs, raw = variations(config), config.replaced({"strategy.remote": "raw"})
         super().__init__(raw, world, loaded, begun)
         self.config = config
-        models: list[Model] = [model_of(each, loaded.dataset).to(self.ctx.device) for each in configs.values()]
+        models = [model_of(each, loaded.dataset).to(self.ctx.device) for each in configs.values()]
         self.ring = EnsembleRing(self.ctx, models)
-        self.replicas = [
-            Replica(
-                label,
-                each,
-                layout,
-                Optimizer(each.train, layout, self.per_epoch) if number in self.ring.local_models else None,
-                np.zeros(self.per_epoch),
-            )
-            for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True))
-        ]
+        self.replicas = []
+        for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True)):
+            at_home = number in self.ring.local_models
+            optimizer = Optimizer(each.train, layout, self.per_epoch) if at_home else None
+            self.replicas.append(Replica(label, each, layout, optimizer, np.zeros(self.per_epoch)))
 
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
@@ -140,15 +135,12 @@ class ReplicaTrainer(Trainer):
             own["epoch_losses"] = np.array([each["losses"] for each in replica.epochs]).reshape(-1, self.per_epoch)
             arrays |= named(f"models/{number}", own)
             models.append({**values, "epochs": [{key: each[key] for key in _PER_MODEL} for each in replica.epochs]})
-        return arrays, {
-            "models": models,
-            "best": {"epoch": self.best.epoch, "val": self.best.val, "test": self.best.test},
-        }
+        return arrays, {"models": models, "best": self.best.to_values()}
 
     def restore_models(self, state: State, origin: str) -> None:
         """Take up what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
         arrays, values = state
-        first, self.best = self.world.rank == 0, Best.from_values(values["best"])
+        first, self.best = self.world.rank == 0, Best(**values["best"])
         for number, (replica, about) in enumerate(zip(self.replicas, values["models"], strict=True)):
             own = below(f"models/{number}", arrays)
             replica.best = restore(replica.layout, replica.optimizer, (own, about), origin, first)
@@ -162,21 +154,17 @@ class ReplicaTrainer(Trainer):
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write a run folder for each model, such as it would have left by itself. Local."""
         for number, replica in enumerate(self.replicas):
-            self._save_one(RunFolder(model_folder(folder.path, number)), replica)
-
-    def _save_one(self, folder: RunFolder, replica: Replica) -> None:
-        # An earlier start of this run may have been ended while it wrote.
-        remove(folder.path)
-        folder.path.mkdir()
-        config = replica.config.replaced({"run.folder": str(folder.path)})
-        folder.start(config)
-        for record in replica.epochs:
-            folder.record("epoch", **record)
-        final = replica.layout.by_name()
-        save_weights(folder.path, config, self.loaded.dataset, final, replica.best)
-        folder.finish(
-            {**self._about(replica), "parameters_digest": digest(final), "epochs": without_losses(replica.epochs)}
-        )
+            own, final = RunFolder(model_folder(folder.path, number)), replica.layout.by_name()
+            # An earlier start of this run may have been ended while it wrote.
+            remove(own.path)
+            own.path.mkdir()
+            config = replica.config.replaced({"run.folder": str(own.path)})
+            own.start(config)
+            for record in replica.epochs:
+                own.record("epoch", **record)
+            save_weights(own.path, config, self.loaded.dataset, final, replica.best)
+            epochs = without_losses(replica.epochs)
+            own.finish({**self._about(replica), "parameters_digest": digest(final), "epochs": epochs})
 
     def _about(self, replica: Replica) -> dict[str, Any]:
         dataset = self.loaded.dataset

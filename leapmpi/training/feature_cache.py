@@ -17,10 +17,12 @@ from leapmpi.features.hit_rate import predicted_hits
 from leapmpi.system.memory import check_memory
 
 if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.dataset.topology import Topology
     from leapmpi.engine.context import Loaded
     from leapmpi.engine.engine import Engine
+    from leapmpi.features.compression import RowErrors
 
 
 def caches(engine: Engine) -> bool:
@@ -45,6 +47,12 @@ def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: 
     )
 
 
+def summed_errors(errors: RowErrors, communicator: Communicator) -> tuple[int, float, float]:
+    """Number, sum and largest of the relative errors of the rows that all ranks sent, given this rank's. Collective."""
+    table = communicator.all_gather_rows(np.array([errors.rows, errors.total, errors.largest], np.float64))
+    return int(table[:, 0].sum()), float(table[:, 1].sum()), float(table[:, 2].max())
+
+
 class FeatureCache:
     """The cache and the encoding of one training. `about` says what came of them; the same on all ranks."""
 
@@ -61,7 +69,10 @@ class FeatureCache:
             return
         ctx, dataset = self.loaded.ctx, self.loaded.dataset
         count = int(self.config.cache * dataset.vertices)
-        self.world.on_all(lambda: self._check_memory(count))
+        # The caches of this node's ranks must fit into what memory is left.
+        needed, host = count * ctx.features.shard.row_bytes * self.world.node_comm.size, self.world.host
+        taken = "the remote-row cache of its ranks takes"
+        self.world.on_all(lambda: check_memory(needed, taken, host, "ask for a smaller --cache"))
         ids = choose(self._access(), self.config.cache_policy, count)
         self._chosen = ctx.features.cache = RowCache(ids, dataset.vertices)
 
@@ -73,14 +84,15 @@ class FeatureCache:
             self.about["wire_dtype"] = self.config.wire_dtype
         if cache is None or self.engine.mode.needs_weights:
             return
-        before = self.loaded.ctx.communicator.byte_counters.bytes["features"]
+        communicator = self.loaded.ctx.communicator
+        before = communicator.byte_counters.bytes["features"]
         features.fill(cache)
-        sent = self.loaded.ctx.communicator.byte_counters.bytes["features"] - before
+        sent = communicator.byte_counters.bytes["features"] - before
         figures = len(cache.ids), features.cached_bytes(cache), sent
-        table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
+        table = communicator.all_gather_rows(np.array(figures, np.float64))
         # What moves roots is chosen by now, unlike when the rows were chosen.
         expected = predicted_hits(self._access(), cache.ids)
-        hits, away = self.loaded.ctx.communicator.all_gather_rows(np.array(expected)).sum(axis=0)
+        hits, away = communicator.all_gather_rows(np.array(expected)).sum(axis=0)
         rows, _, filled = table.sum(axis=0).tolist()
         self.about["cache"] = {
             "policy": self.config.cache_policy,
@@ -119,17 +131,9 @@ class FeatureCache:
             predicted = self.about["cache"]["predicted_hit_rate"]
             record["cache"] = {"hit_rate": rows["cached"] / away if away else 0.0, "predicted_hit_rate": predicted}
         if self._encodes:
-            record["row_error"] = self._errors()
+            sent, total, largest = summed_errors(self.loaded.ctx.features.errors.take(), self.loaded.ctx.communicator)
+            record["row_error"] = {"rows": sent, "mean": total / max(1, sent), "max": largest}
         return record
-
-    def _errors(self) -> dict[str, float]:
-        """Relative errors of the rows that all ranks sent since the last call."""
-        mine = self.loaded.ctx.features.errors.take()
-        table = self.loaded.ctx.communicator.all_gather_rows(
-            np.array([mine.rows, mine.total, mine.largest], np.float64)
-        )
-        rows, total, _ = table.sum(axis=0).tolist()
-        return {"rows": int(rows), "mean": total / max(1, rows), "max": float(table[:, 2].max())}
 
     @property
     def _encodes(self) -> bool:
@@ -145,9 +149,3 @@ class FeatureCache:
 
     def _access(self) -> AccessPattern:
         return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)
-
-    def _check_memory(self, count: int) -> None:
-        """Raise ResourceError when the caches of this node's ranks do not fit into what memory is left."""
-        needed = count * self.loaded.ctx.features.shard.row_bytes * self.world.node_comm.size
-        host = self.world.host
-        check_memory(needed, "the remote-row cache of its ranks takes", host, "ask for a smaller --cache")

@@ -30,11 +30,6 @@ class Best:
         """Epoch and scores, as files hold them."""
         return {"epoch": self.epoch, "val": self.val, "test": self.test}
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any], weights: dict[str, np.ndarray] | None = None) -> Best:
-        """What `to_values` gave, with the weights where they are known."""
-        return cls(values["epoch"], values["val"], values["test"], weights or {})
-
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]
 """Arrays by name, and plain values."""
@@ -65,7 +60,7 @@ def restore(
             tensors[name] = torch.empty_like(layout.values)
             layout.assign(below(f"optimizer/{name}", arrays), origin, tensors[name])
         optimizer.restore(tensors, values["optimizer"]["numbers"])
-    return Best.from_values(values["best"], below("best", arrays) if keeps_best else None)
+    return Best(**values["best"], weights=below("best", arrays) if keeps_best else {})
 
 
 def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,4 +1,7 @@
-"""Resuming: the checkpoint to go on from is found, compared with the settings, sent to all ranks and restored."""
+"""Resuming: the checkpoint to go on from is found, compared with the settings, sent to all ranks and restored.
+
+And `--replay RUN`: the tuning records of an earlier run, if it is one that this run repeats.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,25 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.errors import RunFolderError
+from leapmpi.engine.tuning_log import TuningRecord, from_records
+from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
+from leapmpi.runs.run import load_run
 from leapmpi.system.phase_timers import PHASES
+from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below
-from leapmpi.training.records.epoch_progress import EpochProgress
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
 CHANGEABLE = ("data", "train.epochs", "evaluate.every", "evaluate.batch_size")
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
+
+_SAME = ("model.", "sampling.", "strategy.", "train.")
+"""Beginnings of the settings that a replay shares with the run it replays."""
 
 
 @dataclass
@@ -38,11 +45,12 @@ class SavedRun:
     complaints: list[str]
 
 
-def find(folder: Path, config: Config, dataset: Dataset) -> SavedRun:
-    """The newest sound checkpoint in run folder `folder`.
+def find(config: Config, dataset: Dataset) -> SavedRun:
+    """The newest sound checkpoint in the run folder.
 
     Raises RunFolderError when there is none, or when its run had another dataset or other settings.
     """
+    folder = Path(config.run.folder)
     name, state, complaints = CheckpointFolder(folder).newest()
     if name is None or state is None:
         raise RunFolderError(
@@ -85,6 +93,40 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
     return found
 
 
+def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:
+    """What the run in config.run.replay chose by measured times.
+
+    Raises ConfigError when that run had other settings, another dataset or another number of ranks at any time,
+    RunFolderError when it has no epoch.
+    """
+    run = load_run(config.run.replay)
+    theirs, ours = flattened(run.config.to_values()), flattened(config.to_values())
+    for key, _ in fields():
+        if key.startswith(_SAME) and theirs[key] != ours[key]:
+            raise ConfigError(
+                f"--replay {config.run.replay}: that run had {key} = {theirs[key]}, this one has {ours[key]}; "
+                "give the same settings"
+            )
+    records = run.metrics()
+    banners = [record for record in records if record["event"] == "banner"]
+    if not banners or not any(record["event"] == "epoch" for record in records):
+        raise RunFolderError(f"--replay {config.run.replay}: the run has recorded no whole epoch")
+    first, *others = (len(banner["ranks"]) for banner in banners)
+    if first != ranks:
+        raise ConfigError(f"--replay {config.run.replay}: that run had {first} ranks, this one {ranks}")
+    if moved := next((each for each in others if each != first), None):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run went on on {moved} ranks after it had begun on {first}; only a "
+            "run on the same ranks throughout can be replayed"
+        )
+    # Runs of earlier versions do not say.
+    if any(banner.get("uuid", dataset.uuid) != dataset.uuid for banner in banners):
+        raise ConfigError(
+            f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
+        )
+    return from_records(records)
+
+
 def _text(value: object) -> str:
     if isinstance(value, list):
         return ",".join("all" if each == -1 else str(each) for each in value) or "not given"
@@ -106,26 +148,17 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     trainer.epochs = list(values["epochs"])
     world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
-    arrays_of_rank = world.on_all(lambda: _rank_arrays(world, saved, checkpoints))
-    trainer.engine.placement.restore_rank(below("strategy", arrays_of_rank))
 
-
-def _rank_arrays(world: World, saved: SavedRun, checkpoints: CheckpointFolder) -> dict[str, np.ndarray]:
-    """What this rank alone had; empty on another number of ranks."""
-    if saved.state.values["rank_pieces"] != world.size:
-        return {}
-    return checkpoints.read_rank(saved.name, world.rank, saved.state).arrays
+    # What this rank alone had; nothing on another number of ranks.
+    of_rank: dict[str, np.ndarray] = {}
+    if values["rank_pieces"] == world.size:
+        of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
+    trainer.engine.placement.restore_rank(below("strategy", of_rank))
 
 
 def saved_choices(saved: SavedRun) -> dict[str, Any]:
     """What had been chosen, as `Engine.restore` takes it."""
     return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
-
-
-def begin_of(saved: SavedRun) -> tuple[int, int]:
-    """Epoch and iteration from which the run goes on."""
-    progress = saved.state.values["progress"]
-    return progress["epoch"], progress["iteration"]
 
 
 def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -137,20 +170,19 @@ def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.n
 
 def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:
     """What rank 0 found, on all ranks; others pass None. Collective."""
-    heading = None
-    if communicator.rank == 0:
-        arrays = saved.state.arrays if saved else {}
-        kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-        about = [saved.name, saved.state.values, saved.complaints, kinds] if saved else None
-        heading = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    about = json.loads(_broadcast(heading, communicator).tobytes())
+    about = kinds = None
+    if saved:
+        about = [saved.name, saved.state.values, saved.complaints]
+        kinds = [[name, array.dtype.str, array.shape] for name, array in saved.state.arrays.items()]
+    heading = np.frombuffer(json.dumps([about, kinds]).encode(), np.uint8)
+    about, kinds = json.loads(_broadcast(heading, communicator).tobytes())
     if about is None:
         return None
-    name, values, complaints, kinds = about
     received = {}
     for each, dtype, shape in kinds:
-        array = saved.state.arrays[each] if saved and communicator.rank == 0 else None
+        array = saved.state.arrays[each] if saved else None
         received[each] = _broadcast(array, communicator).view(dtype).reshape(shape)
+    name, values, complaints = about
     return SavedRun(name, CheckpointFile(received, values), complaints)
 
 

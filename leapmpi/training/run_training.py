@@ -15,7 +15,6 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import model_names
-from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
@@ -29,12 +28,10 @@ from leapmpi.runs.weights import read_weights
 from leapmpi.system.atomic_files import explain
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
-from leapmpi.training import resume
+from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.records import banner
-from leapmpi.training.replay import replayed_records
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
@@ -93,10 +90,11 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:
-        records = world.on_root(lambda: replayed_records(config, loaded.dataset, world.size))
+        records = world.on_root(lambda: resume.replayed_records(config, loaded.dataset, world.size))
         trainer.engine.tuning_log.replay(records or [])
     if saved:
-        trainer.engine.tuning_log.begin = resume.begin_of(saved)
+        progress = saved.state.values["progress"]
+        trainer.engine.tuning_log.begin = progress["epoch"], progress["iteration"]
     trainer.prepare(resume.saved_choices(saved) if saved else None)
     if saved:
         resume.restore(trainer, saved)
@@ -110,23 +108,30 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
-    found = world.on_root(lambda: _find_saved(config, dataset))
-    before = how_it_ended(Path(config.run.folder)) if world.rank == 0 and config.run.folder else None
+    run = config.run
+    found = world.on_root(lambda: resume.find(config, dataset) if check(run.folder, run.overwrite) else None)
+    before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     loaded = session.load(config, dataset)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     trainer = build_trainer(config, world, loaded, saved, begun)
 
     # The run folder. From here on a signal is noted, and noticed in the first iteration.
-    folder = _claim_folder(config, world)
+    claimed = world.on_root(lambda: claim(run.folder, run.overwrite))
+    path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
+    folder = claimed or RunFolder(path)
     session.enter(folder.path)
     session.signals.polled = True
     checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
     world.on_root(lambda: _open_records(config, folder, saved, before, checkpointer))
-    _first_checkpoint(checkpointer, saved)
+    if saved:
+        checkpointer.last = saved.name
+    # The run can be resumed from its first moment on.
+    elif (checkpointer.every or checkpointer.seconds) and (error := checkpointer.save()):
+        raise error
     world.on_root(lambda: folder.start(config))
 
     _announce(config, trainer, folder)
-    timeline = folder.path / timeline_file(world.rank) if config.run.timeline else None
+    timeline = folder.path / timeline_file(world.rank) if run.timeline else None
     with record_timeline(timeline, session.phases, world.rank, world.name):
         trainer.run(folder, checkpointer)
     summary = _summary(config, trainer)
@@ -134,28 +139,6 @@ def _train(config: Config, session: Session) -> Run:
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
-
-
-def _find_saved(config: Config, dataset: Dataset) -> SavedRun | None:
-    """The checkpoint to go on from, None for a new run. Raises RunFolderError."""
-    if not check(config.run.folder, config.run.overwrite):
-        return None
-    return resume.find(Path(config.run.folder), config, dataset)
-
-
-def _claim_folder(config: Config, world: World) -> RunFolder:
-    """The run folder, reserved for this run by rank 0. Collective."""
-    claimed = world.on_root(lambda: claim(config.run.folder, config.run.overwrite))
-    path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
-    return claimed or RunFolder(path)
-
-
-def _first_checkpoint(checkpointer: Checkpointer, saved: SavedRun | None) -> None:
-    """See to it that the run can be resumed from its first moment on. Collective."""
-    if saved:
-        checkpointer.last = saved.name
-    elif checkpointer.periodic and (error := checkpointer.save()) is not None:
-        raise error
 
 
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
@@ -216,12 +199,12 @@ def _open_records(
     checkpointer.checkpoints.tidy(saved.name)
     _report_damage(folder, saved, trainer, whole)
     ended = {key: before[key] for key in ("status", "why")} if before else None
-    position = {"epoch": trainer.progress.epoch, "iteration": trainer.progress.iteration}
-    where = {**position, "checkpoint": saved.name, "ranks": trainer.world.size}
+    progress = trainer.progress
+    where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
     folder.record("resumed", version=VERSION, **where, after=ended)
     log.info(
         "resumed in epoch %d, after iteration %d of %d, from %s",
-        *(position["epoch"] + 1, position["iteration"], trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
+        *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
     )
     if changed := resume.changes(saved.state.values, config, trainer.loaded.dataset, trainer.world.size):
         log.info("resumed with %s", ", ".join(changed))

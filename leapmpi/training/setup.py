@@ -10,6 +10,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
+from leapmpi.comm.polling import wait_all
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of
@@ -24,12 +25,15 @@ from leapmpi.features.host_shard import HostShard
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
 
 _VERIFY_BYTES = 1 << 30
@@ -76,7 +80,8 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     # This rank's parts, verified before their bytes are trusted.
     offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    world.on_all(lambda: _verify(config, dataset, parts))
+    if config.run.verify != "none":
+        world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
     topology, held = share_topology(world, dataset)
@@ -113,6 +118,35 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx)
 
 
+def warm_up(world: World, ctx: RankContext, config: Config) -> None:
+    """Run every kernel of training and evaluation once on a small sample of own vertices. Collective.
+
+    One rank per node compiles, the others find the results in the cache. Parameters and counters are left as they were.
+    """
+    if world.node_comm.rank == 0:
+        _run_once(ctx, config)
+    wait_all([world.node_comm.Ibarrier()])
+    if world.node_comm.rank != 0:
+        _run_once(ctx, config)
+
+
+def _run_once(ctx: RankContext, config: Config) -> None:
+    ctx.features.warm_up()
+    ctx.labels.warm_up()
+    begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
+    roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
+    key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
+    blocks = [to_tensors(block, ctx.device) for block in ctx.sampler.sample(key, roots)]
+    dtype = getattr(torch, config.train.dtype)
+    features = ctx.stand_in(blocks[-1].n_src)
+    classes = ctx.labels.shard.width
+    labels = torch.zeros((len(roots), classes) if ctx.labels.dtype == dtype else len(roots), device=ctx.device)
+    weighted_loss(ctx.model(blocks, features, key), labels.to(ctx.labels.dtype), 1.0).backward()
+    ctx.parameters.gradients.zero_()
+    with torch.no_grad():
+        ctx.model(blocks, features, None)
+
+
 def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
     ctx = loaded.ctx
@@ -143,9 +177,7 @@ def direct_path(setting: str) -> tuple[bool, str]:
 
 
 def _verify(config: Config, dataset: Dataset, parts: range) -> None:
-    """Check this rank's parts before their bytes are trusted."""
-    if config.run.verify == "none":
-        return
+    """Check this rank's parts; large features only where all is to be verified."""
     if dataset.sparse:
         size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:

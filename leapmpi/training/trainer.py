@@ -26,13 +26,12 @@ from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
 from leapmpi.runs.run_folder import RunFolder
 from leapmpi.runs.weights import write_weights
 from leapmpi.system.allocator import set_aside_lasting_objects
+from leapmpi.training.epoch_record import EpochProgress, epoch_line, mean_and_max, work_ahead
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.records.epoch_progress import EpochProgress
-from leapmpi.training.records.epoch_record import epoch_line, mean_and_max, work_ahead
-from leapmpi.training.warm_up import warm_up
+from leapmpi.training.setup import warm_up
 
 log = logging.getLogger("leapmpi")
 
@@ -80,7 +79,7 @@ class Trainer:
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""
         self.best = Best()
         self.epochs: list[dict[str, Any]] = []
-        self.progress = EpochProgress.standing_at(0, self.per_epoch)
+        self.progress = EpochProgress(np.zeros(self.per_epoch))
         self.restarts = 0
         self.seconds_before = 0.0
         self._watcher: IterationWatcher | None = None
@@ -124,7 +123,7 @@ class Trainer:
         self.evaluator.round = watcher.evaluation_round
         for epoch in range(self.progress.epoch, self.config.train.epochs):
             record = self.epoch(epoch)
-            self.progress = EpochProgress.standing_at(epoch + 1, self.per_epoch)
+            self.progress = EpochProgress(np.zeros(self.per_epoch), epoch + 1)
             if self.world.rank == 0:
                 for decision in self.engine.tuning_log.take():
                     folder.record("decision", **decision.to_values())
@@ -147,7 +146,7 @@ class Trainer:
         ctx, phases = self.ctx, self.ctx.phases
         phases.epoch = epoch
         if self.progress.epoch != epoch:
-            self.progress = EpochProgress.standing_at(epoch, self.per_epoch)
+            self.progress = EpochProgress(np.zeros(self.per_epoch), epoch)
         with phases("wait"):
             ctx.communicator.barrier()
 
@@ -263,27 +262,21 @@ class Trainer:
 
         Raises LeapmpiError, the same on all ranks, for a loss that is no number any more.
         """
-        if not np.isfinite(losses).all():
-            raise self._diverged(int(np.flatnonzero(~np.isfinite(losses))[0]))
-        sizes = self._batch_sizes()
-        return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
+        if len(diverged := np.flatnonzero(~np.isfinite(losses))):
+            assert self.ctx.phases.epoch is not None, "training has begun"
+            error = LeapmpiError(
+                f"the loss became infinite or undefined in epoch {self.ctx.phases.epoch + 1}, iteration "
+                f"{diverged[0] + 1}; lower --lr, limit the gradient with --clip-norm, or look for odd features with "
+                "leapmpi-prep check"
+            )
+            error.agreed = True
+            raise error
 
-    def _batch_sizes(self) -> np.ndarray:
-        """int64[iterations]: the weight of each batch's loss in the epoch's; those that a sampler makes count alike."""
+        # The weight of each batch's loss in the epoch's; those that a sampler makes count alike.
         sizes = np.full(self.per_epoch, self.config.train.batch_size)
         if not self.ctx.sampler.supplies_roots:
             sizes[-1] = len(self.train_vertices) - sizes[:-1].sum()
-        return sizes
-
-    def _diverged(self, iteration: int) -> LeapmpiError:
-        epoch = self.ctx.phases.epoch
-        assert epoch is not None, "training has begun"
-        error = LeapmpiError(
-            f"the loss became infinite or undefined in epoch {epoch + 1}, iteration {iteration + 1}; "
-            "lower --lr, limit the gradient with --clip-norm, or look for odd features with leapmpi-prep check"
-        )
-        error.agreed = True
-        return error
+        return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
 
     # -- models and their state ------------------------------------------------------------------------------------
 

@@ -1,0 +1,116 @@
+"""Where training stands in an epoch and what that has cost; its record in metrics.jsonl, and the line for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.comm.communicator import Communicator
+from leapmpi.runs.tables.text import size_text
+from leapmpi.system.phase_timers import PHASES, PhaseTimers
+
+_COUNTS = (*KINDS, *ROWS)
+
+
+@dataclass
+class EpochProgress:
+    """Before which `iteration` of which `epoch` training stands, and this rank's share of the epoch so far.
+
+    losses: float64[iterations], this rank's share of each batch's loss; seconds: of the epoch; phases: seconds of this
+    rank by phase; counts: bytes by kind and rows by place; rate: the last learning rate.
+    """
+
+    losses: np.ndarray
+    epoch: int = 0
+    iteration: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+
+    def add(self, seconds: float, phases: dict[str, float], *counts: dict[str, int]) -> None:
+        """Add what was spent and counted since the last call."""
+        self.seconds += seconds
+        for phase, spent in phases.items():
+            self.phases[phase] += spent
+        for each in counts:
+            for name, count in each.items():
+                self.counts[name] += count
+
+    def summed(self, communicator: Communicator) -> tuple[np.ndarray, dict[str, int], np.ndarray]:
+        """Losses and counts of all ranks together, and seconds float64[ranks, phases]. Collective."""
+        losses = communicator.all_gather_rows(self.losses).sum(axis=0)
+        counts = communicator.all_gather_rows(np.array(list(self.counts.values()), np.int64)).sum(axis=0)
+        phases = communicator.all_gather_rows(np.array([self.phases[phase] for phase in PHASES]))
+        return losses, dict(zip(self.counts, counts.tolist(), strict=True)), phases
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Epoch and iteration, as records hold them."""
+        return {"epoch": self.epoch, "iteration": self.iteration}
+
+    @classmethod
+    def restored(
+        cls, values: dict[str, Any], losses: np.ndarray, phases: np.ndarray, communicator: Communicator
+    ) -> EpochProgress:
+        """Progress whose sums over the ranks are those of the checkpoint, on any number of ranks. Local.
+
+        Where the number of ranks differs from the checkpoint's, each has spent the mean of its ranks.
+        """
+        own = phases[communicator.rank] if len(phases) == communicator.size else phases.mean(axis=0)
+        progress = cls(np.zeros(len(losses)), values["epoch"], values["iteration"], values["seconds"])
+        progress.phases.update(zip(PHASES, own.tolist(), strict=True))
+        if communicator.rank == 0:
+            progress.losses += losses
+            progress.counts.update({name: count for name, count in values["counts"].items() if name in progress.counts})
+        return progress
+
+
+def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
+    """Mean and maximum over the ranks, by phase, of float64[ranks, phases]."""
+    return {
+        phase: {"mean": float(column.mean()), "max": float(column.max())}
+        for phase, column in zip(PHASES, seconds.T, strict=True)
+    }
+
+
+def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any]:
+    """Seconds of work ahead of training since the epoch, or this start, began, by phase. Collective.
+
+    `hidden` says how many of them were hidden: spent while training did something else than wait.
+    """
+    spent, hidden = phases.take_ahead()
+    seconds = communicator.all_gather_rows(np.array([*(spent[phase] for phase in PHASES), hidden]))
+    return {"phases": mean_and_max(seconds[:, :-1]), "hidden": float(seconds[:, -1].mean())}
+
+
+def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
+    """One line for people: `epoch 3/10  loss 1.2345  accuracy val 0.8120 test 0.8010  2.31 s  ...`."""
+    text = f"epoch {record['epoch'] + 1}/{epochs}  loss {record['loss']:.4f}"
+    known = {split: score for split, score in record["accuracy"].items() if score is not None}
+    if known:
+        text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
+
+    # Seconds, rows and bytes.
+    rows = record["rows"]
+    remote = rows["remote"] / max(1, sum(rows.values()))
+    text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}"
+    if cache := record.get("cache"):
+        text += f" (cache spared {cache['hit_rate']:.0%})"
+    text += f"  sent {size_text(sum(record['bytes'].values()))}"
+
+    # Where the time went, and what ran ahead of training.
+    spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
+    if spent:
+        text += "  (" + " ".join(f"{phase} {seconds:.2f}" for phase, seconds in spent.items()) + ")"
+    if record.get("prefetch"):
+        ahead = record["ahead"]
+        text += f"  ahead {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} of them hidden"
+    return text
+
+
+def ahead_seconds(ahead: dict[str, Any]) -> float:
+    """Seconds, mean over ranks, that an epoch's record says were spent ahead of training."""
+    return sum(times["mean"] for times in ahead["phases"].values())
