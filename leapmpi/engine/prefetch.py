@@ -78,7 +78,10 @@ class Prefetcher:
         task = self.tasks[self._taken]
         self._taken += 1
         if not self.depth:
-            return self._prepare(task)
+            minibatch = self._requested(task)
+            with self.ctx.phases("exchange"):
+                minibatch.complete()
+            return minibatch
         with self.ctx.phases("wait"):
             waits.for_work = True
             ready = self._ready.get()
@@ -149,10 +152,13 @@ class Prefetcher:
             self.ctx.phases.adopt_ahead()
             raise self._error
 
-    def _prepare(self, task: PrefetchTask) -> MiniBatch:
+    def _set_position(self, task: PrefetchTask) -> None:
+        self.ctx.phases.epoch, self.ctx.phases.iteration = task.epoch, task.iteration
+
+    def _requested(self, task: PrefetchTask) -> MiniBatch:
         self._set_position(task)
         minibatch = self.engine.plan(task.batch, task.epoch, task.iteration)
-        self.engine.fetch(minibatch)
+        self.engine.request(minibatch)
         return minibatch
 
     # -- on the thread that runs ahead -----------------------------------------------------------------------------
@@ -198,15 +204,6 @@ class Prefetcher:
                 del minibatch, arrived
             if under_way:
                 self._hand_over(under_way, stream)
-
-    def _set_position(self, task: PrefetchTask) -> None:
-        self.ctx.phases.epoch, self.ctx.phases.iteration = task.epoch, task.iteration
-
-    def _requested(self, task: PrefetchTask) -> MiniBatch:
-        self._set_position(task)
-        minibatch = self.engine.plan(task.batch, task.epoch, task.iteration)
-        self.engine.request(minibatch)
-        return minibatch
 
     def _begun(self, task: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
         """Start the exchange of the rows of `minibatch`; those of the one before have arrived."""

@@ -26,7 +26,7 @@ from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.load_balance import balanced, moving_price
 from leapmpi.plan.micrograph import ExpectedWork
-from leapmpi.plan.planner import Rule, merge_rule, plan_leap
+from leapmpi.plan.planner import merge_rule, plan_leap
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 
@@ -37,6 +37,8 @@ class Leap(Placement):
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         super().__init__(ctx, config)
         self.tuner: Tuner | None = None
+        self.rule = merge_rule(config.merge)
+        """How time steps are merged."""
         # What a micrograph away from its home costs beyond its work, by the rates of the job; infinite while unknown.
         self.price = 0.0 if config.balance == "on" else math.inf
         self._last: tuple[int, int, int, float] | None = None
@@ -52,11 +54,6 @@ class Leap(Placement):
                 f"{ranks}, not {config.time_steps}"
             )
         return int(config.time_steps)
-
-    @cached_property
-    def rule(self) -> Rule:
-        """How time steps are merged."""
-        return merge_rule(self.config.merge)
 
     @cached_property
     def expected_work(self) -> ExpectedWork:

@@ -94,16 +94,12 @@ def _range(counts: set[int]) -> str:
 
 def _sampler(config: Config) -> str:
     """'fan-out 10,10', after the sampler where it is not the default one."""
-    sampling, fanout = config.sampling, f"fan-out {fanout_text(config.sampling.fanout)}"
+    sampling = config.sampling
+    fanout = "fan-out " + ",".join("all" if each == -1 else str(each) for each in sampling.fanout)
     if sampling.sampler == "node-wise":
         return fanout
     options = f" ({', '.join(sampling.options)})" if sampling.options else ""
     return f"sampler {sampling.sampler}{options}, {fanout}"
-
-
-def fanout_text(fanout: tuple[int, ...]) -> str:
-    """'10,10' or 'all,all'."""
-    return ",".join("all" if each == -1 else str(each) for each in fanout)
 
 
 def _device_path(config: Config, loaded: Loaded) -> str:

@@ -79,7 +79,8 @@ class EnsembleRing:
             self.layouts[number].gradients.zero_()
         for turn in range(self.communicator.size):
             for number in self._models_after(turn):
-                losses[number] = self._train(minibatch, number)
+                pairs = enumerate(minibatch.labels)
+                losses[number] = sum(self.modes[number].train(minibatch, step, labels) for step, labels in pairs)
             self._hop(turn, _parts(turn, self.communicator.size))
         return losses
 
@@ -106,12 +107,6 @@ class EnsembleRing:
             going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
             self.communicator.ring_pass(going, coming, ["parameters"] * len(going))
         return [(tensors, known[number][1]) for number, tensors in enumerate(flats)]
-
-    def _train(self, minibatch: MiniBatch, number: int) -> float:
-        return sum(
-            self.modes[number].train(minibatch, micro_batch, labels)
-            for micro_batch, labels in enumerate(minibatch.labels)
-        )
 
     def _models_after(self, turn: int) -> range:
         """The models that are here after `turn` hops."""

@@ -180,9 +180,9 @@ class ReplicaTrainer(Trainer):
             "best": replica.best.to_values(),
         }
 
-    def models_summary(self) -> dict[str, Any]:
+    def about_models(self) -> list[dict[str, Any]]:
         """What the summary of the whole run says of each model."""
-        return {"models": [self._about(replica) for replica in self.replicas]}
+        return [self._about(replica) for replica in self.replicas]
 
     def digest(self) -> str:
         """That of all models' parameters. Collective."""

@@ -52,25 +52,22 @@ class Evaluator:
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
-        self.classes = dataset.classes
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def scores(self) -> dict[str, float | None]:
-        """The metric on each split, None for an empty split. Collective."""
-        return {name: self.score(name) for name in self.splits}
+        """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
+        model = self.ctx.parameters.whole_model()
+        if model is not self.ctx.model:
+            self.ctx, self._mode = replace(self.ctx, model=model), None
+        return {name: self._score(name, [self._mode])[0] for name in self.splits}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
         modes = [Raw(replace(self.ctx, model=model)) for model in models]
         by_split = {name: self._score(name, modes) for name in self.splits}
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
-
-    def score(self, split: str) -> float | None:
-        """The metric on one split, the same on all ranks; None when it is empty or undefined there. Collective."""
-        self._use(self.ctx.parameters.whole_model())
-        return self._score(split, [self._mode])[0]
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
@@ -95,11 +92,6 @@ class Evaluator:
             return self._roc_auc(outcomes)
         counts = np.sum([metrics.count(self.metric, logits, labels) for logits, labels in outcomes], axis=0)
         return metrics.value(self.metric, self.ctx.communicator.all_gather_rows(counts).sum(axis=0))
-
-    def _use(self, model: Model) -> None:
-        """Score `model` from now on."""
-        if model is not self.ctx.model:
-            self.ctx, self._mode = replace(self.ctx, model=model), None
 
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
@@ -130,16 +122,8 @@ class Evaluator:
         if not self.multilabel:
             logits = logits[:, 1] - logits[:, 0]
         table = np.column_stack((logits.reshape(len(labels), -1), labels.reshape(len(labels), -1)))
-        gathered = self._on_first(np.ascontiguousarray(table))
-        answer = None
-        if self.ctx.communicator.rank == 0:
-            half = gathered.shape[1] // 2
-            given, truth = gathered[:, :half], gathered[:, half:]
-            value = metrics.roc_auc(given, truth) if self.multilabel else metrics.roc_auc(given[:, 0], truth[:, 0])
-            answer = np.array([value]).view(np.int64)
-        return float(self.ctx.communicator.broadcast(answer, "control").view(np.float64)[0])
 
-    def _on_first(self, table: np.ndarray) -> np.ndarray:
+        # Rank 0 receives the tables of all.
         communicator = self.ctx.communicator
         rows = communicator.all_gather_rows(np.array([len(table)]))[:, 0]
         send, receive = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
@@ -147,5 +131,13 @@ class Evaluator:
         if communicator.rank == 0:
             receive[:] = rows
         gathered = np.empty((int(receive.sum()), table.shape[1]))
-        communicator.exchange(table, send, gathered, receive, "control")
-        return gathered
+        communicator.exchange(np.ascontiguousarray(table), send, gathered, receive, "control")
+
+        # What it finds is broadcast by its bits.
+        answer = None
+        if communicator.rank == 0:
+            half = gathered.shape[1] // 2
+            given, truth = gathered[:, :half], gathered[:, half:]
+            value = metrics.roc_auc(given, truth) if self.multilabel else metrics.roc_auc(given[:, 0], truth[:, 0])
+            answer = np.array([value]).view(np.int64)
+        return float(communicator.broadcast(answer, "control").view(np.float64)[0])

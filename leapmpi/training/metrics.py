@@ -51,8 +51,6 @@ def _single_label(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int, int
     labelled = labels >= 0
     logits, labels = logits[labelled], labels[labelled]
     total = len(labels)
-    if not total:
-        return 0, 0, 0, 0, 0
     predicted = logits.argmax(axis=1)
     sound = ~np.isnan(logits[np.arange(total), predicted])  # argmax finds a NaN first
     right = int(np.count_nonzero((predicted == labels) & sound))
@@ -79,8 +77,9 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
     Raises ConfigError when there are more than two classes.
     """
     if labels.ndim == 2:
-        columns = [_area(*_labelled(scores[:, c], labels[:, c])) for c in range(labels.shape[1])]
-        areas = [area for area in columns if area is not None]
+        columns = enumerate(~np.isnan(labels).T)
+        found = [_area(scores[known, column], labels[known, column] > 0.5) for column, known in columns]
+        areas = [area for area in found if area is not None]
         return float(np.mean(areas)) if areas else float("nan")
     if (labels.size and labels.max() > 1) or (scores.ndim == 2 and scores.shape[1] != 2):
         raise ConfigError("metric 'roc-auc' needs two classes or multi-label data; use accuracy or f1-micro")
@@ -88,11 +87,6 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
         scores = scores[:, 1].astype(np.float64) - scores[:, 0]
     area = _area(scores[labels >= 0], labels[labels >= 0] == 1)
     return float("nan") if area is None else area
-
-
-def _labelled(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    known = ~np.isnan(labels)
-    return scores[known], labels[known] > 0.5
 
 
 def _area(scores: np.ndarray, positive: np.ndarray) -> float | None:

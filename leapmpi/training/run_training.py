@@ -34,7 +34,7 @@ from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import with_new_model
+from leapmpi.training.setup import open_for_training, with_new_model
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -115,11 +115,13 @@ def _train(config: Config, session: Session) -> Run:
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     trainer = build_trainer(config, world, loaded, saved, begun)
 
-    # The run folder. From here on a signal is noted, and noticed in the first iteration.
+    # The run folder. From here on failures and heartbeats are written there, and a signal is noted, to be noticed in
+    # the first iteration.
     claimed = world.on_root(lambda: claim(run.folder, run.overwrite))
     path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = claimed or RunFolder(path)
-    session.enter(folder.path)
+    session.folder.append(folder.path)
+    session.watchdog.write_heartbeats_to(folder.path)
     session.signals.polled = True
     checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
     world.on_root(lambda: _open_records(config, folder, saved, before, checkpointer))
@@ -147,7 +149,7 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
-    loaded = session.load(plain, session.open_dataset(plain))
+    loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)))
     outcomes: list[dict[str, Any]] = []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
@@ -274,6 +276,6 @@ def _summary(config: Config, trainer: Trainer) -> dict[str, Any]:
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
-        **trainer.models_summary(),
+        **({"models": trainer.about_models()} if isinstance(trainer, ReplicaTrainer) else {}),
         "epochs": without_losses(trainer.epochs),
     }

@@ -55,18 +55,9 @@ class Session:
     signals: Signals = field(default_factory=Signals)
     job_end: float | None = None
 
-    def enter(self, folder: Path) -> None:
-        """Work in the run folder `folder` from now on: failures and heartbeats are written there. Collective."""
-        self.folder.append(folder)
-        self.watchdog.write_heartbeats_to(folder)
-
     def open(self, config: Config) -> Dataset:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
-
-    def open_dataset(self, config: Config) -> Dataset:
-        """The dataset of `config`, for an evaluation, which strategies do not bear on. Collective."""
-        return self.world.on_all(lambda: open_for_training(config))
 
     def load(self, config: Config, dataset: Dataset) -> Loaded:
         """Load this rank's share of `dataset`. Collective."""

@@ -293,10 +293,6 @@ class Trainer:
         """Take over what `models_state` gave, after `epochs`. Raises DataError when it does not fit. Local."""
         self.best = restore(self.ctx.parameters, self.optimizer, state, origin, self.world.rank == 0)
 
-    def models_summary(self) -> dict[str, Any]:
-        """What the summary adds where there are several models."""
-        return {}
-
     def digest(self) -> str:
         """That of the parameters. Collective."""
         return self.ctx.parameters.digest()
