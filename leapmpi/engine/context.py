@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,13 +12,11 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.rows import Rows
+from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.phase_timers import PhaseTimers
-
-if TYPE_CHECKING:
-    from leapmpi.nn.model import Model
-    from leapmpi.nn.rows import Rows
-    from leapmpi.sampling.sampler import Sampler
 
 
 @dataclass

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.features.row_exchange import RowExchange
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.block import Block
 from leapmpi.system import channels
 from leapmpi.system.counter_rng import DrawKey
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.nn.rows import Rows
-    from leapmpi.nn.tensors import BlockTensors
 
 
 @dataclass

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.hop_sampler import indptr_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.dataset.topology import Topology
-    from leapmpi.engine.context import RankContext
-    from leapmpi.nn.layer import Layer
-    from leapmpi.system.counter_rng import DrawKey
+from leapmpi.system.counter_rng import DrawKey
 
 BlockArrays = list[np.ndarray]
 """Blocks under way, as int64 arrays. The first `head` of a payload describe the first layer's block; then come counts

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.ring_payload import (
     BlockArrays,
     RingPayload,
@@ -32,14 +34,8 @@ from leapmpi.engine.ring_payload import (
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.context import RankContext
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.plan.traffic_model import Traffic
-    from leapmpi.sampling.block import Block
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
 
 
 @dataclass

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
@@ -23,21 +23,17 @@ from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.features.column_shard import load_columns
 from leapmpi.features.device_shard import load_shard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.sparse_fetcher import fetcher_for
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
-    from leapmpi.nn.tensors import BlockTensors
-    from leapmpi.plan.traffic_model import Traffic
-    from leapmpi.sampling.block import Block
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
 
 
 class ColumnSums(ComputedRowsMode):

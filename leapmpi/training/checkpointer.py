@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,12 @@ from leapmpi.config.setting import parse_interval
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, StopVote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
-from leapmpi.runs.run_folder import without_losses
+from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.model_state import named
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
-
-if TYPE_CHECKING:
-    from leapmpi.runs.run_folder import RunFolder
 
 log = logging.getLogger("leapmpi")
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.base import share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
+from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
-
-if TYPE_CHECKING:
-    from leapmpi.engine.context import RankContext
-    from leapmpi.engine.minibatch import MiniBatch
-    from leapmpi.nn.model import Model
-    from leapmpi.plan.traffic_model import Traffic
-    from leapmpi.training.optimizer import Optimizer
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.training.optimizer import Optimizer
 
 OptimizerState = tuple[dict[str, torch.Tensor], dict[str, float]]
 """Tensors like the parameters by name, and numbers."""

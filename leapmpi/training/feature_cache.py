@@ -5,24 +5,22 @@ Both act on raw feature rows only. Where training moves none, they are left out,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.context import Loaded
+from leapmpi.engine.engine import Engine
 from leapmpi.features.access import AccessPattern, choose
 from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowErrors
 from leapmpi.features.hit_rate import predicted_hits
 from leapmpi.system.memory import check_memory
-
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
-    from leapmpi.dataset.partitioned import Dataset
-    from leapmpi.dataset.topology import Topology
-    from leapmpi.engine.context import Loaded
-    from leapmpi.engine.engine import Engine
-    from leapmpi.features.compression import RowErrors
 
 
 def caches(engine: Engine) -> bool:

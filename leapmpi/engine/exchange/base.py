@@ -10,22 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import BlockTensors, to_tensors
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.context import RankContext
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
-    from leapmpi.plan.traffic_model import Traffic
+from leapmpi.plan.traffic_model import Traffic
 
 
 class ExchangeMode(ABC):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.partial_form import Combination, SumCombination
-
-if TYPE_CHECKING:
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors
 
 
 @dataclass

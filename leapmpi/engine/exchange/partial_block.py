@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from leapmpi.dataset.topology import Topology
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, PartialBlock
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.topology import Topology
-    from leapmpi.features.fetcher import FeatureFetcher
-    from leapmpi.nn.layer import Layer
-    from leapmpi.nn.rows import Rows
 
 
 @compiled

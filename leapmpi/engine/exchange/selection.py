@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
+from leapmpi.nn.layer import Layer
+from leapmpi.plan.cost_model import Rates
 from leapmpi.registry import Registry
-
-if TYPE_CHECKING:
-    from leapmpi.engine.context import RankContext
-    from leapmpi.engine.minibatch import MiniBatch
-    from leapmpi.nn.layer import Layer
-    from leapmpi.plan.cost_model import Rates
 
 MODES = Registry("remote mode", "leapmpi.engine.exchange.modes")
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM, Combination, PartialForm
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.block import Block
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.context import RankContext
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.layer import Layer
-    from leapmpi.nn.tensors import BlockTensors
-    from leapmpi.plan.traffic_model import Traffic
-    from leapmpi.sampling.block import Block
 
 
 @compiled

@@ -7,20 +7,16 @@ adds its share of the weights' gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_request import RowRequest
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.nn.tensors import BlockTensors
-    from leapmpi.plan.traffic_model import Traffic
+from leapmpi.plan.traffic_model import Traffic
 
 
 class Projected(ComputedRowsMode):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leapmpi.engine.exchange.base import ExchangeMode
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-    from leapmpi.plan.traffic_model import Traffic
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.plan.traffic_model import Traffic
 
 
 class Raw(ExchangeMode):
