@@ -109,11 +109,9 @@ class Leap(Placement):
 
     @property
     def wants_rates(self) -> bool:
-        """For the price of moving a root."""
         return self.config.balance == "auto"
 
     def use_rates(self, rates: Rates, remote_row_bytes: int) -> None:
-        """The price of moving a root."""
         self.price = moving_price(remote_row_bytes, rates.row, rates.edge, rates.byte)
 
     @property

@@ -200,7 +200,6 @@ class Naive(FixedModePlacement):
     """Equal shares of the shuffled batch, one for each model; models visit the features of their whole share."""
 
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
-        """The ring."""
         return "ring", RingMode
 
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:

@@ -60,7 +60,6 @@ class ReplicaTrainer(Trainer):
 
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
-        """The config and the parameters of each."""
         return [(replica.config, replica.layout) for replica in self.replicas]
 
     def dry_run(self, batch: np.ndarray | None) -> None:
@@ -185,7 +184,6 @@ class ReplicaTrainer(Trainer):
         return [self._about(replica) for replica in self.replicas]
 
     def digest(self) -> str:
-        """That of all models' parameters. Collective."""
         arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}
         return digest(arrays)
 

@@ -28,7 +28,21 @@ def count(metric: str, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     if metric not in COUNTED:
         raise ConfigError(f"no counts for metric {metric!r}; {nearest(metric, COUNTED)}")
-    tp, fp, fn, right, total = _multi_label(logits, labels) if labels.ndim == 2 else _single_label(logits, labels)
+    multi_label = labels.ndim == 2
+    labelled = ~np.isnan(labels) if multi_label else labels >= 0
+    logits, labels = logits[labelled], labels[labelled]
+    total = len(labels)
+    if multi_label:
+        truth = labels > 0.5
+        predicted = np.where(np.isnan(logits), ~truth, logits > 0)
+        outcomes = truth & predicted, ~truth & predicted, truth & ~predicted
+        tp, fp, fn = (int(np.count_nonzero(each)) for each in outcomes)
+        right = total - fp - fn
+    else:
+        predicted = logits.argmax(axis=1)
+        sound = ~np.isnan(logits[np.arange(total), predicted])  # argmax finds a NaN first
+        right = tp = int(np.count_nonzero((predicted == labels) & sound))
+        fp = fn = total - right
     return np.array([right, total] if metric == "accuracy" else [tp, fp, fn, total], np.int64)
 
 
@@ -45,26 +59,6 @@ def value(metric: str, counts: np.ndarray) -> float:
         return right / total
     tp, fp, fn, _ = numbers
     return 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0
-
-
-def _single_label(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, int, int]:
-    labelled = labels >= 0
-    logits, labels = logits[labelled], labels[labelled]
-    total = len(labels)
-    predicted = logits.argmax(axis=1)
-    sound = ~np.isnan(logits[np.arange(total), predicted])  # argmax finds a NaN first
-    right = int(np.count_nonzero((predicted == labels) & sound))
-    return right, total - right, total - right, right, total
-
-
-def _multi_label(logits: np.ndarray, labels: np.ndarray) -> tuple[int, int, int, int, int]:
-    labelled = ~np.isnan(labels)
-    logits, truth = logits[labelled], labels[labelled] > 0.5
-    predicted = np.where(np.isnan(logits), ~truth, logits > 0)
-    tp = int(np.count_nonzero(truth & predicted))
-    fp = int(np.count_nonzero(~truth & predicted))
-    fn = int(np.count_nonzero(truth & ~predicted))
-    return tp, fp, fn, len(truth) - fp - fn, len(truth)
 
 
 def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -140,9 +140,11 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     """
     checkpoints = CheckpointFolder(Path(trainer.config.run.folder))
     values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
-    trainer.progress = EpochProgress.restored(
-        values["progress"], arrays["losses"], _known_phases(values, arrays), trainer.ctx.communicator
-    )
+    # Seconds by rank and the phases of this version, in its order.
+    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
+    nothing = np.zeros(len(arrays["phases"]))
+    phases = np.column_stack([columns.get(phase, nothing) for phase in PHASES])
+    trainer.progress = EpochProgress.restored(values["progress"], arrays["losses"], phases, trainer.ctx.communicator)
     if world.rank == 0:
         trainer.ctx.features.errors.add(*values["row_errors"])
     trainer.epochs = list(values["epochs"])
@@ -154,18 +156,6 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     if values["rank_pieces"] == world.size:
         of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
     trainer.engine.placement.restore_rank(below("strategy", of_rank))
-
-
-def saved_choices(saved: SavedRun) -> dict[str, Any]:
-    """What had been chosen, as `Engine.restore` takes it."""
-    return {**saved.state.values["strategy"], **below("strategy", saved.state.arrays)}
-
-
-def _known_phases(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Seconds by rank and the phases of this version, in its order: float64[ranks, phases]."""
-    columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
-    nothing = np.zeros(len(arrays["phases"]))
-    return np.column_stack([columns.get(phase, nothing) for phase in PHASES])
 
 
 def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:

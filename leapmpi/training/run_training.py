@@ -32,6 +32,7 @@ from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
@@ -93,11 +94,12 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
         records = world.on_root(lambda: resume.replayed_records(config, loaded.dataset, world.size))
         trainer.engine.tuning_log.replay(records or [])
     if saved:
-        progress = saved.state.values["progress"]
-        trainer.engine.tuning_log.begin = progress["epoch"], progress["iteration"]
-    trainer.prepare(resume.saved_choices(saved) if saved else None)
-    if saved:
+        values = saved.state.values
+        trainer.engine.tuning_log.begin = values["progress"]["epoch"], values["progress"]["iteration"]
+        trainer.prepare({**values["strategy"], **below("strategy", saved.state.arrays)})
         resume.restore(trainer, saved)
+    else:
+        trainer.prepare()
     return trainer
 
 

@@ -100,7 +100,6 @@ class ComputedRowsMode(ExchangeMode):
         return block.n_src * (copies * self.ctx.input_row_bytes + computed)
 
     def request(self, minibatch: MiniBatch) -> None:
-        """Plan the exchanges of all micro-batches. Collective."""
         minibatch.exchange_plans = [self.plan_exchange(minibatch, each) for each in minibatch.micro_batches]
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
@@ -139,7 +138,6 @@ class ComputedRowsMode(ExchangeMode):
 
     @torch.no_grad()
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """Forward, exchange, forward. Collective."""
         plan = minibatch.exchange_plans[number]
         with self.ctx.phases("compute"):
             computed = self.computed(minibatch, plan)

@@ -101,7 +101,6 @@ class Partial(ComputedRowsMode):
 
     @property
     def combination(self) -> type[Combination]:
-        """That of the layer's form."""
         return self.form.combination
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
@@ -166,7 +165,6 @@ class Partial(ComputedRowsMode):
         return ComputedRows(ordered, plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        """The combined shares, finished by the layer."""
         self_parts, aggregates = self.form.parts(rows, block.n_dst)
         return self.layer.finish(self_parts, aggregates, None)
 

@@ -63,14 +63,12 @@ class Projected(ComputedRowsMode):
         )
 
     def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
-        """Project local and requested rows."""
         ctx = self.ctx
         rows = ctx.inputs(self.number).local(plan.source, ctx.scatters)
         original = self._on_device(ctx.sampler.topology.original_id[plan.source])
         return ComputedRows(self.layer.projected(rows, original, minibatch.dropout), plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        """Aggregate the projected rows."""
         return self.layer.finish(None, self.layer.from_projected(block, rows, minibatch.dropout), None)
 
 

@@ -55,7 +55,6 @@ class Raw(ExchangeMode):
         )
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
-        """Forward and backward on the rows at hand."""
         with self.ctx.phases("compute"):
             loss = self.loss(minibatch, number, self._outputs(minibatch, number), labels)
             loss.backward()
@@ -63,7 +62,6 @@ class Raw(ExchangeMode):
 
     @torch.no_grad()
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        """Forward on the rows at hand."""
         with self.ctx.phases("compute"):
             return self._outputs(minibatch, number)
 
