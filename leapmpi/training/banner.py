@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 
 import torch
 
@@ -12,12 +11,11 @@ from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import enumeration
 from leapmpi.engine.context import Loaded
-from leapmpi.engine.engine import Engine
-from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.runs.tables.rank_table import rank_table
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.setup import direct_path
+from leapmpi.training.trainer import Trainer
 
 
 def rank_facts(world: World, loaded: Loaded) -> dict:
@@ -37,15 +35,9 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
     }
 
 
-def lines(
-    config: Config,
-    world: World,
-    loaded: Loaded,
-    engine: Engine,
-    models: Sequence[tuple[Config, ParameterLayout]],
-    facts: list[dict],
-) -> list[str]:
-    """The banner, given the `models` that are trained and the `rank_facts` of all ranks."""
+def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
+    """The banner, given the `rank_facts` of all ranks."""
+    config, world, loaded = trainer.config, trainer.world, trainer.loaded
     dataset, topology = loaded.dataset, loaded.topology
     topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
     method = dataset.attributes.get("method", "unknown")
@@ -57,33 +49,35 @@ def lines(
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
-        _plan(config, world, loaded, engine, _models(config, models)),
-        _moves(config, world, loaded, engine),
+        _plan(trainer),
+        _moves(trainer),
     ]
 
 
-def _plan(config: Config, world: World, loaded: Loaded, engine: Engine, models: str) -> str:
-    batch, steps = min(config.train.batch_size, len(loaded.dataset.splits.train)), engine.placement.time_steps
+def _plan(trainer: Trainer) -> str:
+    config, world, engine = trainer.config, trainer.world, trainer.engine
+    batch, steps = min(config.train.batch_size, len(trainer.train_vertices)), engine.placement.time_steps
     roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
-    if loaded.ctx.sampler.supplies_roots:
+    if trainer.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
     return (
         f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
         f"{merged}; {roots}; {_sampler(config)}; "
-        f"{models} parameters ({config.train.dtype})"
+        f"{_models(trainer)} parameters ({config.train.dtype})"
     )
 
 
-def _models(config: Config, models: Sequence[tuple[Config, ParameterLayout]]) -> str:
+def _models(trainer: Trainer) -> str:
     """'model sage, 1,234', or 'models gcn 1,234 and gat 1,300 to 2,600' where models differ: names and parameters."""
     counts: dict[str, set[int]] = {}
-    for each, layout in models:
+    for each, layout in trainer.models:
         # Those of all ranks, where each holds some.
         numbers = sum(math.prod(shape) for shape in layout.whole_shapes.values())
         counts.setdefault(each.model.name, set()).add(numbers)
-    if config.strategy.replicas == "equal":
-        return f"model {config.model.name}, {_range(counts[config.model.name])}"
+    if trainer.config.strategy.replicas == "equal":
+        name = trainer.config.model.name
+        return f"model {name}, {_range(counts[name])}"
     return f"models {enumeration([f'{name} {_range(found)}' for name, found in counts.items()])}"
 
 
@@ -109,10 +103,11 @@ def _device_path(config: Config, loaded: Loaded) -> str:
     return f"{'handed to MPI directly' if direct else 'staged through pinned host memory'} ({why})"
 
 
-def _moves(config: Config, world: World, loaded: Loaded, engine: Engine) -> str:
-    if world.size == 1:
+def _moves(trainer: Trainer) -> str:
+    config, engine = trainer.config, trainer.engine
+    if trainer.world.size == 1:
         return "moves between ranks: nothing, there is one rank"
-    size = loaded.ctx.parameters.shared_gradients.nbytes
+    size = trainer.ctx.parameters.shared_gradients.nbytes
     moving = [engine.mode.description, f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")

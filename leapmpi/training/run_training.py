@@ -126,7 +126,7 @@ def _train(config: Config, session: Session) -> Run:
     session.watchdog.write_heartbeats_to(folder.path)
     session.signals.polled = True
     checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end)
-    world.on_root(lambda: _open_records(config, folder, saved, before, checkpointer))
+    world.on_root(lambda: _open_records(checkpointer, saved, before))
     if saved:
         checkpointer.last = saved.name
     # The run can be resumed from its first moment on.
@@ -134,11 +134,11 @@ def _train(config: Config, session: Session) -> Run:
         raise error
     world.on_root(lambda: folder.start(config))
 
-    _announce(config, trainer, folder)
+    _announce(trainer, folder)
     timeline = folder.path / timeline_file(world.rank) if run.timeline else None
     with record_timeline(timeline, session.phases, world.rank, world.name):
         trainer.run(folder, checkpointer)
-    summary = _summary(config, trainer)
+    summary = _summary(trainer)
     world.on_root(lambda: folder.finish(summary))
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
@@ -176,14 +176,9 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
     loaded.ctx.parameters.assign(arrays, str(run.path))
 
 
-def _open_records(
-    config: Config,
-    folder: RunFolder,
-    saved: SavedRun | None,
-    before: dict[str, Any] | None,
-    checkpointer: Checkpointer,
-) -> None:
+def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
+    folder, trainer = checkpointer.folder, checkpointer.trainer
     forget_failure(folder.path)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     try:
@@ -195,11 +190,10 @@ def _open_records(
     if before and before["status"] == FAILED:
         log.info("the start before this one failed: %s", before["why"])
     if saved is None:
-        folder.record("start", version=VERSION, config=config.to_values())
+        folder.record("start", version=VERSION, config=trainer.config.to_values())
         return
 
     # A resumed run: drop newer checkpoints, and say where it goes on.
-    trainer = checkpointer.trainer
     checkpointer.checkpoints.tidy(saved.name)
     _report_damage(folder, saved, trainer, whole)
     ended = {key: before[key] for key in ("status", "why")} if before else None
@@ -210,7 +204,7 @@ def _open_records(
         "resumed in epoch %d, after iteration %d of %d, from %s",
         *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
     )
-    if changed := resume.changes(saved.state.values, config, trainer.loaded.dataset, trainer.world.size):
+    if changed := resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size):
         log.info("resumed with %s", ", ".join(changed))
 
 
@@ -226,14 +220,14 @@ def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: 
                 folder.record("epoch", **record)
 
 
-def _announce(config: Config, trainer: Trainer, folder: RunFolder) -> None:
+def _announce(trainer: Trainer, folder: RunFolder) -> None:
     """Show and record what the run starts with. Collective."""
     # Every rank reports its host, device, parts and memory; rank 0 shows them.
     world, loaded, engine = trainer.world, trainer.loaded, trainer.engine
     facts = loaded.ctx.communicator.all_gather_objects(banner.rank_facts(world, loaded))
     if world.rank != 0:
         return
-    for line in banner.lines(config, world, loaded, engine, trainer.models, facts):
+    for line in banner.lines(trainer, facts):
         log.info(line)
 
     # What was chosen, and which settings do not act.
@@ -261,9 +255,9 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
-def _summary(config: Config, trainer: Trainer) -> dict[str, Any]:
+def _summary(trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
-    world, dataset = trainer.world, trainer.loaded.dataset
+    config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
     peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
     return {
         "version": VERSION,
