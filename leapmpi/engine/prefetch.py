@@ -265,10 +265,9 @@ def choose_depth(engine: Engine) -> int:
 
 def about_depth(engine: Engine, depth: int) -> list[str]:
     """Sentences for the user where `depth`, as `choose_depth` gave it, is less than that of `engine`."""
-    full = engine.prefetch_depth
-    if depth == full:
+    if depth == engine.prefetch_depth:
         return []
     return [
-        f"no iterations are prepared ahead, where --prefetch auto would take {full}: this MPI cannot be called by "
-        "several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
+        f"no iterations are prepared ahead, where --prefetch auto would take {engine.prefetch_depth}: this MPI cannot "
+        "be called by several threads in turn (MPI_THREAD_SERIALIZED), or was not started so"
     ]

@@ -59,11 +59,6 @@ class EnsembleRing:
         pairs = zip(models, self.layouts, strict=True)
         self.modes = [Raw(replace(ctx, model=model, parameters=layout)) for model, layout in pairs]
 
-    @property
-    def local_models(self) -> range:
-        """The models whose optimizers are on this rank."""
-        return self._models_after(0)
-
     def step(self, minibatch: MiniBatch) -> list[float]:
         """Sum up the gradients of all models over the batch, each on its home.
 
@@ -72,10 +67,10 @@ class EnsembleRing:
         losses = [0.0] * len(self.layouts)
         for micro_batch in minibatch.micro_batches:
             share_among_models(micro_batch, self.ctx.device)
-        for number in self.local_models:
+        for number in self.models_after(0):
             self.layouts[number].gradients.zero_()
         for turn in range(self.communicator.size):
-            for number in self._models_after(turn):
+            for number in self.models_after(turn):
                 pairs = enumerate(minibatch.labels)
                 losses[number] = sum(self.modes[number].train(minibatch, step, labels) for step, labels in pairs)
             self._hop(turn, _parts(turn, self.communicator.size))
@@ -88,11 +83,7 @@ class EnsembleRing:
 
     def spread_state(self, optimizers: Sequence[Optimizer | None]) -> list[OptimizerState]:
         """The state of every model's optimizer, by model, on every rank; `optimizers` holds those of this rank."""
-        states = {}
-        for number in self.local_models:
-            optimizer = optimizers[number]
-            assert optimizer is not None, "this rank holds the optimizers of its models"
-            states[number] = optimizer.state()
+        states = {number: optimizer.state() for number, optimizer in enumerate(optimizers) if optimizer}
         about = {number: [list(tensors), numbers] for number, (tensors, numbers) in states.items()}
         known = {int(n): each for part in self.communicator.all_gather_objects(about) for n, each in part.items()}
         flats = [
@@ -100,20 +91,20 @@ class EnsembleRing:
             for n, layout in enumerate(self.layouts)
         ]
         for turn in range(self.communicator.size - 1):
-            here, there = self._models_after(turn), self._models_after(turn + 1)
+            here, there = self.models_after(turn), self.models_after(turn + 1)
             going, coming = ([flat for n in numbers for flat in flats[n].values()] for numbers in (here, there))
             self.communicator.ring_pass(going, coming, ["parameters"] * len(going))
         return [(tensors, known[number][1]) for number, tensors in enumerate(flats)]
 
-    def _models_after(self, turn: int) -> range:
-        """The models that are here after `turn` hops."""
+    def models_after(self, turn: int) -> range:
+        """The models that are here after `turn` hops; after 0 those whose optimizers are on this rank."""
         return models_on(self.communicator.rank, turn, self.communicator.size, len(self.layouts))
 
     def _hop(self, turn: int, parts: tuple[str, ...]) -> None:
         """Pass `parts` of the models that are here after `turn` hops on, and take in those of the ones that come."""
         if self.communicator.size == 1:
             return
-        going, coming = ([(n, part) for n in self._models_after(at) for part in parts] for at in (turn, turn + 1))
+        going, coming = ([(n, part) for n in self.models_after(at) for part in parts] for at in (turn, turn + 1))
         sends, receives = ([getattr(self.layouts[n], part) for n, part in pairs] for pairs in (going, coming))
         with self.ctx.phases("migrate"):
             self.communicator.ring_pass(sends, receives, [_KINDS[part] for _, part in going])

@@ -54,7 +54,7 @@ class ReplicaTrainer(Trainer):
         self.ring = EnsembleRing(self.ctx, models)
         self.replicas = []
         for number, ((label, each), layout) in enumerate(zip(configs.items(), self.ring.layouts, strict=True)):
-            at_home = number in self.ring.local_models
+            at_home = number in self.ring.models_after(0)
             optimizer = Optimizer(each.train, layout, self.per_epoch) if at_home else None
             self.replicas.append(Replica(label, each, layout, optimizer, np.zeros(self.per_epoch)))
 

@@ -80,17 +80,15 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
         yield f"train.epochs was {before['train.epochs']}, is {config.train.epochs}, but {done} epochs are done"
 
 
-def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> list[str]:
+def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> Iterator[str]:
     """What is another than before, though it may be, and bears on the results, for the log."""
-    found = []
     if saved["ranks"] != ranks:
-        found.append(f"{ranks} ranks instead of {saved['ranks']}")
+        yield f"{ranks} ranks instead of {saved['ranks']}"
     if saved["uuid"] != dataset.uuid:
-        found.append("another partition of the same graph")
+        yield "another partition of the same graph"
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
-        found.append(f"{config.train.epochs} epochs instead of {before}")
-    return found
+        yield f"{config.train.epochs} epochs instead of {before}"
 
 
 def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:

@@ -204,8 +204,9 @@ def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: di
         "resumed in epoch %d, after iteration %d of %d, from %s",
         *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
     )
-    if changed := resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size):
-        log.info("resumed with %s", ", ".join(changed))
+    changed = resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size)
+    if text := ", ".join(changed):
+        log.info("resumed with %s", text)
 
 
 def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:

@@ -85,8 +85,6 @@ class Trainer:
         self._watcher: IterationWatcher | None = None
         self._since: float | None = None
 
-    # -- before the clock runs -------------------------------------------------------------------------------------
-
     def prepare(self, saved_choices: dict[str, Any] | None = None) -> None:
         """Compile all kernels, and choose what the settings leave open. Collective.
 
@@ -114,8 +112,6 @@ class Trainer:
     def dry_run(self, batch: np.ndarray | None) -> None:
         """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
         self.engine.dry_run(batch)
-
-    # -- training --------------------------------------------------------------------------------------------------
 
     def run(self, folder: RunFolder, watcher: IterationWatcher) -> None:
         """Train all epochs that are left, record them in `folder` and write the weights there. Collective."""
@@ -201,8 +197,6 @@ class Trainer:
             train = self.config.train
             return self.ctx.sampler.batches(self.train_vertices, train.seed, epoch, train.batch_size)
 
-    # -- evaluation ------------------------------------------------------------------------------------------------
-
     def evaluates(self, epoch: int) -> bool:
         """Whether the splits are scored after `epoch`."""
         every, last = self.config.evaluate.every, self.config.train.epochs - 1
@@ -219,8 +213,6 @@ class Trainer:
         if self.best.is_beaten_by(scores):
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
-
-    # -- records ---------------------------------------------------------------------------------------------------
 
     def account(self) -> None:
         """Add what was spent and counted since the last call to the running epoch's progress. Local."""
@@ -277,8 +269,6 @@ class Trainer:
         if not self.ctx.sampler.supplies_roots:
             sizes[-1] = len(self.train_vertices) - sizes[:-1].sum()
         return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
-
-    # -- models and their state ------------------------------------------------------------------------------------
 
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
