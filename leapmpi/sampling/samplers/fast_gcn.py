@@ -22,8 +22,6 @@ from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     layer_size: tuple[int, ...] = setting((2048,), "vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
@@ -52,6 +50,4 @@ class FastGCN(TableSampler):
         return times * (importance.total / size) / np.maximum(1, importance.norms)
 
 
-def build(setup: Setup, options: Options) -> FastGCN:
-    """The sampler. Raises ConfigError for sizes that do not fit."""
-    return FastGCN(setup, options)
+build = FastGCN
