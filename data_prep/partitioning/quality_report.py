@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
+from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.weighted_graph import Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
 from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
@@ -37,9 +38,10 @@ _DRY_RUNS = 8
 
 
 @compiled
-def _mark(first, indptr, indices, assignment, first_part, bits, needed):
+def _mark(chunk, assignment, first_part, bits, needed):
     """Set the bit of each vertex's part in `needed` of itself and of its in-neighbours, for `bits` parts from
     `first_part` on."""
+    first, indptr, indices, _ = chunk
     for row in range(len(indptr) - 1):
         bit = assignment[first + row] - first_part
         if 0 <= bit < bits:
@@ -65,7 +67,7 @@ def replication(
     graph: Graph,
     assignment: np.ndarray,
     parts: int,
-    on_chunk: Callable[[EdgeChunk], None] | None = None,
+    on_chunk: Callable[[Chunk], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
     """In how many parts a vertex is needed, on average: its own part, and each part with one of its out-neighbours.
@@ -79,41 +81,25 @@ def replication(
     for first_part in range(0, parts, bits):
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
         for chunk in edge_chunks(graph, 1.0, progress):
-            _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
+            _mark(chunk, assignment, first_part, bits, needed)
             if on_chunk and first_part == 0:
                 on_chunk(chunk)
         total += _set_bits(needed)
     return total / graph.vertices
 
 
-class CutOnRanks:
-    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts."""
+def _shares_on_ranks(weights: np.ndarray, edges: int) -> dict[int, float]:
+    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts.
 
-    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int) -> None:
-        self._graph = graph
-        self._assignment = assignment
-        self._parts = parts
-        self._weights = no_cut_weights(parts if parts > 1 else 0)
-
-    def add(self, chunk: EdgeChunk) -> None:
-        """Count the edges of `chunk`."""
-        if self._weights.size:
-            part_of_row = self._assignment[chunk.first :]
-            add_cut_weights(chunk.indptr, chunk.indices, part_of_row, self._assignment, self._weights)
-
-    def shares(self) -> dict[int, float]:
-        """The share by number of ranks; empty for one part, and for so many that pairs are not counted."""
-        if not self._weights.size:
-            return {}
-        sizes = [2**power for power in range(1, self._parts.bit_length()) if 2**power < self._parts]
-        edges = max(1, self._graph.edges)
-        return {ranks: _between(self._weights, ranks) / edges for ranks in (*sizes, self._parts)}
-
-
-def _between(weights: np.ndarray, ranks: int) -> float:
-    """The edges between ranks, of weights float64[P, P] between parts."""
-    rank_of = np.arange(len(weights)) * ranks // len(weights)
-    return float(weights[rank_of[:, None] != rank_of].sum())
+    weights: float64[P, P], the edges between parts, or empty for one part and for so many that pairs are not counted.
+    """
+    if not weights.size:
+        return {}
+    parts, shares = len(weights), {}
+    for ranks in [*(2**power for power in range(1, parts.bit_length()) if 2**power < parts), parts]:
+        rank_of = np.arange(parts) * ranks // parts
+        shares[ranks] = float(weights[rank_of[:, None] != rank_of].sum()) / max(1, edges)
+    return shares
 
 
 @dataclass(frozen=True)
@@ -186,9 +172,14 @@ def report_on(
 ) -> CutReport:
     """The report of the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
-    on_ranks = CutOnRanks(graph, assignment, parts)
-    copies = replication(graph, assignment, parts, on_chunk=on_ranks.add, progress=progress)
-    return CutReport(copies, on_ranks.shares(), sampled)
+    weights = no_cut_weights(parts if parts > 1 else 0)
+
+    def count_cut(chunk: Chunk) -> None:
+        if weights.size:
+            add_cut_weights(chunk, assignment, weights)
+
+    copies = replication(graph, assignment, parts, on_chunk=count_cut, progress=progress)
+    return CutReport(copies, _shares_on_ranks(weights, graph.edges), sampled)
 
 
 class _SampledTraining:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import Caps, excess, loads
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.blocks import Workers
-from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
+from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
-from data_prep.partitioning.multilevel.refinement import cut_weight, refine
-from data_prep.partitioning.multilevel.weighted_graph import AnyGraph, WeightedGraph
+from data_prep.partitioning.multilevel.refinement import cost, cut_weight, refine
+from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from data_prep.partitioning.request import Caps
 
 _ENOUGH_VERTICES = 1 << 13
 _FEW_VERTICES = 1 << 14
@@ -48,19 +49,16 @@ def cluster_and_contract(
     """
     size, training = graph.vertex_weights.total(graph.vertices)
     parts = search.caps.parts
-    rule = ClusterRule(
-        size_limit=size // (per_part * parts),
-        training_limit=max(2, training // (per_part * parts)),
-        seed=search.seed + 7919 * number,
-    )
+    limits = (size // (per_part * parts), max(2, training // (per_part * parts)))
+    seed = search.seed + 7919 * number
 
     # Give up where the next level would be too small, or hardly smaller than this one.
-    if rule.size_limit < 2:
+    if limits[0] < 2:
         return None
-    label, clusters = cluster(graph, rule, search.workers, within)
+    label, clusters = cluster(graph, limits, seed, search.workers, within)
     if clusters < max(2, parts) or clusters > _LEAST_SHRINKING * graph.vertices:
         return None
-    return label, contract(graph, label, clusters, search.most_pairs, rule.seed, search.workers)
+    return label, contract(graph, label, clusters, search.most_pairs, seed, search.workers)
 
 
 def partition_in_memory(
@@ -106,12 +104,7 @@ def partition_without_clusters_if_better(graph: AnyGraph, assignment: np.ndarray
     same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
     found = initial_partition(same, search.caps, search.tolerance, search.seed, search.workers.count)
     candidate = np.where(connected, found[label], -1).astype(np.int32)
-    return min(assignment, candidate, key=lambda parts: _cost(graph, parts, search.caps))
-
-
-def _cost(graph: AnyGraph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
-    """How far the caps are exceeded, then the weight between parts: smaller is better."""
-    return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)
+    return min(assignment, candidate, key=lambda parts: cost(graph, parts, search.caps))
 
 
 def fill_by_degree_if_better(graph: AnyGraph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:
