@@ -36,6 +36,8 @@ _MICROGRAPHS = 256
 _DRY_RUNS = 8
 """Iterations that are sampled in a dry run."""
 
+_SEED = 0
+
 
 @compiled
 def _mark(chunk, assignment, first_part, bits, needed):
@@ -185,22 +187,21 @@ def report_on(
 class _SampledTraining:
     """Sampled training on one rank a part, without training: what its iterations would read."""
 
-    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], seed: int) -> None:
+    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...]) -> None:
         self.topology = from_graph(graph)
         self.assignment = assignment
         self.parts = parts
-        self.seed = seed
         self.train = np.flatnonzero(training_vertices(graph))
         self.sampler = NodeWiseSampler(self.topology, fanouts)
 
     def batch(self, size: int, epoch: int = 0) -> np.ndarray:
         """`size` training vertices drawn as for an epoch, on a random stream that no run draws from."""
         original = np.asarray(self.topology.original_id[self.train])
-        return epoch_order(self.train, original, self.seed, epoch, PRESAMPLE)[:size]
+        return epoch_order(self.train, original, _SEED, epoch, PRESAMPLE)[:size]
 
     def locality(self, roots: np.ndarray) -> float:
         """R_micro: the mean share of a micrograph's vertices in the part of its root."""
-        return locality(self.sampler, DrawKey(PRESAMPLE, self.seed, 0, 0), roots, lambda ids: self.assignment[ids])
+        return locality(self.sampler, DrawKey(PRESAMPLE, _SEED, 0, 0), roots, lambda ids: self.assignment[ids])
 
     def dry_run(self, size: int) -> dict[str, float]:
         """Mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
@@ -211,7 +212,7 @@ class _SampledTraining:
             for part in range(self.parts):
                 of_rank = {"leap": batch[self.assignment[batch] == part], "pull": shuffled.rank_roots(part)}
                 for name, roots in of_rank.items():
-                    read = self.sampler.sample(DrawKey(PRESAMPLE, self.seed, number, 0), roots)[-1].src
+                    read = self.sampler.sample(DrawKey(PRESAMPLE, _SEED, number, 0), roots)[-1].src
                     counts[name] += int(np.count_nonzero(self.assignment[read] != part))
         return {name: count / _DRY_RUNS for name, count in counts.items()}
 
@@ -238,13 +239,13 @@ class _SampledTraining:
 
 
 def sampled_report(
-    graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int, seed: int = 0
+    graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int
 ) -> SampledReport | None:
     """The estimates for training on one rank a part; None for a graph without training vertices.
 
     The analysis takes a pass over the edges per part and hop, and some arrays of float64 per vertex.
     """
-    training = _SampledTraining(graph, assignment, parts, fanouts, seed)
+    training = _SampledTraining(graph, assignment, parts, fanouts)
     if not len(training.train):
         return None
 

@@ -58,7 +58,6 @@ class HopSampler(Sampler):
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """See Sampler.sample."""
         roots, frontier = self.checked_roots(roots), self._frontier
         self.begin(key, roots if batch is None else batch)
 
@@ -84,7 +83,6 @@ class HopSampler(Sampler):
         ]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """See Sampler.neighbours."""
         self.begin(key, vertices if batch is None else batch)
         return self.draw(key, hop, *self._frontier.looked_up(vertices))
 

@@ -44,7 +44,18 @@ class TableSampler(HopSampler):
         super().__init__(setup)
         self.row_normalise = row_normalise
         self._tables = [np.empty(0)] * len(self.fanouts)
-        self._ready: tuple[DrawKey, np.ndarray | None] | None = None
+        self._made_for: tuple[DrawKey, bytes] | None = None
+
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Make the tables of the iteration, unless they were made already."""
+        made_for = key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
+        if self._made_for != made_for:
+            self._made_for = None
+            self.make_tables(key, batch)
+            self._made_for = made_for
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         graph = self.topology.indptr, self.topology.indices
@@ -69,13 +80,7 @@ class FrontierSampler(TableSampler):
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
         """The table of `hop` for all its destinations over all ranks, `vertices` int64[n] in any order. Pure."""
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they were drawn already."""
-        drawn_for = self._ready
-        if drawn_for and drawn_for[0] == key and drawn_for[1] is not None and np.array_equal(drawn_for[1], batch):
-            return
-        self._ready = None
-
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         # Draw the whole batch's sample: each hop's table needs the frontier that the hops before it reach.
         try:
             self._whole.add(batch)
@@ -86,7 +91,6 @@ class FrontierSampler(TableSampler):
                     self._whole.add(self.draw(key, hop, *frontier).neighbours)
         finally:
             self._whole.clear()
-        self._ready = key, np.array(batch)
 
 
 def layer_sizes(given: tuple[int, ...], layers: int) -> tuple[int, ...]:

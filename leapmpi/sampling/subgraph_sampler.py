@@ -55,16 +55,13 @@ class SubgraphSampler(TableSampler):
 
     def members(self, key: DrawKey) -> np.ndarray:
         """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; read only."""
-        if not self._ready or self._ready[0] != key:
-            table = np.zeros(self.topology.vertices)
-            table[self.subgraph(key)] = 1
-            self._tables = [table] * len(self.fanouts)
-            self._ready = key, None
+        self.begin(key, np.empty(0, np.int64))
         return self._tables[0]
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the subgraph of the iteration, unless it was drawn already."""
-        self.members(key)
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
+        table = np.zeros(self.topology.vertices)
+        table[self.subgraph(key)] = 1
+        self._tables = [table] * len(self.fanouts)
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
         return self.per_epoch

@@ -14,19 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.partitioning.multilevel import levels
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
 from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
-from data_prep.partitioning.multilevel.levels import (
-    Search,
-    cluster_and_contract,
-    fill_by_degree_if_better,
-    partition_in_memory,
-    partition_without_clusters_if_better,
-    polish,
-)
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
@@ -78,7 +71,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
     # Partition the vertices that have neighbours: in memory where the graph is small, else from the stream.
     with workers(request.threads) as team:
-        search = Search(caps, request.tolerance, request.seed, team, budget.pairs)
+        search = levels.Search(caps, request.tolerance, request.seed, team, budget.pairs)
         if stream.entries <= min(budget.held, HELD):
             assignment = _partition_held(stream, search)
         else:
@@ -136,16 +129,16 @@ def _sampled_rows(stream: AdjacencyStream) -> Iterator[Chunk]:
             yield chunk._replace(first=chunk.first + begin, indptr=chunk.indptr[begin : end + 1])
 
 
-def _partition_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarray:
+def _partition_stream(stream: AdjacencyStream, search: levels.Search, held: int) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
     # Cluster and contract while the graph streams by; without clusters, begin with runs of the given order.
-    coarser = cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
+    coarser = levels.cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
         runs = np.arange(stream.vertices) * search.caps.parts // stream.vertices
         assignment = runs.astype(np.int32)
     else:
         label, small = coarser
-        coarse = partition_in_memory(small, search)
+        coarse = levels.partition_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
 
     # A band as large as a contracted graph may be takes no more memory than that; a larger one, too much time.
@@ -155,24 +148,24 @@ def _partition_stream(stream: AdjacencyStream, search: Search, held: int) -> np.
         improve_band(stream, assignment, search.caps, most)
 
     # Other ways, for graphs without communities and for hubs.
-    assignment = partition_without_clusters_if_better(stream, assignment, search)
-    return fill_by_degree_if_better(stream, assignment, cut, search)
+    assignment = levels.partition_without_clusters_if_better(stream, assignment, search)
+    return levels.fill_by_degree_if_better(stream, assignment, cut, search)
 
 
-def _partition_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
+def _partition_held(stream: AdjacencyStream, search: levels.Search) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
     graph, has_neighbours = _connected(stream)
-    coarser = cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
+    coarser = levels.cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
-        found = partition_in_memory(graph, search)
+        found = levels.partition_in_memory(graph, search)
     else:
         label, small = coarser
-        found = partition_in_memory(small, search)[label]
-        polish(graph, found, search)
+        found = levels.partition_in_memory(small, search)[label]
+        levels.polish(graph, found, search)
 
     # Other ways, for graphs without communities and for hubs.
-    found = partition_without_clusters_if_better(graph, found, search)
-    found = fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
+    found = levels.partition_without_clusters_if_better(graph, found, search)
+    found = levels.fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
     assignment = np.full(stream.vertices, -1, np.int32)
     assignment[has_neighbours] = found
     return assignment

@@ -41,7 +41,6 @@ class AdjacencyStream:
         self.vertices = len(indptr) - 1
         self.entries = len(neighbours)
         self.vertex_weights = vertex_weights
-        self.dtype = neighbours.dtype
         self._chunk_entries = max(1, chunk_entries)
         self._progress = progress
         self._rows_ahead = 1 + 2 * self._chunk_entries * self.vertices // max(1, self.entries)

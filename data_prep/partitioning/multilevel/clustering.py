@@ -29,8 +29,8 @@ _ENOUGH = 0.9
 
 
 @compiled
-def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, sums, used, gathered):
-    """Add up the weights of v's edges by cluster; returns the number of clusters and the largest sum.
+def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, gathered):
+    """Add up the weights of a vertex's edges by cluster; returns the number of clusters and the largest sum.
 
     keys (-1: free) and sums are a hash table, whose slots in use are then listed in `used`.
     """
@@ -43,11 +43,6 @@ def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, su
     else:
         for i in range(length):
             gathered[i] = label[neighbours[start + i * step]]
-    # Neighbours in other parts of `within` do not count.
-    if len(within):
-        for i in range(length):
-            if within[neighbours[start + i * step]] != within[v]:
-                gathered[i] = -1
 
     # The hash table takes as many slots as twice the length of the row.
     shift = 31
@@ -85,7 +80,7 @@ def _draw(base, c):
 
 
 @compiled
-def _propose(chunk, begin, end, clusters, vertex_weights, within, seed, scratch, target, blocked):
+def _propose(chunk, begin, end, clusters, vertex_weights, seed, scratch, target, blocked):
     """target[row]: the cluster that the vertex of each row would join, or its present one.
 
     blocked[row]: that cluster is full, and no other one is better than the present one. scratch int32[4, _SLOTS] is
@@ -101,9 +96,8 @@ def _propose(chunk, begin, end, clusters, vertex_weights, within, seed, scratch,
         start, stop = chunk.indptr[row], chunk.indptr[row + 1]
         if start == stop:
             continue
-        count, most = _sum_by_cluster(
-            v, start, stop, chunk.neighbours, chunk.weights, label, within, keys, sums, used, gathered
-        )
+        rows = (start, stop, chunk.neighbours, chunk.weights)
+        count, most = _sum_by_cluster(*rows, label, keys, sums, used, gathered)
 
         # The cluster with the largest sum; ties are broken by a hash.
         base = fold(seed, v)
@@ -188,13 +182,11 @@ def _number(label, size, number):
     return count
 
 
-def cluster(
-    graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Workers, within: np.ndarray
-) -> tuple[np.ndarray, int]:
+def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Workers) -> tuple[np.ndarray, int]:
     """The cluster int32[n] of each vertex of `graph` (-1 without neighbours), and the number of clusters.
 
-    limits: the most vertices, and training vertices, of a cluster. Vertices join only inside a part of `within`
-    (int32[n], or int32[0]: anywhere). Ends early where clusters are an eighth of the vertices.
+    limits: the most vertices, and training vertices, of a cluster. Ends early where clusters are an eighth of the
+    vertices.
     """
     # Each vertex with neighbours begins as a cluster of its own.
     n = graph.vertices
@@ -208,7 +200,7 @@ def cluster(
     waiting = np.empty(0, np.int32)
 
     def propose(chunk: Chunk, target: np.ndarray, blocked: np.ndarray, begin: int, end: int, thread: int) -> None:
-        _propose(chunk, begin, end, clusters, weights, within, pass_seed, scratch[thread], target, blocked)
+        _propose(chunk, begin, end, clusters, weights, pass_seed, scratch[thread], target, blocked)
 
     def apply(chunk: Chunk, begin: int, end: int, target: np.ndarray, blocked: np.ndarray) -> int:
         return _apply(chunk, begin, end, target, blocked, clusters, weights, waiting)

@@ -76,16 +76,9 @@ def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, pro
 
     # One balance constraint for vertices, a second one for training vertices.
     sizes = (graph.vertices, graph.entries, 2 if len(weights.training) else 1)
-    found = run_metis(
-        sizes,
-        fill,
-        parts,
-        tolerance=tolerance,
-        seed=seed,
-        tries=_TRIES,
-        weighted=len(graph.weights) > 0,
-        processes=min(processes, _TRIES),
-    )
+    tries = {"tries": _TRIES, "processes": min(processes, _TRIES)}
+    weighted = len(graph.weights) > 0
+    found = run_metis(sizes, fill, parts, tolerance=tolerance, seed=seed, weighted=weighted, **tries)
     for assignment in found.assignments:
         yield assignment.astype(np.int32)
 

@@ -26,8 +26,6 @@ _FEWEST_PER_PART = 32
 _MOST_ENTRIES = 1 << 22
 """Entries of a graph beyond which Fiduccia-Mattheyses takes too long."""
 
-NOWHERE = np.empty(0, np.int32)
-
 
 @dataclass(frozen=True)
 class Search:
@@ -41,11 +39,11 @@ class Search:
 
 
 def cluster_and_contract(
-    graph: AnyGraph, search: Search, per_part: int, number: int, within: np.ndarray = NOWHERE
+    graph: AnyGraph, search: Search, per_part: int, number: int
 ) -> tuple[np.ndarray, WeightedGraph] | None:
     """Clusters int32[n] of at most 1 / `per_part` of a part, and their graph; None where hardly any vertices join.
 
-    `number` counts the levels; vertices join only inside a part of `within`.
+    `number` counts the levels.
     """
     size, training = graph.vertex_weights.total(graph.vertices)
     parts = search.caps.parts
@@ -55,35 +53,22 @@ def cluster_and_contract(
     # Give up where the next level would be too small, or hardly smaller than this one.
     if limits[0] < 2:
         return None
-    label, clusters = cluster(graph, limits, seed, search.workers, within)
+    label, clusters = cluster(graph, limits, seed, search.workers)
     if clusters < max(2, parts) or clusters > _LEAST_SHRINKING * graph.vertices:
         return None
     return label, contract(graph, label, clusters, search.most_pairs, seed, search.workers)
 
 
-def partition_in_memory(
-    graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE
-) -> np.ndarray:
-    """Parts int32[n] of a graph in memory, through further levels.
-
-    `within` are parts to start from, int32[n] or int32[0].
-    """
+def partition_in_memory(graph: WeightedGraph, search: Search, number: int = 1) -> np.ndarray:
+    """Parts int32[n] of a graph in memory, through further levels."""
     # The next level, as long as the graph is large.
     coarser = None
     if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
-        coarser = cluster_and_contract(graph, search, 32, number, within)
+        coarser = cluster_and_contract(graph, search, 32, number)
     if coarser is None:
-        if not len(within):
-            seed = search.seed + number
-            return initial_partition(graph, search.caps, search.tolerance, seed, search.workers.count)
-        assignment = within.copy()
-    else:
-        label, small = coarser
-        start = NOWHERE
-        if len(within):
-            start = np.zeros(small.vertices, np.int32)
-            start[label] = within
-        assignment = partition_in_memory(small, search, number + 1, start)[label]
+        return initial_partition(graph, search.caps, search.tolerance, search.seed + number, search.workers.count)
+    label, small = coarser
+    assignment = partition_in_memory(small, search, number + 1)[label]
 
     # Back up: refine the parts of the level below.
     polish(graph, assignment, search)

@@ -88,7 +88,7 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
     Edges go to a file in buckets by their head; each bucket is then sorted in memory.
     """
     # Count the edges of each bucket.
-    n, dtype = stream.vertices, stream.dtype
+    n, dtype = stream.vertices, stream.neighbours.dtype
     buckets = max(1, -(-4 * stream.entries * np.dtype(dtype).itemsize // _BUCKET_BYTES))
     bounds = np.arange(buckets, dtype=np.int64) * n // buckets
     counts = np.zeros(buckets, np.int64)

@@ -36,13 +36,9 @@ class FastGCN(TableSampler):
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
         self._importance = ByNorm(setup.topology)
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they were drawn already."""
-        if self._ready and self._ready[0] == key:
-            return
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         for hop, size in enumerate(self.sizes):
             self._tables[hop] = self._table(np.uint64(fold(key_hash(key), hop)), size)
-        self._ready = key, None
 
     def _table(self, hashed: np.uint64, size: int) -> np.ndarray:
         drawn, importance = self._importance.draw(hashed, size), self._importance

@@ -39,12 +39,8 @@ class WithReplacement(HopSampler):
         counts = degree if fanout == ALL else np.where(degree > 0, fanout, 0)
         indptr, hashed = indptr_of(counts), np.uint64(fold(key_hash(key), hop))
         out = np.empty(indptr[-1], np.int64)
-
-        def work(first: int, end: int) -> None:
-            arrays = vertices, original, degree, indptr, fanout == ALL, topology.indptr, topology.indices
-            _draw(first, end, hashed, *arrays, out)
-
-        self.share_work(counts, work)
+        arrays = vertices, original, degree, indptr, fanout == ALL, topology.indptr, topology.indices
+        self.share_work(counts, lambda first, end: _draw(first, end, hashed, *arrays, out))
         return Drawn(indptr, out)
 
 

@@ -22,7 +22,6 @@ from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import communities, from_edges, random_graph
 
 NONE = np.empty(0, np.int32)
-NOWHERE = np.empty(0, np.int32)
 GRAPH = communities(2000, groups=40)
 TRAINING = (GRAPH.split == 1).astype(np.int32)
 
@@ -74,7 +73,7 @@ def test_clusters_keep_their_limits_whatever_the_threads():
         with workers(threads) as team:
             team._WORTHWHILE = 1
             stream = stream_of(GRAPH, training=TRAINING)
-            label, count = cluster(stream, (60, 7), 1, team, NOWHERE)
+            label, count = cluster(stream, (60, 7), 1, team)
             found.append(label)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
@@ -85,19 +84,10 @@ def test_clusters_keep_their_limits_whatever_the_threads():
     assert np.bincount(label, TRAINING).max() <= 7
 
 
-def test_clusters_stay_within_a_cut():
-    cut = (np.arange(2000) % 3).astype(np.int32)
-    with workers(1) as team:
-        label, count = cluster(stream_of(GRAPH), (60, 60), 0, team, cut)
-    assert count < 1500
-    for c in range(count):
-        assert len(np.unique(cut[label == c])) == 1
-
-
 def test_leaves_of_a_full_hub_join_each_other():
     star = from_edges(300, [(0, v) for v in range(1, 300)])
     with workers(1) as team:
-        label, count = cluster(stream_of(star), (10, 10), 0, team, NOWHERE)
+        label, count = cluster(stream_of(star), (10, 10), 0, team)
     assert count < 80
     assert np.bincount(label).max() <= 10
 
