@@ -58,8 +58,6 @@ MEMBERS = {
 
 MODULES_AT_THE_ROOT = {"leapmpi": 4, "data_prep": 5}
 LEAST_IN_A_ROOM, MOST_IN_A_ROOM = 3, 15
-LARGER_ROOMS = {"data_prep.partitioning.multilevel": 17}
-"""Rooms with more modules than others may have: all of multilevel are steps of one algorithm."""
 
 LINES_OF_A_ROOM_DOCSTRING = 6
 
@@ -320,7 +318,7 @@ def rooms_have_a_handful_of_modules() -> Violations:
         if not module.is_package or name in (*PACKAGES, *MEMBERS):
             continue
         count = sum(not modules()[each].is_package for each in inside[name])
-        if count > LARGER_ROOMS.get(name, MOST_IN_A_ROOM):
+        if count > MOST_IN_A_ROOM:
             yield name, f"{module.at()}: {name} holds {count} modules, more than {MOST_IN_A_ROOM}; split it"
         if len(inside[name]) < LEAST_IN_A_ROOM:
             yield name, f"{module.at()}: {name} holds {len(inside[name])} modules or rooms; merge it with another"

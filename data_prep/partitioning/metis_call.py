@@ -9,31 +9,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from data_prep.partitioning.metis_process import MetisArrays, arrays_in
 from leapmpi.errors import DataError, ResourceError
 
 _PROCESS = Path(__file__).parent / "metis_process.py"
-
-
-@dataclass(frozen=True)
-class MetisArrays:
-    """METIS's input and output, in one memory-backed file that its processes share: all int64.
-
-    indptr [n + 1], neighbours [edges], weights [n, constraints], edge_weights [edges] (or [0]: all 1), and the parts
-    [tries, n] that METIS returns.
-    """
-
-    indptr: np.ndarray
-    neighbours: np.ndarray
-    weights: np.ndarray
-    edge_weights: np.ndarray
-    assignments: np.ndarray
 
 
 def run_metis(
@@ -52,15 +37,12 @@ def run_metis(
     Even tries bisect recursively, odd ones make all parts at once. Several processes share the tries.
     Raises DataError when METIS fails or crashes, ResourceError when memory does not suffice.
     """
-    # Input and output lie in one shared file, one array after the other.
     n, edges, constraints = sizes
-    lengths = [n + 1, edges, constraints * n, edges if weighted else 0, tries * n]
-    with _shared_file() as file:
-        _reserve(file, 8 * sum(lengths))
-        shared = np.frombuffer(mmap.mmap(file.fileno(), 8 * sum(lengths)), np.int64)
-        indptr, neighbours, weights, edge_weights, out = np.split(shared, np.cumsum(lengths[:-1]))
-        arrays = MetisArrays(indptr, neighbours, weights.reshape(n, -1), edge_weights, out.reshape(tries, n))
+    size = 8 * (n + 1 + edges * (1 + weighted) + (constraints + tries) * n)
+    with _shared_file(size) as file:
+        arrays = arrays_in(np.frombuffer(mmap.mmap(file.fileno(), size), np.int64), *sizes, weighted)
         fill(arrays)
+        out = arrays.assignments
         out[:] = -1
 
         # Each process runs some of the tries.
@@ -81,21 +63,18 @@ def _start(arguments: list[object], descriptor: int) -> subprocess.Popen:
     return subprocess.Popen(command, pass_fds=(descriptor,), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _shared_file() -> BinaryIO:
-    """A file in memory, or a temporary one where the system has none."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("leapmpi-metis"), "r+b")
-    return tempfile.TemporaryFile()
-
-
-def _reserve(file: BinaryIO, size: int) -> None:
-    """Allocate `size` bytes now: a file that cannot grow would end the process by a signal later."""
+def _shared_file(size: int) -> BinaryIO:
+    """A file of `size` bytes in memory, or a temporary one where the system has none. Raises ResourceError."""
+    in_memory = hasattr(os, "memfd_create")
+    file = os.fdopen(os.memfd_create("leapmpi-metis"), "r+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
     try:
+        # Allocated now: a file that cannot grow would end the process by a signal later.
         os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         raise ResourceError(
             f"METIS needs {size / 2**30:.1f} GiB for its input; use method grem, hash or random"
         ) from error
+    return file
 
 
 def _check(code: int, message: str) -> None:

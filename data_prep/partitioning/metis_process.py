@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,21 +23,26 @@ _ERRORS = {-2: "wrong input", -3: "Memory", -4: "other error"}
 _OPTIONS = 40
 
 
-@dataclass(frozen=True)
-class MetisProblem:
-    """Compressed rows int64 of an undirected graph, weights int64[n, constraints], edge weights int64[edges] or None,
-    the number of parts, and how many times the mean the largest part may have."""
+class MetisArrays(NamedTuple):
+    """METIS's input and output in the shared file, all int64: compressed rows of an undirected graph, weights
+    [n, constraints], edge_weights [edges] (or [0]: all 1), and the parts [tries, n] that METIS returns."""
 
     indptr: np.ndarray
     neighbours: np.ndarray
     weights: np.ndarray
-    edge_weights: np.ndarray | None
-    parts: int
-    tolerance: float
+    edge_weights: np.ndarray
+    assignments: np.ndarray
 
 
-def _pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    return None if array is None else array.ctypes.data_as(ctypes.c_void_p)
+def arrays_in(shared: np.ndarray, n: int, edges: int, constraints: int, weighted: bool) -> MetisArrays:
+    """Views of the arrays in the file's content, int64."""
+    bounds = np.cumsum([n + 1, edges, constraints * n, edges * weighted])
+    indptr, neighbours, weights, edge_weights, out = np.split(shared, bounds)
+    return MetisArrays(indptr, neighbours, weights.reshape(n, constraints), edge_weights, out.reshape(-1, n))
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return array.ctypes.data_as(ctypes.c_void_p)
 
 
 def allowed_imbalance(tolerance: float, parts: int, recursive: bool) -> float:
@@ -46,61 +51,57 @@ def allowed_imbalance(tolerance: float, parts: int, recursive: bool) -> float:
     return max(1.0001, tolerance ** (1 / bisections))
 
 
-def many_constraints(library, index: type, problem: MetisProblem, seed: int, recursive: bool) -> np.ndarray:
+def many_constraints(
+    library, index: type, arrays: MetisArrays, parts: int, tolerance: float, seed: int, recursive: bool
+) -> np.ndarray:
     """METIS_PartGraphRecursive or METIS_PartGraphKway: parts [n] of integers of type `index`."""
     from pymetis import OptionKey
 
     # METIS's arguments, of its type of integers.
     dtype = np.dtype(index)
-    arrays = (problem.indptr, problem.neighbours, problem.weights, problem.edge_weights)
-    arrays = [None if a is None else np.ascontiguousarray(a, dtype) for a in arrays]
+    indptr, neighbours, weights, edge_weights = (np.ascontiguousarray(each, dtype) for each in arrays[:4])
     options = np.zeros(_OPTIONS, dtype)
     library.METIS_SetDefaultOptions(_pointer(options))
     options[int(OptionKey.SEED)] = seed
-    vertices, constraints = (ctypes.byref(index(count)) for count in problem.weights.shape)
-    imbalance = allowed_imbalance(problem.tolerance, problem.parts, recursive)
-    allowed = np.full(problem.weights.shape[1], imbalance, np.float32)
+    vertices, constraints = (ctypes.byref(index(count)) for count in weights.shape)
+    allowed = np.full(weights.shape[1], allowed_imbalance(tolerance, parts, recursive), np.float32)
 
     # The call of the C function.
-    out = np.full(len(problem.weights), -1, dtype)
+    out = np.full(len(weights), -1, dtype)
     call = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
     status = call(
-        vertices, constraints, *map(_pointer, arrays[:3]), None, _pointer(arrays[3]),
-        ctypes.byref(index(problem.parts)), None, _pointer(allowed), _pointer(options), ctypes.byref(index(0)),
-        _pointer(out),
+        vertices, constraints, _pointer(indptr), _pointer(neighbours), _pointer(weights), None,
+        _pointer(edge_weights) if len(edge_weights) else None, ctypes.byref(index(parts)), None, _pointer(allowed),
+        _pointer(options), ctypes.byref(index(0)), _pointer(out),
     )  # fmt: skip
     if status != _OK:
         sys.exit(_ERRORS.get(status, f"status {status}"))
     return out
 
 
-def one_constraint(problem: MetisProblem, seed: int, recursive: bool) -> np.ndarray:
+def one_constraint(arrays: MetisArrays, parts: int, seed: int, recursive: bool) -> np.ndarray:
     """pymetis with one weight: the constraints added up, each scaled to about the same total: parts [n]."""
     import pymetis
 
-    weights = problem.weights
+    weights, edge_weights = arrays.weights, arrays.edge_weights if len(arrays.edge_weights) else None
     share = (weights * np.maximum(1, weights[:, 0].sum() // np.maximum(1, weights.sum(axis=0)))).sum(axis=1)
     if hasattr(pymetis, "CSRAdjacency"):
-        graph = {"adjacency": pymetis.CSRAdjacency(problem.indptr, problem.neighbours)}
+        graph = {"adjacency": pymetis.CSRAdjacency(arrays.indptr, arrays.neighbours)}
     else:
-        graph = {"xadj": problem.indptr, "adjncy": problem.neighbours}
+        graph = {"xadj": arrays.indptr, "adjncy": arrays.neighbours}
     options = pymetis.Options(seed=seed)
-    result = pymetis.part_graph(
-        problem.parts, **graph, vweights=share, eweights=problem.edge_weights, recursive=recursive, options=options
+    return np.asarray(
+        pymetis.part_graph(parts, **graph, vweights=share, eweights=edge_weights, recursive=recursive, options=options)[
+            1
+        ]
     )
-    return np.asarray(result[1])
 
 
 def main() -> None:
     """Read the arrays, run METIS, write the parts."""
-    # The arrays of the shared file.
     descriptor, n, edges, constraints, weighted, parts = map(int, sys.argv[1:7])
     tolerance, (seed, first, last) = float(sys.argv[7]), map(int, sys.argv[8:11])
-    shared = np.frombuffer(mmap.mmap(descriptor, 0), np.int64)
-    cuts = np.cumsum([n + 1, edges, constraints * n, edges if weighted else 0])
-    indptr, neighbours, weights, edge_weights, out = np.split(shared, cuts)
-    edge_weights = edge_weights if weighted else None
-    problem = MetisProblem(indptr, neighbours, weights.reshape(n, constraints), edge_weights, parts, tolerance)
+    arrays = arrays_in(np.frombuffer(mmap.mmap(descriptor, 0), np.int64), n, edges, constraints, bool(weighted))
 
     # METIS's own functions where pymetis exports them.
     from pymetis import _internal
@@ -115,10 +116,10 @@ def main() -> None:
         seed_of_try = (seed + number) % (2**31 - 1)
         recursive = number % 2 == 0
         if direct:
-            result = many_constraints(library, index, problem, seed_of_try, recursive)
+            result = many_constraints(library, index, arrays, parts, tolerance, seed_of_try, recursive)
         else:
-            result = one_constraint(problem, seed_of_try, recursive)
-        out.reshape(-1, n)[number] = result
+            result = one_constraint(arrays, parts, seed_of_try, recursive)
+        arrays.assignments[number] = result
 
 
 if __name__ == "__main__":

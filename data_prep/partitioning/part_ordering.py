@@ -16,16 +16,15 @@ _MOST_PARTS = 2048
 
 
 @compiled
-def add_cut_weights(indptr, neighbours, part_of_row, assignment, weights):
-    """Add to weights float64[P, P] the edges between different parts in the rows of `indptr`.
-
-    part_of_row holds the part of each row's vertex, assignment[u] that of a neighbour u.
-    """
-    for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
+def add_cut_weights(chunk, assignment, weights):
+    """Add to weights float64[P, P] the edges between different parts, integers[n], in the rows of `chunk`."""
+    first, indptr, neighbours, _ = chunk
+    for row in range(len(indptr) - 1):
+        part = assignment[first + row]
+        for e in range(indptr[row], indptr[row + 1]):
             other = assignment[neighbours[e]]
-            if other != part_of_row[v]:
-                weights[part_of_row[v], other] += 1
+            if other != part:
+                weights[part, other] += 1
 
 
 def no_cut_weights(parts: int) -> np.ndarray:

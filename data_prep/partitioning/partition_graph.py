@@ -65,35 +65,21 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     ResourceError when the memory allowed does not suffice.
     """
     request.check(graph)
-    request, reason = choose_method(graph, request)
-    assignment = assign_parts(graph, request)
-    return replace(measure(graph, assignment, request.parts), method=request.method, reason=reason)
 
-
-def choose_method(graph: Graph, request: PartitionRequest) -> tuple[PartitionRequest, str]:
-    """The request with the method that will be used, and why, where its method leaves the choice open (`auto`).
-
-    Raises ConfigError for an unknown method.
-    """
-    method = METHODS.load(request.method)
-    if not hasattr(method, "choose"):
-        return request, ""
-    choice = method.choose(graph, request)
-    return replace(request, method=choice.method), choice.reason
-
-
-def assign_parts(graph: Graph, request: PartitionRequest) -> np.ndarray:
-    """The part int32[n] of each vertex by a method that is chosen already. Raises as `partition_graph` does."""
+    # A method that leaves the choice open names another one.
+    method, reason = METHODS.load(request.method), ""
+    if hasattr(method, "choose"):
+        chosen, reason = method.choose(graph, request)
+        request = replace(request, method=chosen)
     if len(request.levels) == 1:
-        return _assign_level(graph, request)
-
-    # Tolerances multiply over the levels, so each level gets its root of the whole.
-    assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
-
-    # Capacities that are rounded up at each level may add up to one vertex too many.
-    training = training_vertices(graph)
-    rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
-    return assignment
+        assignment = _assign_level(graph, request)
+    else:
+        # Tolerances multiply over the levels, so each level gets its root of the whole. Capacities that are rounded up
+        # at each level may add up to one vertex too many.
+        assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
+        training = training_vertices(graph)
+        rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
+    return replace(_measure(graph, assignment, request.parts), method=request.method, reason=reason)
 
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
@@ -137,7 +123,7 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
     return assignment
 
 
-def measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
+def _measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
     """The Partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)

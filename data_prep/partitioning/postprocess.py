@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
+from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
 from data_prep.partitioning.request import PartitionRequest, largest_part, training_vertices
 from leapmpi.dataset.graph import Graph
@@ -28,7 +29,7 @@ class Adjacency(NamedTuple):
 
     indptr: np.ndarray
     neighbours: np.ndarray
-    chunks: Iterable[EdgeChunk]
+    chunks: Iterable[Chunk]
 
 
 class MethodResult(NamedTuple):
@@ -48,7 +49,7 @@ def rows_of_graph(graph: Graph, request: PartitionRequest) -> Adjacency:
 
 def rows_in_memory(indptr: np.ndarray, neighbours: np.ndarray) -> Adjacency:
     """An undirected graph in memory, every edge in the rows of both ends."""
-    return Adjacency(indptr, neighbours, [EdgeChunk(0, indptr, neighbours)])
+    return Adjacency(indptr, neighbours, [Chunk(0, indptr, neighbours, NO_WEIGHTS)])
 
 
 def postprocess(graph: Graph, result: MethodResult, request: PartitionRequest) -> np.ndarray:
@@ -67,7 +68,7 @@ def postprocess(graph: Graph, result: MethodResult, request: PartitionRequest) -
     if request.parts <= 2 or not weights.size:
         return assignment.astype(np.int32)
     for chunk in adjacency.chunks:
-        add_cut_weights(chunk.indptr, chunk.indices, assignment[chunk.first :], assignment, weights)
+        add_cut_weights(chunk, assignment, weights)
     return near_numbers(weights + weights.T).astype(np.int32)[assignment]
 
 
@@ -105,28 +106,17 @@ def rebalance(
             if counts.max() <= limit:
                 break
             candidates = np.flatnonzero(movable & (counts > limit)[assignment])
-            _move(indptr, neighbours, assignment, candidates, counts, limit)
+            target, gain = _best_targets(indptr, neighbours, assignment, candidates, counts < limit)
 
-
-def _move(
-    indptr: np.ndarray,
-    neighbours: np.ndarray,
-    assignment: np.ndarray,
-    candidates: np.ndarray,
-    counts: np.ndarray,
-    limit: int,
-) -> None:
-    """Move `candidates` to parts below `limit`, those that gain most first, until their parts are at the limit."""
-    target, gain = _best_targets(indptr, neighbours, assignment, candidates, counts < limit)
-    for i in np.argsort(-gain, kind="stable"):
-        v = candidates[i]
-        source = assignment[v]
-        if counts[source] <= limit:
-            continue
-        to = target[i] if target[i] >= 0 and counts[target[i]] < limit else int(np.argmin(counts))
-        assignment[v] = to
-        counts[source] -= 1
-        counts[to] += 1
+            # Those that gain most move first, until their parts are at the limit.
+            for i in np.argsort(-gain, kind="stable"):
+                v = candidates[i]
+                source = assignment[v]
+                if counts[source] > limit:
+                    to = target[i] if target[i] >= 0 and counts[target[i]] < limit else int(np.argmin(counts))
+                    assignment[v] = to
+                    counts[source] -= 1
+                    counts[to] += 1
 
 
 @compiled

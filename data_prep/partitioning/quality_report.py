@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
+from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.weighted_graph import Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
 from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
@@ -35,11 +36,14 @@ _MICROGRAPHS = 256
 _DRY_RUNS = 8
 """Iterations that are sampled in a dry run."""
 
+_SEED = 0
+
 
 @compiled
-def _mark(first, indptr, indices, assignment, first_part, bits, needed):
+def _mark(chunk, assignment, first_part, bits, needed):
     """Set the bit of each vertex's part in `needed` of itself and of its in-neighbours, for `bits` parts from
     `first_part` on."""
+    first, indptr, indices, _ = chunk
     for row in range(len(indptr) - 1):
         bit = assignment[first + row] - first_part
         if 0 <= bit < bits:
@@ -65,7 +69,7 @@ def replication(
     graph: Graph,
     assignment: np.ndarray,
     parts: int,
-    on_chunk: Callable[[EdgeChunk], None] | None = None,
+    on_chunk: Callable[[Chunk], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
     """In how many parts a vertex is needed, on average: its own part, and each part with one of its out-neighbours.
@@ -79,41 +83,25 @@ def replication(
     for first_part in range(0, parts, bits):
         needed = np.zeros(graph.vertices, f"u{bits // 8}")
         for chunk in edge_chunks(graph, 1.0, progress):
-            _mark(chunk.first, chunk.indptr, chunk.indices, assignment, first_part, bits, needed)
+            _mark(chunk, assignment, first_part, bits, needed)
             if on_chunk and first_part == 0:
                 on_chunk(chunk)
         total += _set_bits(needed)
     return total / graph.vertices
 
 
-class CutOnRanks:
-    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts."""
+def _shares_on_ranks(weights: np.ndarray, edges: int) -> dict[int, float]:
+    """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts.
 
-    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int) -> None:
-        self._graph = graph
-        self._assignment = assignment
-        self._parts = parts
-        self._weights = no_cut_weights(parts if parts > 1 else 0)
-
-    def add(self, chunk: EdgeChunk) -> None:
-        """Count the edges of `chunk`."""
-        if self._weights.size:
-            part_of_row = self._assignment[chunk.first :]
-            add_cut_weights(chunk.indptr, chunk.indices, part_of_row, self._assignment, self._weights)
-
-    def shares(self) -> dict[int, float]:
-        """The share by number of ranks; empty for one part, and for so many that pairs are not counted."""
-        if not self._weights.size:
-            return {}
-        sizes = [2**power for power in range(1, self._parts.bit_length()) if 2**power < self._parts]
-        edges = max(1, self._graph.edges)
-        return {ranks: _between(self._weights, ranks) / edges for ranks in (*sizes, self._parts)}
-
-
-def _between(weights: np.ndarray, ranks: int) -> float:
-    """The edges between ranks, of weights float64[P, P] between parts."""
-    rank_of = np.arange(len(weights)) * ranks // len(weights)
-    return float(weights[rank_of[:, None] != rank_of].sum())
+    weights: float64[P, P], the edges between parts, or empty for one part and for so many that pairs are not counted.
+    """
+    if not weights.size:
+        return {}
+    parts, shares = len(weights), {}
+    for ranks in [*(2**power for power in range(1, parts.bit_length()) if 2**power < parts), parts]:
+        rank_of = np.arange(parts) * ranks // parts
+        shares[ranks] = float(weights[rank_of[:, None] != rank_of].sum()) / max(1, edges)
+    return shares
 
 
 @dataclass(frozen=True)
@@ -186,30 +174,34 @@ def report_on(
 ) -> CutReport:
     """The report of the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
-    on_ranks = CutOnRanks(graph, assignment, parts)
-    copies = replication(graph, assignment, parts, on_chunk=on_ranks.add, progress=progress)
-    return CutReport(copies, on_ranks.shares(), sampled)
+    weights = no_cut_weights(parts if parts > 1 else 0)
+
+    def count_cut(chunk: Chunk) -> None:
+        if weights.size:
+            add_cut_weights(chunk, assignment, weights)
+
+    copies = replication(graph, assignment, parts, on_chunk=count_cut, progress=progress)
+    return CutReport(copies, _shares_on_ranks(weights, graph.edges), sampled)
 
 
 class _SampledTraining:
     """Sampled training on one rank a part, without training: what its iterations would read."""
 
-    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], seed: int) -> None:
+    def __init__(self, graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...]) -> None:
         self.topology = from_graph(graph)
         self.assignment = assignment
         self.parts = parts
-        self.seed = seed
         self.train = np.flatnonzero(training_vertices(graph))
         self.sampler = NodeWiseSampler(self.topology, fanouts)
 
     def batch(self, size: int, epoch: int = 0) -> np.ndarray:
         """`size` training vertices drawn as for an epoch, on a random stream that no run draws from."""
         original = np.asarray(self.topology.original_id[self.train])
-        return epoch_order(self.train, original, self.seed, epoch, PRESAMPLE)[:size]
+        return epoch_order(self.train, original, _SEED, epoch, PRESAMPLE)[:size]
 
     def locality(self, roots: np.ndarray) -> float:
         """R_micro: the mean share of a micrograph's vertices in the part of its root."""
-        return locality(self.sampler, DrawKey(PRESAMPLE, self.seed, 0, 0), roots, lambda ids: self.assignment[ids])
+        return locality(self.sampler, DrawKey(PRESAMPLE, _SEED, 0, 0), roots, lambda ids: self.assignment[ids])
 
     def dry_run(self, size: int) -> dict[str, float]:
         """Mean rows that cross ranks in iterations with `size` roots, by the real sampler."""
@@ -220,7 +212,7 @@ class _SampledTraining:
             for part in range(self.parts):
                 of_rank = {"leap": batch[self.assignment[batch] == part], "pull": shuffled.rank_roots(part)}
                 for name, roots in of_rank.items():
-                    read = self.sampler.sample(DrawKey(PRESAMPLE, self.seed, number, 0), roots)[-1].src
+                    read = self.sampler.sample(DrawKey(PRESAMPLE, _SEED, number, 0), roots)[-1].src
                     counts[name] += int(np.count_nonzero(self.assignment[read] != part))
         return {name: count / _DRY_RUNS for name, count in counts.items()}
 
@@ -247,13 +239,13 @@ class _SampledTraining:
 
 
 def sampled_report(
-    graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int, seed: int = 0
+    graph: Graph, assignment: np.ndarray, parts: int, fanouts: tuple[int, ...], batch_size: int
 ) -> SampledReport | None:
     """The estimates for training on one rank a part; None for a graph without training vertices.
 
     The analysis takes a pass over the edges per part and hop, and some arrays of float64 per vertex.
     """
-    training = _SampledTraining(graph, assignment, parts, fanouts, seed)
+    training = _SampledTraining(graph, assignment, parts, fanouts)
     if not len(training.train):
         return None
 

@@ -62,10 +62,11 @@ def parse_hierarchy(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
 
 
-class Capacity(NamedTuple):
-    """The most vertices, and the most training vertices, of one part."""
+class Caps(NamedTuple):
+    """The number of parts, and the most vertices, and training vertices, of one part."""
 
-    vertices: int
+    parts: int
+    size: int
     training: int
 
 
@@ -74,12 +75,10 @@ def largest_part(total: int, parts: int, tolerance: float) -> int:
     return max(math.ceil(total / parts), math.floor(tolerance * total / parts))
 
 
-def part_capacity(training: np.ndarray, request: PartitionRequest) -> Capacity:
+def part_capacity(training: np.ndarray, request: PartitionRequest) -> Caps:
     """What `request` allows each part of a graph whose training vertices are bool[n]."""
-    return Capacity(
-        vertices=largest_part(len(training), request.parts, request.tolerance),
-        training=largest_part(int(np.count_nonzero(training)), request.parts, request.tolerance),
-    )
+    counts = (len(training), int(np.count_nonzero(training)))
+    return Caps(request.parts, *(largest_part(count, request.parts, request.tolerance) for count in counts))
 
 
 def training_vertices(graph: Graph) -> np.ndarray:

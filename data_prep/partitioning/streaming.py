@@ -6,25 +6,25 @@ count, because sampling reads these. A graph with every edge in both directions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from data_prep.partitioning.edge_chunks import EdgeChunk, edge_chunks
-from data_prep.partitioning.request import Capacity, PartitionRequest
+from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
+from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold, mix
 from leapmpi.system.jit import compiled
 
 
 @compiled
-def _place(first, indptr, indices, training, waiting, part_of, sizes, trained, capacity, alpha, salt, isolated):
+def _place(chunk, training, waiting, part_of, sizes, trained, capacity, alpha, salt, isolated):
     """Place the waiting vertices of a chunk in the parts that score highest, and count how many changed part.
 
     alpha < 0: LDG's score, neighbours in the part x its free share, for training vertices also x its free share of
     these; else Fennel's, neighbours - alpha x 3/2 x sqrt(size). Equal scores: the smaller part, then one by a hash.
     Without `isolated`, vertices that have no placed neighbour go on waiting.
     """
+    first, indptr, indices, _ = chunk
     parts = len(sizes)
     links = np.zeros(parts, np.int64)
     changed = 0
@@ -96,34 +96,32 @@ class Stream:
     trained, int64[P], count the vertices and the training vertices of each part.
     """
 
-    def __init__(self, graph: Graph, training: np.ndarray, capacity: Capacity, request: PartitionRequest) -> None:
+    def __init__(self, graph: Graph, request: PartitionRequest) -> None:
         self.graph = graph
-        self.training = training
-        self.capacity = capacity
         self.request = request
+        self.training = training_vertices(graph)
         self.part_of = np.full(graph.vertices, -1, np.int32)
         self.waiting = np.ones(graph.vertices, bool)
         self.sizes = np.zeros(request.parts, np.int64)
         self.trained = np.zeros(request.parts, np.int64)
-        self._salt = np.uint64(mix(np.uint64(request.seed)))
-
-    def chunks(self) -> Iterator[EdgeChunk]:
-        """The graph's rows in chunks of the size requested."""
-        return edge_chunks(self.graph, self.request.chunk, self.request.progress)
 
     def sweep(self, alpha: float = -1.0, isolated: bool = True) -> int:
         """Place the waiting vertices, by Fennel's score with `alpha` or by LDG's (alpha < 0), in one pass.
 
         Without `isolated`, vertices that have no placed neighbour go on waiting. Returns how many changed their part.
         """
-        return sum(self._place(chunk, alpha, isolated) for chunk in self.chunks())
-
-    def _place(self, chunk: EdgeChunk, alpha: float, isolated: bool) -> int:
+        caps, salt = part_capacity(self.training, self.request), np.uint64(mix(np.uint64(self.request.seed)))
+        law = (np.array([caps.size, caps.training]), alpha, salt, isolated)
         state = (self.training, self.waiting, self.part_of, self.sizes, self.trained)
-        return _place(*chunk, *state, np.array(self.capacity), alpha, self._salt, isolated)
+        chunks = edge_chunks(self.graph, self.request.chunk, self.request.progress)
+        return sum(_place(chunk, *state, *law) for chunk in chunks)
 
     def restart(self) -> None:
         """Let every vertex be placed again; until then its neighbours count it in its present part."""
         self.waiting[:] = True
         self.sizes[:] = 0
         self.trained[:] = 0
+
+    def result(self) -> MethodResult:
+        """The parts, to be repaired by the edges of the graph."""
+        return MethodResult(self.part_of, rows_of_graph(self.graph, self.request))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.initial_partition import breadth_first
 from leapmpi.dataset.graph import Graph
+from leapmpi.sampling.clusters import breadth_first
 
 
 def communities(
@@ -98,7 +98,7 @@ def _rows_of(vertices: int, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _breadth_first(vertices: int, edges: np.ndarray) -> np.ndarray:
     """int64[vertices]: the number of each vertex in breadth-first order."""
     number = np.empty(vertices, np.int64)
-    number[breadth_first(*_rows_of(vertices, edges), 0)] = np.arange(vertices)
+    number[breadth_first(np.arange(vertices), *_rows_of(vertices, edges))] = np.arange(vertices)
     return number
 
 

@@ -17,6 +17,7 @@ from leapmpi.plan.merging import paper
 from leapmpi.plan.root_assignment import RootAssignment
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
+from leapmpi.sampling.block import indptr_of
 from leapmpi.system.counter_rng import PLAN, DrawKey
 
 Rule = Callable[[RootAssignment, int, DrawKey], tuple[np.ndarray, np.ndarray]]
@@ -92,8 +93,7 @@ def _schedule(
     steps: int64[T], the kept steps of the ring.
     """
     micro_batches = ranks * len(steps)
-    indptr = np.zeros(micro_batches + 1, np.int64)
-    np.cumsum(np.bincount(micro_batch, minlength=micro_batches), out=indptr[1:])
+    indptr = indptr_of(np.bincount(micro_batch, minlength=micro_batches))
     # Vertices with near numbers share neighbours, whose rows are then still in the processor's cache.
     roots = np.asarray(batch, np.int64)[np.lexsort((batch, micro_batch))]
     model = (np.arange(ranks)[:, None] + steps).reshape(-1) % ranks

@@ -25,16 +25,15 @@ class RootAssignment:
 
     def loads(self) -> np.ndarray:
         """Number of roots per rank and step: int64[ranks, steps]."""
-        return np.bincount(self._micro_batch(), minlength=self.ranks * self.steps).reshape(self.ranks, self.steps)
+        return self._added(None)
 
     def costs(self) -> np.ndarray:
         """Cost per rank and step: float64[ranks, steps]."""
-        added = np.bincount(self._micro_batch(), self.cost, self.ranks * self.steps)
-        return added.reshape(self.ranks, self.steps)
+        return self._added(self.cost)
 
-    def _micro_batch(self) -> np.ndarray:
-        """The number of each root's micro-batch: int64[roots]."""
-        return self.rank * self.steps + self.step
+    def _added(self, weights: np.ndarray | None) -> np.ndarray:
+        added = np.bincount(self.rank * self.steps + self.step, weights, self.ranks * self.steps)
+        return added.reshape(self.ranks, self.steps)
 
 
 def fill_to_average(roots: RootAssignment, kept: np.ndarray) -> np.ndarray:

@@ -91,17 +91,11 @@ class Schedule:
         if ranks < 1 or time_steps < 1 or len(buffer) != _HEADER + cells + 1 + cells + size:
             raise ValueError(f"a schedule of {ranks} x {time_steps} cells and {size} roots has another length")
         cell_indptr, model, roots = np.split(buffer[_HEADER:], [cells + 1, 2 * cells + 1])
-        schedule = Schedule(epoch, iteration, ranks, time_steps, roots, cell_indptr, model)
-        schedule._check()
-        return schedule
-
-    def _check(self) -> None:
-        """Raise ValueError when the cells do not cover the roots, or name a model that does not exist."""
-        bounds = self.cell_indptr
-        if bounds[0] != 0 or bounds[-1] != self.batch_size or (np.diff(bounds) < 0).any():
+        if cell_indptr[0] != 0 or cell_indptr[-1] != size or (np.diff(cell_indptr) < 0).any():
             raise ValueError("the cells of a schedule must cover its roots in order")
-        if self.model.min() < 0 or self.model.max() >= self.ranks:
-            raise ValueError(f"a schedule names a model outside [0, {self.ranks})")
+        if model.min() < 0 or model.max() >= ranks:
+            raise ValueError(f"a schedule names a model outside [0, {ranks})")
+        return Schedule(epoch, iteration, ranks, time_steps, roots, cell_indptr, model)
 
     def _cell(self, rank: int, step: int) -> int:
         if not (0 <= rank < self.ranks and 0 <= step < self.time_steps):

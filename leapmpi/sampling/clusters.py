@@ -17,7 +17,7 @@ _LARGEST = 1.2
 
 
 @compiled
-def _breadth_first(starts, topology_indptr, topology_indices):
+def breadth_first(starts, topology_indptr, topology_indices):
     """All vertices in the order of breadth-first searches: int64[n].
 
     starts: int64[n], a permutation of the vertices; a search starts at each one that no search has found yet.
@@ -81,7 +81,7 @@ def clusters_of(topology: Topology, count: int) -> np.ndarray:
 
     # Equal runs of a breadth-first order.
     starts = np.argsort(topology.original_id, kind="stable")
-    order = _breadth_first(starts, topology.indptr, topology.indices)
+    order = breadth_first(starts, topology.indptr, topology.indices)
     label = np.empty(n, np.int32)
     label[order] = np.arange(n) * count // max(1, n)
 

@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from leapmpi.sampling.relabel import grown, look_up, number
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.workers import SamplerThreads
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.topology import Topology
-
+from leapmpi.system.intrinsics import prefetch
+from leapmpi.system.jit import compiled
 
 _MOST = np.iinfo(np.int32).max
+
+_AHEAD = 32
+"""Entries between asking for a cache line and using it."""
+
+
+@compiled
+def _number(vertices, place, base, src, known, indices):
+    """Number vertices in order of first appearance; returns how many there are now.
+
+    `place` (int32[n]) holds `base` + the position of each vertex in `src`, and less than `base` for vertices that are
+    not in it. `src` holds `known` vertices so far. Writes the position of each of `vertices` to `indices`, and new
+    vertices to `src`, which must have room for one entry more than that.
+    """
+    # No branch depends on what was drawn: processors could not predict it. So `src[known]` is always written, and the
+    # entry counts only where the vertex is new.
+    for e in range(len(vertices)):
+        if e + _AHEAD < len(vertices):
+            prefetch(place, np.intp(vertices[e + _AHEAD]))
+        vertex = vertices[e]
+        position = np.int64(place[vertex]) - base
+        new = position < 0
+        position = known if new else position
+        place[vertex] = np.int32(base + position)
+        src[known] = vertex
+        known += np.int64(new)
+        indices[e] = np.int32(position)
+    return known
+
+
+@compiled
+def _look_up(topology_indptr, topology_original, src, first, end, original, degree):
+    """Look up original ids and in-degrees of src[first:end]."""
+    for i in range(first, end):
+        if i + _AHEAD < end:
+            prefetch(topology_indptr, np.intp(src[i + _AHEAD]))
+            prefetch(topology_original, np.intp(src[i + _AHEAD]))
+        vertex = src[i]
+        original[i] = topology_original[vertex]
+        degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
+
+
+def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
+    """An array with room for `capacity` + 1 entries: `array`, or a larger copy of its first `kept` entries."""
+    if len(array) > capacity:
+        return array
+    larger = np.empty(capacity + capacity // 4 + 1, array.dtype)
+    larger[:kept] = array[:kept]
+    return larger
 
 
 class Frontier:
@@ -24,13 +68,13 @@ class Frontier:
     below it, need not be cleared.
     """
 
-    def __init__(self, topology: Topology, threads: SamplerThreads | None = None) -> None:
+    def __init__(self, topology: Topology, threads: SamplerThreads) -> None:
         self.count = 0
         self._topology = topology
-        self._threads = threads or SamplerThreads(1)
+        self._threads = threads
         self._place = np.full(topology.vertices, -1, np.int32)
         self._base = self._end = 0
-        self._held = tuple(np.empty(0, np.int64) for _ in range(3))
+        self._held = [np.empty(0, np.int64) for _ in range(3)]
         """Vertices, original ids and in-degrees, each with room for more."""
 
     def add(self, vertices: np.ndarray) -> np.ndarray:
@@ -40,20 +84,23 @@ class Frontier:
 
         # Make room; bases start again from 0 where int32 would overflow.
         capacity = min(known + len(vertices), self._topology.vertices)
-        self._reserve(capacity, known)
+        self._held = [grown(each, capacity, known) for each in self._held]
         if self._base + capacity > _MOST:
-            self._start_over()
+            self._base = 0
+            self._place.fill(-1)
+            self._place[self._held[0][:known]] = np.arange(known)
         self._end = self._base + capacity
 
-        self.count = int(number(vertices, self._place, self._base, self._held[0], known, positions))
+        self.count = int(_number(vertices, self._place, self._base, self._held[0], known, positions))
         self._look_up(known, self.count)
         return positions
 
-    def put(self, vertices: np.ndarray) -> None:
-        """Hold `vertices` (int64[k], repeats allowed) instead, without positions. `clear` is not needed after."""
-        self._reserve(len(vertices), 0)
+    def looked_up(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`vertices` (int64[k], repeats allowed), their original ids and in-degrees, for a frontier of none: views."""
+        self._held = [grown(each, len(vertices), 0) for each in self._held]
         self._held[0][: len(vertices)] = vertices
         self._look_up(0, len(vertices))
+        return self.first(len(vertices))
 
     def first(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first `count` vertices, their original ids and their in-degrees, int64[count] each: views."""
@@ -65,21 +112,11 @@ class Frontier:
         self._base = self._end
         self.count = 0
 
-    def _start_over(self) -> None:
-        """Let bases start from 0 again."""
-        self._base = 0
-        self._place.fill(-1)
-        self._place[self._held[0][: self.count]] = np.arange(self.count)
-
-    def _reserve(self, capacity: int, kept: int) -> None:
-        src, original, degree = self._held
-        self._held = (grown(src, capacity, kept), grown(original, capacity, kept), grown(degree, capacity, kept))
-
     def _look_up(self, first: int, end: int) -> None:
         """Look up the original ids and in-degrees of the vertices at positions first..end-1."""
-        topology, held = self._topology, self._held
+        topology, (src, *found) = self._topology, self._held
 
         def work(_: int, first: int, end: int) -> None:
-            look_up(topology.indptr, topology.original_id, held[0], first, end, *held[1:])
+            _look_up(topology.indptr, topology.original_id, src, first, end, *found)
 
         self._threads.share(first, end, work)

@@ -11,17 +11,37 @@ from collections.abc import Callable
 
 import numpy as np
 
+from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.sampling.frontier import Frontier
-from leapmpi.sampling.node_wise import checked_fanouts
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
+ALL = -1
+"""The fan-out that takes every neighbour."""
+
+
+def checked_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
+    """The fan-outs as a tuple of ints.
+
+    Raises ConfigError when there is none, or one is not a positive whole number or -1 (all neighbours).
+    """
+    if not len(fanouts):
+        raise ConfigError("a fan-out is needed for each layer; give at least one, such as 10,10")
+    for fanout in fanouts:
+        whole = isinstance(fanout, int | np.integer) and not isinstance(fanout, bool)
+        if not whole or not (fanout == ALL or 1 <= fanout < 2**63):
+            raise ConfigError(f"fan-out {fanout!r} is neither a positive whole number nor -1 (all neighbours)")
+    return tuple(int(fanout) for fanout in fanouts)
+
 
 class HopSampler(Sampler):
-    """Base of samplers that draw hop by hop. Keeps working memory of 4 bytes per vertex of the graph between calls."""
+    """Base of samplers that draw hop by hop. Keeps working memory of 4 bytes per vertex of the graph between calls.
+
+    Raises ConfigError for an invalid fan-out.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.topology = setup.topology
@@ -38,7 +58,6 @@ class HopSampler(Sampler):
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """See Sampler.sample."""
         roots, frontier = self.checked_roots(roots), self._frontier
         self.begin(key, roots if batch is None else batch)
 
@@ -64,9 +83,8 @@ class HopSampler(Sampler):
         ]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
-        """See Sampler.neighbours."""
         self.begin(key, vertices if batch is None else batch)
-        return self.draw(key, hop, vertices, self.topology.original_id[vertices], self.topology.degree(vertices))
+        return self.draw(key, hop, *self._frontier.looked_up(vertices))
 
     def share_work(self, cost: np.ndarray, work: Callable[[int, int], None]) -> None:
         """Call work(first, end) by the sampler's threads, for ranges of destinations that make up [0, n).
@@ -74,6 +92,32 @@ class HopSampler(Sampler):
         `cost` int64[n] is about what each destination takes. `work` must release the GIL.
         """
         self._workers.share_by_cost(indptr_of(cost), lambda _, first, end: work(first, end))
+
+    def count_and_write(self, kernel: Callable, degree: np.ndarray, *arrays: object) -> Drawn:
+        """What destinations of in-degrees int64[n] draw by kernel(first, end, *arrays, indptr, out, weight).
+
+        Called with an empty `out`, the kernel counts the edges of each destination into indptr[i + 1]; then it writes
+        them, and float32 weights, from indptr[i] on.
+        """
+        indptr, nothing, no_weight = np.zeros(len(degree) + 1, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        self.share_work(degree, lambda first, end: kernel(first, end, *arrays, indptr, nothing, no_weight))
+        np.cumsum(indptr, out=indptr)
+
+        # One entry more than needed: an empty array would mean counting.
+        out, weight = np.empty(indptr[-1] + 1, np.int64), np.empty(indptr[-1] + 1, np.float32)
+        self.share_work(degree, lambda first, end: kernel(first, end, *arrays, indptr, out, weight))
+        return Drawn(indptr, out[:-1], weight[:-1])
+
+
+@compiled
+def capped_indptr(degree, fanout):
+    """Where the edges of each destination start, with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
+    indptr = np.empty(len(degree) + 1, np.int64)
+    indptr[0] = 0
+    for i in range(len(degree)):
+        taken = degree[i] if fanout < 0 or degree[i] < fanout else fanout
+        indptr[i + 1] = indptr[i] + taken
+    return indptr
 
 
 @compiled

@@ -12,25 +12,11 @@ For walks they are counted on subgraphs drawn in advance, as in the paper; a cou
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.system.jit import compiled
-
-
-class Inclusion(Protocol):
-    """Gives a subgraph sampler the weights of edges and roots."""
-
-    def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
-        """Write P(v) / P(u and v) to `weight` (float32[edges]), for all edges from the subgraph to each of `vertices`.
-
-        vertices: int64[k], members of the subgraph; table: float64[n], above 0 for its members; indptr: int64[k + 1].
-        """
-
-    def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """P(v) of each of `vertices` (int64[k]): float64[k], above 0."""
 
 
 @compiled
@@ -68,11 +54,14 @@ class CountedInclusion:
         self._subgraphs += 1
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
-        """See Inclusion.weigh."""
+        """Write P(v) / P(u and v) to `weight` (float32[edges]), for all edges from the subgraph to each of `vertices`.
+
+        vertices: int64[k], members of the subgraph; table: float64[n], above 0 for its members; indptr: int64[k + 1].
+        """
         _weigh_by_counts(vertices, table, *self._graph, self._vertex_count, self._edge_count, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """See Inclusion.chances."""
+        """P(v) of each of `vertices` (int64[k]): float64[k], above 0."""
         return np.maximum(1, self._vertex_count[vertices]) / max(1, self._subgraphs)
 
 
@@ -131,11 +120,9 @@ class DrawInclusion:
         self._each, self._draws, self._edge = each, draws, edge
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
-        """See Inclusion.weigh."""
         _weigh_by_draws(vertices, table, *self._graph, self._each, self._edge, self._draws, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
-        """See Inclusion.chances."""
         with np.errstate(divide="ignore"):
             return -np.expm1(self._draws * np.log1p(-np.minimum(1.0, self._each[vertices])))
 

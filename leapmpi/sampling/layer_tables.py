@@ -10,7 +10,6 @@ from abc import abstractmethod
 import numpy as np
 
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
@@ -19,19 +18,17 @@ from leapmpi.system.jit import compiled
 
 
 @compiled
-def _count_in_table(first, end, vertices, table, topology_indptr, topology_indices, counts):
-    """Count the in-neighbours in the table (float64[n], 0: not drawn) of each of the destinations first..end-1."""
+def _pick_in_table(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
+    """Take the in-neighbours in the table (float64[n], 0: not drawn), as HopSampler.count_and_write asks."""
+    counting = len(out) == 0
     for i in range(first, end):
-        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
-            counts[i] += table[topology_indices[e]] > 0
-
-
-@compiled
-def _write_in_table(first, end, vertices, table, topology_indptr, topology_indices, indptr, out, weight):
-    """Write the in-neighbours in the table, and their weights, of the destinations first..end-1."""
-    for i in range(first, end):
+        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
+        if counting:
+            for e in range(start, stop):
+                indptr[i + 1] += table[topology_indices[e]] > 0
+            continue
         place = indptr[i]
-        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+        for e in range(start, stop):
             found = table[topology_indices[e]]
             if found > 0:
                 out[place], weight[place] = topology_indices[e], found
@@ -47,24 +44,27 @@ class TableSampler(HopSampler):
         super().__init__(setup)
         self.row_normalise = row_normalise
         self._tables = [np.empty(0)] * len(self.fanouts)
-        self._ready: tuple[DrawKey, np.ndarray | None] | None = None
+        self._made_for: tuple[DrawKey, bytes] | None = None
+
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Write the tables of the iteration of `key` to `_tables`. Pure, but for that."""
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        """Make the tables of the iteration, unless they were made already."""
+        made_for = key, batch.tobytes() if self.family == FRONTIER_GLOBAL else b""
+        if self._made_for != made_for:
+            self._made_for = None
+            self.make_tables(key, batch)
+            self._made_for = made_for
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
-        arrays = vertices, self._tables[hop], self.topology.indptr, self.topology.indices
-
-        # Count, so that each destination has its place; then write.
-        counts = np.zeros(len(vertices), np.int64)
-        self.share_work(degree, lambda first, end: _count_in_table(first, end, *arrays, counts))
-        indptr = indptr_of(counts)
-        out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
-        self.share_work(degree, lambda first, end: _write_in_table(first, end, *arrays, indptr, out, weight))
-
+        graph = self.topology.indptr, self.topology.indices
+        drawn = self.count_and_write(_pick_in_table, degree, vertices, self._tables[hop], *graph)
         if not self.weighted:
-            return Drawn(indptr, out)
+            return Drawn(drawn.indptr, drawn.neighbours)
         if self.row_normalise:
-            normalise_rows(indptr, weight, degree)
-        return Drawn(indptr, out, weight)
+            normalise_rows(drawn.indptr, drawn.weight, degree)
+        return drawn
 
 
 class FrontierSampler(TableSampler):
@@ -74,19 +74,13 @@ class FrontierSampler(TableSampler):
 
     def __init__(self, setup: Setup, row_normalise: bool = False) -> None:
         super().__init__(setup, row_normalise)
-        self._whole = Frontier(setup.topology)
+        self._whole = Frontier(setup.topology, self._workers)
 
     @abstractmethod
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
         """The table of `hop` for all its destinations over all ranks, `vertices` int64[n] in any order. Pure."""
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they were drawn already."""
-        drawn_for = self._ready
-        if drawn_for and drawn_for[0] == key and drawn_for[1] is not None and np.array_equal(drawn_for[1], batch):
-            return
-        self._ready = None
-
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         # Draw the whole batch's sample: each hop's table needs the frontier that the hops before it reach.
         try:
             self._whole.add(batch)
@@ -97,17 +91,16 @@ class FrontierSampler(TableSampler):
                     self._whole.add(self.draw(key, hop, *frontier).neighbours)
         finally:
             self._whole.clear()
-        self._ready = key, np.array(batch)
 
 
-def layer_sizes(given: tuple[int, ...], layers: int, option: str = "layer-size") -> tuple[int, ...]:
+def layer_sizes(given: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """One size for each layer, from the root outward; a single size is that of all layers.
 
     Raises ConfigError for another number of sizes.
     """
     if len(given) not in (1, layers) or min(given) < 1:
         raise ConfigError(
-            f"sampling.options: {option} {','.join(map(str, given))} does not fit {layers} layers; "
+            f"sampling.options: layer-size {','.join(map(str, given))} does not fit {layers} layers; "
             "give one number of vertices, or one per layer"
         )
     return given * layers if len(given) == 1 else given

@@ -7,25 +7,15 @@ Subsets are exactly uniform, by Floyd's algorithm (Bentley, Floyd: "A sample of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from leapmpi.errors import ConfigError
-from leapmpi.sampling.block import Block
-from leapmpi.sampling.frontier import Frontier
-from leapmpi.sampling.relabel import grown
-from leapmpi.sampling.sampler import Drawn, Sampler
-from leapmpi.sampling.workers import SamplerThreads
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.frontier import grown
+from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
+from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.intrinsics import prefetch, trailing_zeros
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.topology import Topology
-
-ALL = -1
-"""The fan-out that takes every neighbour."""
 
 _SWEEP = 4
 """Mark words per drawn position up to which reading all marks is faster than sorting the positions."""
@@ -34,17 +24,6 @@ _GROUP = 32
 """Destinations whose neighbours are prefetched from memory at a time."""
 
 _ZERO, _ONE, _S6, _LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
-
-
-@compiled
-def capped_indptr(degree, fanout):
-    """Where the edges of each destination start, with min(degree, fan-out) edges each: int64[n + 1]; -1 takes all."""
-    indptr = np.empty(len(degree) + 1, np.int64)
-    indptr[0] = 0
-    for i in range(len(degree)):
-        taken = degree[i] if fanout < 0 or degree[i] < fanout else fanout
-        indptr[i + 1] = indptr[i] + taken
-    return indptr
 
 
 @compiled
@@ -144,95 +123,35 @@ def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, to
                 neighbours[j] = topology_indices[starts[i - group] + np.int64(neighbours[j])]
 
 
-class NodeWiseSampler(Sampler):
+class NodeWiseSampler(HopSampler):
     """Draws at most `fanouts[h]` distinct in-neighbours of each destination of hop h; `ALL` (-1) takes every one.
 
-    Keeps working memory of 4 bytes per vertex of the graph between calls. One thread at a time may call `sample`;
-    inside, `threads` of them draw. The result does not depend on their number.
-
-    Raises ConfigError when there is no fan-out or one is neither positive nor -1.
+    The result does not depend on the number of threads. The neighbours of `draw` are a view of working memory.
     """
 
     def __init__(self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1) -> None:
-        self.topology = topology
-        self.fanouts = checked_fanouts(fanouts)
-        self.threads = threads
-        self._workers = SamplerThreads(threads)
-        self._frontier = Frontier(topology, self._workers)
+        super().__init__(Setup(topology, fanouts, train=np.empty(0, np.int64), seed=0, threads=threads))
         self._marks = [np.zeros(0, np.uint64) for _ in range(self._workers.size)]
         self._neighbours = np.empty(0, topology.indices.dtype)
 
-    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        """See Sampler.sample; the rest of the batch does not matter."""
-        roots = self.checked_roots(roots)
-        hashed = key_hash(key)
-        frontier = self._frontier
-
-        # Hop by hop: what the frontier draws joins the frontier.
-        hops = []
-        try:
-            frontier.add(roots)
-            if frontier.count < len(roots):
-                raise ValueError("roots must be distinct")
-            for hop, fanout in enumerate(self.fanouts):
-                n_dst = frontier.count
-                indptr, neighbours = self._draw_hop(np.uint64(fold(hashed, hop)), fanout, n_dst)
-                hops.append((hop, n_dst, indptr, frontier.add(neighbours), frontier.count))
-            src, original, degree = (each.copy() for each in frontier.first(frontier.count))
-        finally:
-            frontier.clear()
-
-        # The sources of a hop are the first ones of the frontier: views of the same arrays.
-        return [
-            Block(hop, n_dst, src[:n_src], indptr, indices, original[:n_src], degree[:n_src])
-            for hop, n_dst, indptr, indices, n_src in hops
-        ]
-
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """See Sampler.neighbours; the batch does not matter."""
-        self._frontier.put(vertices)
-        hashed = np.uint64(fold(key_hash(key), hop))
-        indptr, drawn = self._draw_hop(hashed, self.fanouts[hop], len(vertices))
-        return Drawn(indptr, drawn.astype(np.int64))
+        drawn = super().neighbours(key, hop, vertices, batch)
+        return Drawn(drawn.indptr, drawn.neighbours.astype(np.int64))
 
-    def _draw_hop(self, hashed: np.uint64, fanout: int, n_dst: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw for the first `n_dst` of the frontier: indptr int64[n_dst + 1] and the neighbours' global ids.
-
-        The neighbours are a view of working memory.
-        """
-        dst, original, degree = self._frontier.first(n_dst)
-        indptr = capped_indptr(degree, fanout)
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        indptr, hashed = capped_indptr(degree, self.fanouts[hop]), np.uint64(fold(key_hash(key), hop))
 
         # Working memory: for all neighbours, and for the marks of the largest degree by thread.
         self._neighbours = grown(self._neighbours, int(indptr[-1]), 0)
-        if n_dst:
-            self._marks = [_zeros_grown(marks, int(degree.max()) // 64 + 1) for marks in self._marks]
+        words = int(degree.max(initial=0)) // 64 + 1
+        if len(self._marks[0]) < words:
+            self._marks = [np.zeros(words + words // 4, np.uint64) for _ in self._marks]
         topology = (self.topology.indptr, self.topology.indices)
 
-        def draw(thread: int, first: int, end: int) -> None:
+        def work(thread: int, first: int, end: int) -> None:
             marks = self._marks[thread]
-            _draw(first, end, dst, original, degree, hashed, indptr, *topology, self._neighbours, marks)
+            _draw(first, end, vertices, original, degree, hashed, indptr, *topology, self._neighbours, marks)
 
-        self._workers.share_by_cost(indptr, draw)
-        return indptr, self._neighbours[: indptr[-1]]
-
-
-def checked_fanouts(fanouts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fan-outs as a tuple of ints.
-
-    Raises ConfigError when there is none, or one is not a positive whole number or -1 (all neighbours).
-    """
-    if not len(fanouts):
-        raise ConfigError("a fan-out is needed for each layer; give at least one, such as 10,10")
-    for fanout in fanouts:
-        if (
-            isinstance(fanout, bool)
-            or not isinstance(fanout, int | np.integer)
-            or not (fanout == ALL or 1 <= fanout < 2**63)
-        ):
-            raise ConfigError(f"fan-out {fanout!r} is neither a positive whole number nor -1 (all neighbours)")
-    return tuple(int(fanout) for fanout in fanouts)
-
-
-def _zeros_grown(array: np.ndarray, capacity: int) -> np.ndarray:
-    return array if len(array) >= capacity else np.zeros(capacity + capacity // 4, array.dtype)
+        self._workers.share_by_cost(indptr, work)
+        return Drawn(indptr, self._neighbours[: indptr[-1]])

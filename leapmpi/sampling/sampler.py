@@ -13,16 +13,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.system.counter_rng import ORDER, DrawKey
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.topology import Topology
 
 LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontier-global"
 

@@ -9,7 +9,6 @@ are independent and uniform, and consecutive batches share most of them; here in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -39,18 +38,11 @@ def source_number(law, original):
     return fold(name, 1 + (law.iteration + turn) // law.kept)
 
 
-@dataclass(frozen=True)
-class SourceNumbers:
-    """Makes laws. `same_in_layers`: one number per source at all hops; `kept_batches`: batches that a number lasts.
+def law_of(key: DrawKey, hop: int, same_in_layers: bool, kept_batches: int) -> Law:
+    """The law of numbers at `hop` of the iteration of `key`. All numbers change with each epoch.
 
-    All numbers change with each epoch.
+    same_in_layers: one number per source at all hops; kept_batches: batches that a number lasts.
     """
-
-    same_in_layers: bool = False
-    kept_batches: int = 1
-
-    def law(self, key: DrawKey, hop: int) -> Law:
-        """The law of numbers at `hop` of the iteration of `key`."""
-        epoch = key if self.kept_batches == 1 else key._replace(iteration=0)
-        hashed = np.uint64(fold(key_hash(epoch), _ALL_HOPS if self.same_in_layers else hop))
-        return Law(hashed, key.iteration, self.kept_batches)
+    epoch = key if kept_batches == 1 else key._replace(iteration=0)
+    hashed = np.uint64(fold(key_hash(epoch), _ALL_HOPS if same_in_layers else hop))
+    return Law(hashed, key.iteration, kept_batches)

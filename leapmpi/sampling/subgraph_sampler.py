@@ -46,36 +46,28 @@ class SubgraphSampler(TableSampler):
     family = ITERATION_GLOBAL
     weighted = False
     supplies_roots = True
+    per_epoch: int
+    """The number of subgraphs in an epoch."""
 
     @abstractmethod
     def subgraph(self, key: DrawKey) -> np.ndarray:
         """The vertices (int64, repeats allowed) of the subgraph of the iteration of `key`. Pure."""
 
-    @property
-    @abstractmethod
-    def per_epoch(self) -> int:
-        """The number of subgraphs in an epoch."""
-
     def members(self, key: DrawKey) -> np.ndarray:
         """float64[n]: 1 for the vertices of the subgraph of `key`, else 0; read only."""
-        if not self._ready or self._ready[0] != key:
-            table = np.zeros(self.topology.vertices)
-            table[self.subgraph(key)] = 1
-            self._tables = [table] * len(self.fanouts)
-            self._ready = key, None
+        self.begin(key, np.empty(0, np.int64))
         return self._tables[0]
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the subgraph of the iteration, unless it was drawn already."""
-        self.members(key)
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
+        table = np.zeros(self.topology.vertices)
+        table[self.subgraph(key)] = 1
+        self._tables = [table] * len(self.fanouts)
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
-        """The number of subgraphs in an epoch, whatever the batch size."""
         return self.per_epoch
 
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> SubgraphBatches:
-        """The training vertices of each iteration's subgraph."""
         key = DrawKey(TRAIN if stream == ORDER else stream, seed, epoch, 0)
         return SubgraphBatches(self, train, key, self.per_epoch)

@@ -14,7 +14,7 @@ import pytest
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import labor_0, labor_i
-from leapmpi.sampling.source_numbers import source_number
+from leapmpi.sampling.source_numbers import law_of, source_number
 from tests.support.kinds import KEY
 
 pytestmark = pytest.mark.compiles
@@ -51,7 +51,8 @@ class Numbered:
 
     def __init__(self, module, topology, **options) -> None:
         self.sampler = module.build(Setup(topology, (FANOUT,), np.arange(VERTICES), 7), module.Options(**options))
-        self.graph, self.law = topology, self.sampler.numbers.law(KEY, 0)
+        self.graph, chosen = topology, self.sampler.options
+        self.law = law_of(KEY, 0, chosen.same_in_layers, chosen.kept_batches)
         self.degree = topology.degree(np.arange(VERTICES))
         self.sampler.begin(KEY, np.arange(VERTICES))
 

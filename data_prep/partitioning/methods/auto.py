@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from data_prep.partitioning.methods.metis import memory_needed
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
@@ -15,15 +13,8 @@ METIS_EDGES = 10_000_000
 _GREM_BYTES, _GREM_BYTES_PER_VERTEX = 1 << 26, 32
 
 
-class MethodChoice(NamedTuple):
-    """The name of a method, and why it was chosen: a sentence for the table and the dataset."""
-
-    method: str
-    reason: str
-
-
-def choose(graph: Graph, request: PartitionRequest) -> MethodChoice:
-    """The method for `graph`: metis where it is quick and fits in memory, else grem, else ldg, which needs least."""
+def choose(graph: Graph, request: PartitionRequest) -> tuple[str, str]:
+    """The method, and why: metis where it is quick and fits in memory, else grem, else ldg, which needs least."""
     memory = request.memory or memory_budget(None)
     metis = memory_needed(graph) + INTERPRETER_BYTES
     grem = _GREM_BYTES + _GREM_BYTES_PER_VERTEX * graph.vertices + INTERPRETER_BYTES
@@ -31,10 +22,10 @@ def choose(graph: Graph, request: PartitionRequest) -> MethodChoice:
 
     # The best parts first, as long as time and memory allow them.
     if graph.edges <= METIS_EDGES and metis <= memory:
-        return MethodChoice("metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}")
+        return "metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}"
     why = f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
     if metis <= memory:
         why = f"metis would take long for {size}"
     if grem <= memory:
-        return MethodChoice("grem", why)
-    return MethodChoice("ldg", f"{why}; grem would need {gibibytes(grem)}")
+        return "grem", why
+    return "ldg", f"{why}; grem would need {gibibytes(grem)}"

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 
-from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.postprocess import MethodResult
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     """The part of each vertex, by the in-neighbours placed before it."""
-    training = training_vertices(graph)
-    stream = Stream(graph, training, part_capacity(training, request), request)
+    stream = Stream(graph, request)
     stream.sweep(alpha=math.sqrt(request.parts) * graph.edges / 2 / graph.vertices**1.5)
-    return MethodResult(stream.part_of, rows_of_graph(graph, request))
+    return stream.result()

@@ -10,39 +10,45 @@ Edge directions do not count. The same seed gives the same parts, whatever the n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.edge_chunks import EdgeChunk
+from data_prep.partitioning.multilevel import levels
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import caps_for, loads
+from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
-from data_prep.partitioning.multilevel.budget import MOST_HELD, budget_for
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
-from data_prep.partitioning.multilevel.levels import (
-    Search,
-    cluster_and_contract,
-    fill_by_degree_if_better,
-    partition_in_memory,
-    partition_without_clusters_if_better,
-    polish,
-)
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
-from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
+from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
-from data_prep.partitioning.request import PartitionRequest, training_vertices
+from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
 from leapmpi.dataset.graph import Graph
+from leapmpi.errors import ResourceError
 
 _PASSES = 4
 _CLUSTERS_PER_PART = 128
-HELD = MOST_HELD
-"""Graphs with more entries stay on disk, whatever the memory."""
 
 _SAMPLED_ENTRIES = 1 << 23
 _SAMPLED_ROWS = 256
 """Parts are numbered by about so many entries of the graph, taken from runs of so many rows."""
+
+
+_INTERPRETER = 200 << 20
+"""Measured for this method; less than what workspace.py counts for all commands."""
+_BYTES_PER_VERTEX = 32
+"""Cluster or part, sizes and training vertices of clusters, training vertices, who waits, and copies on the way."""
+_BYTES_PER_PAIR = 160
+"""A pair of clusters: in the table that adds pairs up, in rows both ways, and in METIS."""
+_BYTES_PER_HELD = 40
+"""An entry of a small graph: as read, in rows, and in the graphs contracted from it."""
+_MOST_PAIRS, _FEWEST_PAIRS = 1 << 20, 1 << 14
+_MOST_HELD = HELD = 1 << 22
+"""Graphs with more entries stay on disk, whatever the memory."""
+_LEAST_CHUNK = 1 << 16
+_MOST_VERTICES = 2**31 - 1
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -56,16 +62,16 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
     # The undirected graph as a stream, within the memory allowed.
     training = training_vertices(graph).astype(np.int32)
+    caps = part_capacity(training, request)
     if not training.any():
         training = training[:0]
-    budget = budget_for(n, graph.edges, graph.indices.itemsize, request)
+    budget = _budget_for(n, graph.edges, graph.indices.itemsize, request)
     weights = VertexWeights(np.empty(0, np.int32), training)
     stream = undirected_stream(graph, budget.chunk, weights, request.progress)
 
     # Partition the vertices that have neighbours: in memory where the graph is small, else from the stream.
-    caps = caps_for(n, int(training.sum()), parts, request.tolerance)
     with workers(request.threads) as team:
-        search = Search(caps, request.tolerance, request.seed, team, budget.pairs)
+        search = levels.Search(caps, request.tolerance, request.seed, team, budget.pairs)
         if stream.entries <= min(budget.held, HELD):
             assignment = _partition_held(stream, search)
         else:
@@ -81,25 +87,58 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     return MethodResult(assignment, Adjacency(stream.indptr, stream.neighbours, _sampled_rows(stream)))
 
 
-def _sampled_rows(stream: AdjacencyStream) -> Iterator[EdgeChunk]:
+@dataclass(frozen=True)
+class _Budget:
+    """Entries of a chunk, edges of a contracted graph, and entries of a graph or a part of it held as a whole."""
+
+    chunk: int
+    pairs: int
+    held: int
+
+
+def _budget_for(vertices: int, entries: int, id_bytes: int, request: PartitionRequest) -> _Budget:
+    """What `request` allows for an undirected graph.
+
+    Raises ResourceError when the vertices alone do not fit, with what would.
+    """
+    if vertices > _MOST_VERTICES:
+        raise ResourceError(f"method grem numbers up to 2**31 vertices, the graph has {vertices:,}; use method hash")
+    chunk = max(_LEAST_CHUNK, int(request.chunk * entries))
+    if request.memory is None:
+        return _Budget(chunk, _MOST_PAIRS, _MOST_HELD)
+    # Reading and the work on a contracted graph do not take their memory at the same time, but the chunk stays.
+    free = request.memory - _INTERPRETER - _BYTES_PER_VERTEX * vertices
+    least = _FEWEST_PAIRS * _BYTES_PER_PAIR
+    chunk = max(_LEAST_CHUNK, min(chunk, (free - least) // (2 * id_bytes)))
+    free -= chunk * id_bytes
+    if free < least:
+        needed = request.memory - free + least
+        raise ResourceError(
+            f"method grem needs {needed / 2**30:.2f} GiB for {vertices:,} vertices, --max-mem allows "
+            f"{request.memory / 2**30:.2f} GiB; allow more, or use method hash or contiguous"
+        )
+    return _Budget(chunk, min(_MOST_PAIRS, free // _BYTES_PER_PAIR), min(_MOST_HELD, free // _BYTES_PER_HELD))
+
+
+def _sampled_rows(stream: AdjacencyStream) -> Iterator[Chunk]:
     """Runs of rows with about _SAMPLED_ENTRIES entries, evenly over the graph; all of a small graph."""
     step = 1 + stream.entries // _SAMPLED_ENTRIES
     for chunk in stream.chunks():
         for begin in range(0, chunk.vertices, _SAMPLED_ROWS * step):
             end = min(begin + _SAMPLED_ROWS, chunk.vertices)
-            yield EdgeChunk(chunk.first + begin, chunk.indptr[begin : end + 1], chunk.neighbours)
+            yield chunk._replace(first=chunk.first + begin, indptr=chunk.indptr[begin : end + 1])
 
 
-def _partition_stream(stream: AdjacencyStream, search: Search, held: int) -> np.ndarray:
+def _partition_stream(stream: AdjacencyStream, search: levels.Search, held: int) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph whose edges stay on disk."""
     # Cluster and contract while the graph streams by; without clusters, begin with runs of the given order.
-    coarser = cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
+    coarser = levels.cluster_and_contract(stream, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
         runs = np.arange(stream.vertices) * search.caps.parts // stream.vertices
         assignment = runs.astype(np.int32)
     else:
         label, small = coarser
-        coarse = partition_in_memory(small, search)
+        coarse = levels.partition_in_memory(small, search)
         assignment = np.where(label >= 0, coarse[label], -1).astype(np.int32)
 
     # A band as large as a contracted graph may be takes no more memory than that; a larger one, too much time.
@@ -109,24 +148,24 @@ def _partition_stream(stream: AdjacencyStream, search: Search, held: int) -> np.
         improve_band(stream, assignment, search.caps, most)
 
     # Other ways, for graphs without communities and for hubs.
-    assignment = partition_without_clusters_if_better(stream, assignment, search)
-    return fill_by_degree_if_better(stream, assignment, cut, search)
+    assignment = levels.partition_without_clusters_if_better(stream, assignment, search)
+    return levels.fill_by_degree_if_better(stream, assignment, cut, search)
 
 
-def _partition_held(stream: AdjacencyStream, search: Search) -> np.ndarray:
+def _partition_held(stream: AdjacencyStream, search: levels.Search) -> np.ndarray:
     """Parts int32[n], -1 without neighbours, of a graph that is no larger than a contracted one may be."""
     graph, has_neighbours = _connected(stream)
-    coarser = cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
+    coarser = levels.cluster_and_contract(graph, search, _CLUSTERS_PER_PART, 0)
     if coarser is None:
-        found = partition_in_memory(graph, search)
+        found = levels.partition_in_memory(graph, search)
     else:
         label, small = coarser
-        found = partition_in_memory(small, search)[label]
-        polish(graph, found, search)
+        found = levels.partition_in_memory(small, search)[label]
+        levels.polish(graph, found, search)
 
     # Other ways, for graphs without communities and for hubs.
-    found = partition_without_clusters_if_better(graph, found, search)
-    found = fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
+    found = levels.partition_without_clusters_if_better(graph, found, search)
+    found = levels.fill_by_degree_if_better(graph, found, cut_weight(graph, found), search)
     assignment = np.full(stream.vertices, -1, np.int32)
     assignment[has_neighbours] = found
     return assignment

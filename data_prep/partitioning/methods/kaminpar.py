@@ -31,7 +31,12 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
     Raises ConfigError when the package kaminpar is missing.
     """
-    library = _library()
+    try:
+        library = importlib.import_module("kaminpar")
+    except ImportError as error:
+        raise ConfigError(
+            "method kaminpar needs the package kaminpar: pip install kaminpar (leapmpi's extra), or use method grem"
+        ) from error
     if request.parts == 1:
         return MethodResult(np.zeros(graph.vertices, np.int32))
     undirected = Undirected(graph)
@@ -42,15 +47,6 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     else:
         assignment = np.arange(graph.vertices) % request.parts
     return MethodResult(assignment, rows_in_memory(undirected.indptr, neighbours))
-
-
-def _library() -> ModuleType:
-    try:
-        return importlib.import_module("kaminpar")
-    except ImportError as error:
-        raise ConfigError(
-            "method kaminpar needs the package kaminpar: pip install kaminpar (leapmpi's extra), or use method grem"
-        ) from error
 
 
 def _run(library: ModuleType, indptr: np.ndarray, neighbours: np.ndarray, request: PartitionRequest) -> np.ndarray:

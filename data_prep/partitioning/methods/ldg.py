@@ -6,15 +6,14 @@ number of neighbours x (1 - size / largest size). Training vertices also count t
 
 from __future__ import annotations
 
-from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.postprocess import MethodResult
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     """The part of each vertex, by the in-neighbours placed before it."""
-    training = training_vertices(graph)
-    stream = Stream(graph, training, part_capacity(training, request), request)
+    stream = Stream(graph, request)
     stream.sweep()
-    return MethodResult(stream.part_of, rows_of_graph(graph, request))
+    return stream.result()

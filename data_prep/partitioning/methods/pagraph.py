@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.postprocess import MethodResult
+from data_prep.partitioning.request import PartitionRequest, part_capacity
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold_all, mix
@@ -27,9 +27,9 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     Reads rows out of their order, and keeps a bit per vertex and part.
     """
     # Training vertices first, in the order of a hash, by their two-hop neighbourhoods.
-    training = training_vertices(graph)
+    stream = Stream(graph, request)
+    training = stream.training
     roots = training if training.any() else ~training
-    stream = Stream(graph, training, part_capacity(training, request), request)
     capacity = part_capacity(roots, request).training
     order = np.flatnonzero(roots)
     order = order[np.argsort(fold_all(np.uint64(mix(np.uint64(request.seed))), order), kind="stable")]
@@ -40,7 +40,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     stream.trained[:] = np.bincount(stream.part_of[training], minlength=request.parts)
     for wave in range(_WAVES):
         stream.sweep(isolated=wave == _WAVES - 1)
-    return MethodResult(stream.part_of, rows_of_graph(graph, request))
+    return stream.result()
 
 
 @compiled

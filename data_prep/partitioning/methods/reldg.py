@@ -5,8 +5,8 @@ Nishimura, Ugander, "Restreaming graph partitioning: simple versatile algorithms
 
 from __future__ import annotations
 
-from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.postprocess import MethodResult
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
@@ -17,10 +17,9 @@ _ENOUGH_CHANGES = 0.001
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     """The part of each vertex, by its in-neighbours. At most ten passes over the edges."""
-    training = training_vertices(graph)
-    stream = Stream(graph, training, part_capacity(training, request), request)
+    stream = Stream(graph, request)
     for _ in range(_PASSES):
         if stream.sweep() < _ENOUGH_CHANGES * graph.vertices:
             break
         stream.restart()
-    return MethodResult(stream.part_of, rows_of_graph(graph, request))
+    return stream.result()

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from data_prep.mapped_arrays import read_into
-from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk, VertexWeights
+from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk, VertexWeights, WeightedGraph
 from data_prep.progress import SILENT, Progress
+from leapmpi.dataset.graph import Graph
 
 _ROWS = 1 << 20
 """At most so many rows in a chunk, whatever their edges."""
+
+_LARGEST_CHUNK = 1 << 22
+"""Entries: beyond this a larger chunk saves no time."""
 
 _UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
 """Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
@@ -37,7 +41,6 @@ class AdjacencyStream:
         self.vertices = len(indptr) - 1
         self.entries = len(neighbours)
         self.vertex_weights = vertex_weights
-        self.dtype = neighbours.dtype
         self._chunk_entries = max(1, chunk_entries)
         self._progress = progress
         self._rows_ahead = 1 + 2 * self._chunk_entries * self.vertices // max(1, self.entries)
@@ -83,3 +86,13 @@ class AdjacencyStream:
             ahead *= 4
         rows = int(np.searchsorted(indptr, indptr[0] + self._chunk_entries, side="right")) - 1
         return indptr[: max(1, rows) + 1]
+
+
+AnyGraph = AdjacencyStream | WeightedGraph
+"""Algorithms that read rows in order take either."""
+
+
+def edge_chunks(graph: Graph, share: float, progress: Progress = SILENT) -> Iterator[Chunk]:
+    """All rows of `graph` in their order, in chunks of about `share` of the edges."""
+    most = min(_LARGEST_CHUNK, int(share * graph.edges))
+    return AdjacencyStream(graph.indptr, graph.indices, most, VertexWeights(NO_WEIGHTS, NO_WEIGHTS), progress).chunks()

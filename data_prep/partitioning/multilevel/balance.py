@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights
-from data_prep.partitioning.request import largest_part
+from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
-
-
-@dataclass(frozen=True)
-class Caps:
-    """The most vertices, and training vertices, of a part."""
-
-    parts: int
-    size: int
-    training: int
 
 
 class PartLoads(NamedTuple):
@@ -32,11 +22,6 @@ class PartLoads(NamedTuple):
     sizes: np.ndarray
     trainings: np.ndarray
     limits: np.ndarray
-
-
-def caps_for(total: int, training: int, parts: int, tolerance: float) -> Caps:
-    """The caps of parts of a graph with `total` vertices, of which `training` are training vertices."""
-    return Caps(parts, largest_part(total, parts, tolerance), largest_part(training, parts, tolerance))
 
 
 @compiled

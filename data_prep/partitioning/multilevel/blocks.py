@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.weighted_graph import Chunk
 
 _BLOCKS_PER_GRAPH = 256
@@ -59,3 +61,21 @@ def workers(threads: int) -> Iterator[Workers]:
         return
     with ThreadPoolExecutor(threads - 1) as pool:
         yield Workers(threads, pool)
+
+
+def move_by_blocks(graph: AnyGraph, team: Workers, propose: Callable, apply: Callable[..., int]) -> int:
+    """Pass over the blocks of a graph; returns the sum of what `apply` returns.
+
+    Threads call propose(chunk, target, blocked, begin, end, thread), which writes to target int32 and blocked bool by
+    row of the chunk; then apply(chunk, begin, end, target, blocked) is called once.
+    """
+    target, blocked = np.empty(0, np.int32), np.empty(0, bool)
+    total = 0
+    for chunk in graph.chunks():
+        if chunk.vertices > len(target):
+            target, blocked = np.empty(chunk.vertices, np.int32), np.empty(chunk.vertices, bool)
+        work = partial(propose, chunk, target, blocked)
+        for begin, end in block_ranges(chunk, graph.vertices):
+            team.over_rows(chunk.indptr, begin, end, work)
+            total += apply(chunk, begin, end, target, blocked)
+    return total

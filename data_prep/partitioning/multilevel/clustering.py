@@ -8,13 +8,12 @@ Sundaram, Dubey, Karypis: "Improving graph partitioning for modern graphs and ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.balance import PartLoads
-from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
-from data_prep.partitioning.multilevel.weighted_graph import AnyGraph
+from data_prep.partitioning.multilevel.blocks import Workers, move_by_blocks
+from data_prep.partitioning.multilevel.weighted_graph import Chunk
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -24,25 +23,14 @@ _MOST_NEIGHBOURS = 4096
 _SLOTS = 2 * _MOST_NEIGHBOURS
 
 
-@dataclass(frozen=True)
-class ClusterRule:
-    """The most vertices, and training vertices, of a cluster; how often to pass over the graph; the seed.
-
-    Passing ends before `most_passes` when clusters are an eighth of the vertices, or when a pass leaves more than the
-    share `enough` of the clusters.
-    """
-
-    size_limit: int
-    training_limit: int
-    seed: int
-    least_passes: int = 2
-    most_passes: int = 5
-    enough: float = 0.9
+_LEAST_PASSES, _MOST_PASSES = 2, 5
+_ENOUGH = 0.9
+"""No further pass after one that leaves more than this share of the clusters."""
 
 
 @compiled
-def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, sums, used, gathered):
-    """Add up the weights of v's edges by cluster; returns the number of clusters and the largest sum.
+def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, gathered):
+    """Add up the weights of a vertex's edges by cluster; returns the number of clusters and the largest sum.
 
     keys (-1: free) and sums are a hash table, whose slots in use are then listed in `used`.
     """
@@ -55,11 +43,6 @@ def _sum_by_cluster(v, start, stop, neighbours, weights, label, within, keys, su
     else:
         for i in range(length):
             gathered[i] = label[neighbours[start + i * step]]
-    # Neighbours in other parts of `within` do not count.
-    if len(within):
-        for i in range(length):
-            if within[neighbours[start + i * step]] != within[v]:
-                gathered[i] = -1
 
     # The hash table takes as many slots as twice the length of the row.
     shift = 31
@@ -97,7 +80,7 @@ def _draw(base, c):
 
 
 @compiled
-def _propose(chunk, begin, end, clusters, vertex_weights, within, seed, scratch, target, blocked):
+def _propose(chunk, begin, end, clusters, vertex_weights, seed, scratch, target, blocked):
     """target[row]: the cluster that the vertex of each row would join, or its present one.
 
     blocked[row]: that cluster is full, and no other one is better than the present one. scratch int32[4, _SLOTS] is
@@ -113,9 +96,8 @@ def _propose(chunk, begin, end, clusters, vertex_weights, within, seed, scratch,
         start, stop = chunk.indptr[row], chunk.indptr[row + 1]
         if start == stop:
             continue
-        count, most = _sum_by_cluster(
-            v, start, stop, chunk.neighbours, chunk.weights, label, within, keys, sums, used, gathered
-        )
+        rows = (start, stop, chunk.neighbours, chunk.weights)
+        count, most = _sum_by_cluster(*rows, label, keys, sums, used, gathered)
 
         # The cluster with the largest sum; ties are broken by a hash.
         base = fold(seed, v)
@@ -200,43 +182,35 @@ def _number(label, size, number):
     return count
 
 
-def cluster(graph: AnyGraph, rule: ClusterRule, workers: Workers, within: np.ndarray) -> tuple[np.ndarray, int]:
+def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Workers) -> tuple[np.ndarray, int]:
     """The cluster int32[n] of each vertex of `graph` (-1 without neighbours), and the number of clusters.
 
-    Vertices join only inside a part of `within` (int32[n], or int32[0]: anywhere).
+    limits: the most vertices, and training vertices, of a cluster. Ends early where clusters are an eighth of the
+    vertices.
     """
-    # Each vertex begins as a cluster of its own.
+    # Each vertex with neighbours begins as a cluster of its own.
     n = graph.vertices
     weights = graph.vertex_weights
     label = np.arange(n, dtype=np.int32)
+    label[graph.degrees() == 0] = -1
     size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
     training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
-    clusters = PartLoads(label, size, training, np.array([rule.size_limit, rule.training_limit]))
+    clusters = PartLoads(label, size, training, np.array(limits))
     scratch = np.full((workers.count, 4, _SLOTS), -1, np.int32)
     waiting = np.empty(0, np.int32)
 
-    # Per block of rows: threads propose moves in parallel, then they are made one after the other.
-    target, blocked = np.empty(0, np.int32), np.empty(0, bool)
-    left = n
-    for number in range(rule.most_passes):
+    def propose(chunk: Chunk, target: np.ndarray, blocked: np.ndarray, begin: int, end: int, thread: int) -> None:
+        _propose(chunk, begin, end, clusters, weights, pass_seed, scratch[thread], target, blocked)
+
+    def apply(chunk: Chunk, begin: int, end: int, target: np.ndarray, blocked: np.ndarray) -> int:
+        return _apply(chunk, begin, end, target, blocked, clusters, weights, waiting)
+
+    left = int(np.count_nonzero(label >= 0))
+    for number in range(_MOST_PASSES):
         before = left
-        seed = np.uint64(fold(np.uint64(rule.seed), number))
-        for chunk in graph.chunks():
-            if chunk.vertices > len(target):
-                target, blocked = np.empty(chunk.vertices, np.int32), np.empty(chunk.vertices, bool)
-            proposals = (target, blocked)
-
-            def propose(begin: int, end: int, thread: int, chunk=chunk, seed=seed, proposals=proposals) -> None:
-                _propose(chunk, begin, end, clusters, weights, within, seed, scratch[thread], *proposals)
-
-            for begin, end in block_ranges(chunk, n):
-                workers.over_rows(chunk.indptr, begin, end, propose)
-                left -= _apply(chunk, begin, end, *proposals, clusters, weights, waiting)
-            if number == 0:
-                alone = np.flatnonzero(np.diff(chunk.indptr) == 0)
-                label[chunk.first + alone] = -1
-                left -= len(alone)
-        if number + 1 >= rule.least_passes and (left < n // 8 or left > rule.enough * before):
+        pass_seed = np.uint64(fold(np.uint64(seed), number))
+        left -= move_by_blocks(graph, workers, propose, apply)
+        if number + 1 >= _LEAST_PASSES and (left < n // 8 or left > _ENOUGH * before):
             break
         if number == 0:
             waiting = np.full(n, -1, np.int32)

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
+from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
 from data_prep.partitioning.multilevel.pair_table import PairTable
-from data_prep.partitioning.multilevel.weighted_graph import AnyGraph, Chunk, VertexWeights, WeightedGraph
+from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -56,16 +58,6 @@ def _rows(keys, weights, clusters, indptr, neighbours, out):
             neighbours[place[c]] = d
             out[place[c]] = weights[i]
             place[c] += 1
-
-
-@compiled
-def _sum_weights(label, size, training, out_size, out_training):
-    """Add up the weights of the vertices of each cluster."""
-    for v in range(len(label)):
-        c = label[v]
-        if c >= 0:
-            out_size[c] += size[v] if len(size) else 1
-            out_training[c] += training[v] if len(training) else 0
 
 
 def contract(
@@ -117,8 +109,7 @@ def _graph_of(table: PairTable, label: np.ndarray, clusters: int, weights: Verte
     indptr = np.zeros(clusters + 1, np.int64)
     neighbours, edge_weights = np.empty(2 * len(keys), np.uint32), np.empty(2 * len(keys), np.int32)
     _rows(keys, sums, clusters, indptr, neighbours, edge_weights)
-    size, training = np.zeros(clusters, np.int32), np.zeros(clusters, np.int32)
-    _sum_weights(label, weights.size, weights.training, size, training)
+    size, training = (each.astype(np.int32) for each in loads(label, weights, clusters))
     if not len(weights.training):
         training = training[:0]
     return WeightedGraph(indptr, neighbours, edge_weights, VertexWeights(size, training))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import Caps, loads
+from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, VertexWeights
+from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _LOSSES = (0, 1, 3, 10, 1 << 40)
@@ -14,11 +15,12 @@ _LOSSES = (0, 1, 3, 10, 1 << 40)
 
 
 @compiled
-def _drain(first, indptr, neighbours, assignment, training, count, cap, among_training, most_loss, links):
+def _drain(chunk, assignment, training, count, cap, among_training, most_loss, links):
     """Move vertices from parts with more than `cap` of them to parts with less.
 
     Only training vertices are moved and counted, or only the others. links int64[P] is 0 before and after.
     """
+    first, indptr, neighbours, _ = chunk
     for row in range(len(indptr) - 1):
         v = first + row
         source = assignment[v]
@@ -60,8 +62,7 @@ def drain(stream: AdjacencyStream, assignment: np.ndarray, caps: Caps) -> None:
                 break
             links = np.zeros(caps.parts, np.int64)
             for chunk in stream.chunks():
-                rows = (chunk.first, chunk.indptr, chunk.neighbours)
-                _drain(*rows, assignment, training, count, cap, among_training, most_loss, links)
+                _drain(chunk, assignment, training, count, cap, among_training, most_loss, links)
 
 
 def place_isolated(assignment: np.ndarray, training: np.ndarray, caps: Caps) -> None:

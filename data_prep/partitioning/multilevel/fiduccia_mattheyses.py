@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import Caps, PartLoads, excess, part_loads
+from data_prep.partitioning.multilevel.balance import PartLoads, excess, part_loads
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, WeightedGraph
+from data_prep.partitioning.request import Caps
 from leapmpi.system.jit import compiled
 
 _MOST_LINKS = 1 << 24
@@ -107,11 +108,19 @@ def _set_key(queue, count, v, new):
 
 
 @compiled
-def _best_move(v, links, parts, v_size, v_training):
+def _weights(v, vertex_weights):
+    """How many vertices, and training vertices, a vertex stands for."""
+    size, training = vertex_weights
+    return size[v] if len(size) else 1, training[v] if len(training) else 0
+
+
+@compiled
+def _best_move(v, links, parts, vertex_weights):
     """The part with capacity to which a vertex has most weight, and what moving there gains; (-1, _NEVER): none.
 
     Equal weights: the smaller part.
     """
+    v_size, v_training = _weights(v, vertex_weights)
     source = parts.assignment[v]
     to, most = -1, -1
     for p in range(len(parts.sizes)):
@@ -132,8 +141,9 @@ def _add_links(rows, assignment, links):
 
 
 @compiled
-def _transfer(v, to, rows, parts, links, v_size, v_training):
+def _transfer(v, to, rows, parts, links, vertex_weights):
     """Move a vertex, and bring the loads and the links of its neighbours up to date."""
+    v_size, v_training = _weights(v, vertex_weights)
     source = parts.assignment[v]
     parts.assignment[v] = to
     parts.sizes[source] -= v_size
@@ -153,7 +163,6 @@ def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
 
     The pass ends `patience` moves after the best moment. log int32[n, 2]: vertices moved and the parts they left.
     """
-    size, training = vertex_weights
     n, part_count = links.shape
     queue.place[:] = _NOT_QUEUED
     queue.place[n - fixed :] = _LOCKED
@@ -166,18 +175,14 @@ def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
         for p in range(part_count):
             crosses |= p != parts.assignment[v] and links[v, p] > 0
         if crosses:
-            v_size = size[v] if len(size) else 1
-            v_training = training[v] if len(training) else 0
-            count = _set_key(queue, count, v, _best_move(v, links, parts, v_size, v_training)[1])
+            count = _set_key(queue, count, v, _best_move(v, links, parts, vertex_weights)[1])
 
     moved, kept, total, best = 0, 0, 0, 0
     while count > 0 and moved - kept < patience:
         # Moves of others may have filled the part: then the vertex waits with its present gain.
         v = queue.heap[0]
         source = parts.assignment[v]
-        v_size = size[v] if len(size) else 1
-        v_training = training[v] if len(training) else 0
-        to, gain = _best_move(v, links, parts, v_size, v_training)
+        to, gain = _best_move(v, links, parts, vertex_weights)
         if gain != queue.key[v]:
             count = _set_key(queue, count, v, gain)
             continue
@@ -185,7 +190,7 @@ def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
         # Move it, lock it, and remember the best moment.
         count = _set_key(queue, count, v, _NEVER)
         queue.place[v] = _LOCKED
-        _transfer(v, to, rows, parts, links, v_size, v_training)
+        _transfer(v, to, rows, parts, links, vertex_weights)
         log[moved, 0], log[moved, 1] = v, source
         moved += 1
         total += gain
@@ -197,24 +202,19 @@ def _pass(rows, vertex_weights, parts, links, queue, patience, fixed, log):
             u = np.int64(rows.neighbours[e])
             if queue.place[u] == _LOCKED:
                 continue
-            u_size = size[u] if len(size) else 1
-            u_training = training[u] if len(training) else 0
-            count = _set_key(queue, count, u, _best_move(u, links, parts, u_size, u_training)[1])
+            count = _set_key(queue, count, u, _best_move(u, links, parts, vertex_weights)[1])
 
     # Roll back to the best moment.
     while moved > kept:
         moved -= 1
         v = log[moved, 0]
-        v_size = size[v] if len(size) else 1
-        v_training = training[v] if len(training) else 0
-        _transfer(v, log[moved, 1], rows, parts, links, v_size, v_training)
+        _transfer(v, log[moved, 1], rows, parts, links, vertex_weights)
     return best
 
 
 @compiled
 def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
     """Move vertices out of parts that are too full, those that lose least for their size first."""
-    size, training = vertex_weights
     assignment, sizes, trainings, caps = parts
     queue.place[:] = _NOT_QUEUED
 
@@ -222,10 +222,9 @@ def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
     count = 0
     for v in range(len(assignment) - fixed):
         source = assignment[v]
-        v_training = training[v] if len(training) else 0
+        v_size, v_training = _weights(v, vertex_weights)
         if sizes[source] > caps[0] or (trainings[source] > caps[1] and v_training > 0):
-            v_size = size[v] if len(size) else 1
-            gain = _best_move(v, links, parts, v_size, v_training)[1]
+            gain = _best_move(v, links, parts, vertex_weights)[1]
             if gain != _NEVER:
                 count = _set_key(queue, count, v, 256 * gain // (v_size if gain < 0 else 1))
 
@@ -233,16 +232,15 @@ def _empty_full_parts(rows, vertex_weights, parts, links, queue, fixed):
     while count > 0:
         v = queue.heap[0]
         source = assignment[v]
-        v_size = size[v] if len(size) else 1
-        v_training = training[v] if len(training) else 0
-        to, gain = _best_move(v, links, parts, v_size, v_training)
+        v_size, v_training = _weights(v, vertex_weights)
+        to, gain = _best_move(v, links, parts, vertex_weights)
         too_full = sizes[source] > caps[0] or (trainings[source] > caps[1] and v_training > 0)
         new = 256 * gain // (v_size if gain < 0 else 1) if gain != _NEVER and too_full else _NEVER
         if new < queue.key[v]:
             count = _set_key(queue, count, v, new)
             continue
         count = _set_key(queue, count, v, _NEVER)
-        _transfer(v, to, rows, parts, links, v_size, v_training)
+        _transfer(v, to, rows, parts, links, vertex_weights)
 
 
 def improve(graph: WeightedGraph, assignment: np.ndarray, caps: Caps, passes: int = 8, fixed: int = 0) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.partitioning.metis_call import MetisArrays, run_metis
-from data_prep.partitioning.multilevel.balance import Caps, excess, loads
+from data_prep.partitioning.metis_call import run_metis
+from data_prep.partitioning.metis_process import MetisArrays
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
-from data_prep.partitioning.multilevel.refinement import cut_weight
+from data_prep.partitioning.multilevel.refinement import cost
 from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from data_prep.partitioning.request import Caps
 from leapmpi.errors import DataError, ResourceError
+from leapmpi.sampling.clusters import breadth_first
 from leapmpi.system.jit import compiled
 
 TINY = 300
@@ -33,9 +35,9 @@ def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: 
     best, best_cost = np.empty(0, np.int32), (np.inf, 0)
     for candidate in _candidates(graph, caps, tolerance, seed, processes):
         improve(graph, candidate, caps)
-        cost = (excess(*loads(candidate, graph.vertex_weights, caps.parts), caps), cut_weight(graph, candidate))
-        if cost < best_cost:
-            best, best_cost = candidate, cost
+        candidate_cost = cost(graph, candidate, caps)
+        if candidate_cost < best_cost:
+            best, best_cost = candidate, candidate_cost
     return best
 
 
@@ -52,7 +54,8 @@ def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, p
 
     # Breadth-first orders, and the order by descending weighted degree.
     for start in starts:
-        yield fill_in_order(breadth_first(graph.indptr, graph.neighbours, start), graph, caps.parts)
+        order = breadth_first(np.roll(np.arange(graph.vertices), -start), graph.indptr, graph.neighbours)
+        yield fill_in_order(order, graph, caps.parts)
     weights = graph.weights if len(graph.weights) else None
     heads = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
     degrees = np.bincount(heads, weights, graph.vertices)
@@ -73,16 +76,9 @@ def _by_metis(graph: WeightedGraph, parts: int, tolerance: float, seed: int, pro
 
     # One balance constraint for vertices, a second one for training vertices.
     sizes = (graph.vertices, graph.entries, 2 if len(weights.training) else 1)
-    found = run_metis(
-        sizes,
-        fill,
-        parts,
-        tolerance=tolerance,
-        seed=seed,
-        tries=_TRIES,
-        weighted=len(graph.weights) > 0,
-        processes=min(processes, _TRIES),
-    )
+    tries = {"tries": _TRIES, "processes": min(processes, _TRIES)}
+    weighted = len(graph.weights) > 0
+    found = run_metis(sizes, fill, parts, tolerance=tolerance, seed=seed, weighted=weighted, **tries)
     for assignment in found.assignments:
         yield assignment.astype(np.int32)
 
@@ -95,35 +91,6 @@ def fill_in_order(order: np.ndarray, graph: WeightedGraph, parts: int) -> np.nda
     assignment = np.empty(len(order), np.int32)
     assignment[order] = np.minimum(parts - 1, before * parts // max(1, int(size.sum())))
     return assignment
-
-
-@compiled
-def breadth_first(indptr, neighbours, start):
-    """All vertices in breadth-first order from `start`, int64[n], one component after the other."""
-    n = len(indptr) - 1
-    order = np.empty(n, np.int64)
-    seen = np.zeros(n, np.bool_)
-    count = 0
-    for root in range(start, start + n):
-        root %= n
-        if seen[root]:
-            continue
-
-        # `order` is the queue of the search as well.
-        seen[root] = True
-        order[count] = root
-        done = count
-        count += 1
-        while done < count:
-            v = order[done]
-            done += 1
-            for e in range(indptr[v], indptr[v + 1]):
-                u = np.int64(neighbours[e])
-                if not seen[u]:
-                    seen[u] = True
-                    order[count] = u
-                    count += 1
-    return order
 
 
 def estimated_cut(degrees: np.ndarray, caps: Caps) -> float:

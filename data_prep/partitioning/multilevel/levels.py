@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import Caps, excess, loads
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
 from data_prep.partitioning.multilevel.blocks import Workers
-from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
+from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
 from data_prep.partitioning.multilevel.initial_partition import estimated_cut, fill_by_degree, initial_partition
-from data_prep.partitioning.multilevel.refinement import cut_weight, refine
-from data_prep.partitioning.multilevel.weighted_graph import AnyGraph, WeightedGraph
+from data_prep.partitioning.multilevel.refinement import cost, cut_weight, refine
+from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
+from data_prep.partitioning.request import Caps
 
 _ENOUGH_VERTICES = 1 << 13
 _FEW_VERTICES = 1 << 14
@@ -24,8 +25,6 @@ _LEAST_SHRINKING = 0.95
 _FEWEST_PER_PART = 32
 _MOST_ENTRIES = 1 << 22
 """Entries of a graph beyond which Fiduccia-Mattheyses takes too long."""
-
-NOWHERE = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -40,52 +39,36 @@ class Search:
 
 
 def cluster_and_contract(
-    graph: AnyGraph, search: Search, per_part: int, number: int, within: np.ndarray = NOWHERE
+    graph: AnyGraph, search: Search, per_part: int, number: int
 ) -> tuple[np.ndarray, WeightedGraph] | None:
     """Clusters int32[n] of at most 1 / `per_part` of a part, and their graph; None where hardly any vertices join.
 
-    `number` counts the levels; vertices join only inside a part of `within`.
+    `number` counts the levels.
     """
     size, training = graph.vertex_weights.total(graph.vertices)
     parts = search.caps.parts
-    rule = ClusterRule(
-        size_limit=size // (per_part * parts),
-        training_limit=max(2, training // (per_part * parts)),
-        seed=search.seed + 7919 * number,
-    )
+    limits = (size // (per_part * parts), max(2, training // (per_part * parts)))
+    seed = search.seed + 7919 * number
 
     # Give up where the next level would be too small, or hardly smaller than this one.
-    if rule.size_limit < 2:
+    if limits[0] < 2:
         return None
-    label, clusters = cluster(graph, rule, search.workers, within)
+    label, clusters = cluster(graph, limits, seed, search.workers)
     if clusters < max(2, parts) or clusters > _LEAST_SHRINKING * graph.vertices:
         return None
-    return label, contract(graph, label, clusters, search.most_pairs, rule.seed, search.workers)
+    return label, contract(graph, label, clusters, search.most_pairs, seed, search.workers)
 
 
-def partition_in_memory(
-    graph: WeightedGraph, search: Search, number: int = 1, within: np.ndarray = NOWHERE
-) -> np.ndarray:
-    """Parts int32[n] of a graph in memory, through further levels.
-
-    `within` are parts to start from, int32[n] or int32[0].
-    """
+def partition_in_memory(graph: WeightedGraph, search: Search, number: int = 1) -> np.ndarray:
+    """Parts int32[n] of a graph in memory, through further levels."""
     # The next level, as long as the graph is large.
     coarser = None
     if graph.vertices > max(_ENOUGH_VERTICES, _FEWEST_PER_PART * search.caps.parts):
-        coarser = cluster_and_contract(graph, search, 32, number, within)
+        coarser = cluster_and_contract(graph, search, 32, number)
     if coarser is None:
-        if not len(within):
-            seed = search.seed + number
-            return initial_partition(graph, search.caps, search.tolerance, seed, search.workers.count)
-        assignment = within.copy()
-    else:
-        label, small = coarser
-        start = NOWHERE
-        if len(within):
-            start = np.zeros(small.vertices, np.int32)
-            start[label] = within
-        assignment = partition_in_memory(small, search, number + 1, start)[label]
+        return initial_partition(graph, search.caps, search.tolerance, search.seed + number, search.workers.count)
+    label, small = coarser
+    assignment = partition_in_memory(small, search, number + 1)[label]
 
     # Back up: refine the parts of the level below.
     polish(graph, assignment, search)
@@ -106,12 +89,7 @@ def partition_without_clusters_if_better(graph: AnyGraph, assignment: np.ndarray
     same = contract(graph, label, int(connected.sum()), search.most_pairs, search.seed, search.workers)
     found = initial_partition(same, search.caps, search.tolerance, search.seed, search.workers.count)
     candidate = np.where(connected, found[label], -1).astype(np.int32)
-    return min(assignment, candidate, key=lambda parts: _cost(graph, parts, search.caps))
-
-
-def _cost(graph: AnyGraph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
-    """How far the caps are exceeded, then the weight between parts: smaller is better."""
-    return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)
+    return min(assignment, candidate, key=lambda parts: cost(graph, parts, search.caps))
 
 
 def fill_by_degree_if_better(graph: AnyGraph, assignment: np.ndarray, cut: int, search: Search) -> np.ndarray:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.partitioning.multilevel.balance import Caps, part_loads
-from data_prep.partitioning.multilevel.blocks import Workers, block_ranges
-from data_prep.partitioning.multilevel.weighted_graph import AnyGraph
+from data_prep.partitioning.multilevel.adjacency_stream import AnyGraph
+from data_prep.partitioning.multilevel.balance import excess, loads, part_loads
+from data_prep.partitioning.multilevel.blocks import Workers, move_by_blocks
+from data_prep.partitioning.multilevel.weighted_graph import Chunk
+from data_prep.partitioning.request import Caps
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
@@ -172,29 +174,20 @@ def refine(
         waiting = np.full((caps.parts, caps.parts), -1, np.int32)
         behind = np.empty(graph.vertices, np.int32)
 
-    # Per block of rows: threads propose moves in parallel, then they are made one after the other.
-    target, blocked = np.empty(0, np.int32), np.empty(0, bool)
     figures = np.zeros((workers.count, 2), np.int64)
+
+    def propose(chunk: Chunk, target: np.ndarray, blocked: np.ndarray, begin: int, end: int, thread: int) -> None:
+        rule = (graph.vertex_weights, pass_seed, links[thread])
+        figures[thread] += _propose(chunk, begin, end, parts, *rule, target, blocked)
+
+    def apply(chunk: Chunk, begin: int, end: int, target: np.ndarray, blocked: np.ndarray) -> int:
+        return _apply(chunk, begin, end, target, blocked, parts, graph.vertex_weights, waiting, behind)
+
     for number in range(passes):
-        moved = 0
         waiting[:] = -1
         figures[:] = 0
         pass_seed = np.uint64(fold(np.uint64(seed), number))
-        for chunk in graph.chunks():
-            if chunk.vertices > len(target):
-                target, blocked = np.empty(chunk.vertices, np.int32), np.empty(chunk.vertices, bool)
-            proposals = (target, blocked)
-
-            def propose(
-                begin: int, end: int, thread: int, chunk=chunk, proposals=proposals, pass_seed=pass_seed
-            ) -> None:
-                figures[thread] += _propose(
-                    chunk, begin, end, parts, graph.vertex_weights, pass_seed, links[thread], *proposals
-                )
-
-            for begin, end in block_ranges(chunk, graph.vertices):
-                workers.over_rows(chunk.indptr, begin, end, propose)
-                moved += _apply(chunk, begin, end, *proposals, parts, graph.vertex_weights, waiting, behind)
+        moved = move_by_blocks(graph, workers, propose, apply)
         if moved < graph.vertices / 1000:
             break
     boundary, cut = figures.sum(axis=0)
@@ -215,3 +208,8 @@ def _cut(chunk, assignment):
 def cut_weight(graph: AnyGraph, assignment: np.ndarray) -> int:
     """The weight of all entries between parts int32[n]: twice that of the edges."""
     return sum(_cut(chunk, assignment) for chunk in graph.chunks())
+
+
+def cost(graph: AnyGraph, assignment: np.ndarray, caps: Caps) -> tuple[float, int]:
+    """How far the caps are exceeded, then the weight between parts int32[n]: smaller is better."""
+    return excess(*loads(assignment, graph.vertex_weights, caps.parts), caps), cut_weight(graph, assignment)

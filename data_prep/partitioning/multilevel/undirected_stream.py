@@ -31,12 +31,13 @@ def undirected_stream(
 
 
 @compiled
-def _imbalance(first, indptr, neighbours):
+def _imbalance(chunk):
     """A sum over edges of a product that changes its sign with the direction, modulo 2**64.
 
     It is 0 where each edge has its reverse. The product of the head's hash and the tail's number, less that of the
     head's number and the tail's hash, is summed row by row.
     """
+    first, indptr, neighbours, _ = chunk
     total = np.uint64(0)
     for row in range(len(indptr) - 1):
         v = np.uint64(first + row) + np.uint64(1)
@@ -54,10 +55,7 @@ def _imbalance(first, indptr, neighbours):
 
 def _is_symmetric(stream: AdjacencyStream) -> bool:
     """Whether each edge has its reverse; wrong with a chance of about 2**-60."""
-    total = 0
-    for chunk in stream.chunks():
-        total += int(_imbalance(chunk.first, chunk.indptr, chunk.neighbours))
-    return total % 2**64 == 0
+    return sum(int(_imbalance(chunk)) for chunk in stream.chunks()) % 2**64 == 0
 
 
 @compiled
@@ -90,7 +88,7 @@ def _both_ways(stream: AdjacencyStream) -> tuple[np.ndarray, np.ndarray]:
     Edges go to a file in buckets by their head; each bucket is then sorted in memory.
     """
     # Count the edges of each bucket.
-    n, dtype = stream.vertices, stream.dtype
+    n, dtype = stream.vertices, stream.neighbours.dtype
     buckets = max(1, -(-4 * stream.entries * np.dtype(dtype).itemsize // _BUCKET_BYTES))
     bounds = np.arange(buckets, dtype=np.int64) * n // buckets
     counts = np.zeros(buckets, np.int64)

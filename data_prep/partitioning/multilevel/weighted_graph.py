@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,26 +46,6 @@ class VertexWeights(NamedTuple):
         """The sums over the n vertices of the level."""
         size = int(self.size.sum(dtype=np.int64)) if len(self.size) else n
         return size, int(self.training.sum(dtype=np.int64))
-
-
-class AnyGraph(Protocol):
-    """What an AdjacencyStream and a WeightedGraph share: algorithms that read rows in order take either."""
-
-    vertex_weights: VertexWeights
-
-    @property
-    def vertices(self) -> int:
-        """The number of vertices n."""
-
-    @property
-    def entries(self) -> int:
-        """Twice the number of edges."""
-
-    def degrees(self) -> np.ndarray:
-        """How many neighbours each vertex has: int32[n]."""
-
-    def chunks(self) -> Iterator[Chunk]:
-        """The rows in the order of vertices."""
 
 
 @dataclass(frozen=True)

@@ -68,19 +68,6 @@ def sizes_of(custom: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> 
 
 
 @compiled
-def _place_of(names, vertex):
-    """The position of `vertex` in `names` (int64[k], ascending), -1 where it is not there."""
-    low, high = 0, len(names)
-    while low < high:
-        middle = (low + high) // 2
-        if names[middle] < vertex:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < len(names) and names[low] == vertex else -1
-
-
-@compiled
 def _sort_few(values):
     """Sort in place, by insertion."""
     for i in range(1, len(values)):
@@ -117,8 +104,8 @@ def picker(custom: type[OwnSampler]) -> Callable:
                 vertex = np.int64(next_vertex(names, number, size, drawn[:taken], word))
                 if vertex == NONE:
                     break
-                place = _place_of(names, vertex)
-                if place < 0:
+                place = np.searchsorted(names, vertex)
+                if place == len(names) or names[place] != vertex:
                     return NO_NEIGHBOUR, vertex
                 if not (unique and holds(drawn[:taken], vertex)):
                     drawn[taken], positions[taken] = vertex, place

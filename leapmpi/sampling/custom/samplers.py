@@ -20,9 +20,8 @@ from leapmpi.sampling.custom.compile import (
     refused,
     sizes_of,
 )
-from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, fold, key_hash
 
@@ -77,7 +76,6 @@ class IndividualSampler(_CustomSampler):
         self._draw_rows = _rows_kernel(self._pick)
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
         topology = self.topology
         graph = topology.indptr, topology.indices, topology.original_id
         hashed = np.uint64(fold(key_hash(key), hop))
@@ -117,7 +115,6 @@ class CollectiveSampler(_CustomSampler, FrontierSampler):
     weighted = False
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """See FrontierSampler.table."""
         topology, table = self.topology, np.zeros(self.topology.vertices)
 
         # The union of the transits' in-neighbours, in order of original ids.

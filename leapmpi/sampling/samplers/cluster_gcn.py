@@ -23,8 +23,6 @@ from leapmpi.system.counter_rng import DrawKey, fold_all, key_hash
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     clusters: int = setting(100, "clusters of the graph", least=1)
     per_batch: int = setting(10, "clusters in an iteration", least=1)
 
@@ -40,12 +38,8 @@ class ClusterGCN(SubgraphSampler):
                 f"the number of vertices ({setup.topology.vertices})"
             )
         self.options, self._train = options, setup.train
+        self.per_epoch = -(-options.clusters // options.per_batch)  # iterations that use all clusters once
         self._cluster = clusters_of(setup.topology, options.clusters)
-
-    @property
-    def per_epoch(self) -> int:
-        """Iterations that use all clusters once."""
-        return -(-self.options.clusters // self.options.per_batch)
 
     def subgraph(self, key: DrawKey) -> np.ndarray:
         """The vertices of the iteration's clusters."""
@@ -62,6 +56,4 @@ class ClusterGCN(SubgraphSampler):
         return self.per_epoch / max(1, len(self._train))
 
 
-def build(setup: Setup, options: Options) -> ClusterGCN:
-    """The sampler. Raises ConfigError for numbers of clusters that do not fit."""
-    return ClusterGCN(setup, options)
+build = ClusterGCN

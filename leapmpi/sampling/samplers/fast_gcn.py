@@ -22,8 +22,6 @@ from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     layer_size: tuple[int, ...] = setting((2048,), "vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
@@ -38,13 +36,9 @@ class FastGCN(TableSampler):
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
         self._importance = ByNorm(setup.topology)
 
-    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        """Draw the tables of the iteration, unless they were drawn already."""
-        if self._ready and self._ready[0] == key:
-            return
+    def make_tables(self, key: DrawKey, batch: np.ndarray) -> None:
         for hop, size in enumerate(self.sizes):
             self._tables[hop] = self._table(np.uint64(fold(key_hash(key), hop)), size)
-        self._ready = key, None
 
     def _table(self, hashed: np.uint64, size: int) -> np.ndarray:
         drawn, importance = self._importance.draw(hashed, size), self._importance
@@ -52,6 +46,4 @@ class FastGCN(TableSampler):
         return times * (importance.total / size) / np.maximum(1, importance.norms)
 
 
-def build(setup: Setup, options: Options) -> FastGCN:
-    """The sampler. Raises ConfigError for sizes that do not fit."""
-    return FastGCN(setup, options)
+build = FastGCN

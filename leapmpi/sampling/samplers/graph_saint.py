@@ -21,7 +21,7 @@ import numpy as np
 
 from leapmpi.config.setting import setting
 from leapmpi.sampling.column_norms import ByNorm
-from leapmpi.sampling.inclusion import CountedInclusion, DrawInclusion, Inclusion, edge_chances
+from leapmpi.sampling.inclusion import CountedInclusion, DrawInclusion, edge_chances
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.sampling.subgraph_sampler import SubgraphSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey, bounded, fold, key_hash
@@ -33,8 +33,6 @@ _ADVANCE_EPOCH = 1 << 40
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     draws: str = setting("walk", "what a subgraph is drawn by", choices=("node", "edge", "walk"))
     size: int = setting(6000, "vertices drawn for a subgraph, repeats included", least=1)
     walk_length: int = setting(2, "steps of a walk", least=1, below=10_001)
@@ -70,12 +68,16 @@ class GraphSaint(SubgraphSampler):
         super().__init__(setup)
         topology = setup.topology
         self.options = options
+        self.per_epoch = options.subgraphs or -(-topology.vertices // options.size)
+        # An edge is a walk of one step; a subgraph takes so many walks, or edges.
+        self._length = 1 if options.draws == "edge" else options.walk_length
+        self._walks = -(-options.size // (self._length + 1))
         self._train = setup.train
         self._starts = np.argsort(topology.original_id, kind="stable")
         self._importance = ByNorm(topology) if options.draws == "node" else None
         self.inclusion = self._inclusion(setup.seed)
 
-    def _inclusion(self, seed: int) -> Inclusion:
+    def _inclusion(self, seed: int) -> CountedInclusion | DrawInclusion:
         """The inclusion probabilities: computed for draws of vertices or edges, counted for walks."""
         topology, options = self.topology, self.options
         if self._importance:
@@ -88,11 +90,6 @@ class GraphSaint(SubgraphSampler):
             counted.count(self.subgraph(DrawKey(PRESAMPLE, seed, _ADVANCE_EPOCH, i)))
         return counted
 
-    @property
-    def per_epoch(self) -> int:
-        """As configured, or as many as draw the number of vertices."""
-        return self.options.subgraphs or -(-self.topology.vertices // self.options.size)
-
     def subgraph(self, key: DrawKey) -> np.ndarray:
         """The vertices drawn for the iteration of `key`."""
         options, hashed = self.options, np.uint64(key_hash(key))
@@ -101,16 +98,6 @@ class GraphSaint(SubgraphSampler):
         graph = self.topology.indptr, self.topology.indices
         count = self._walks if len(self._starts) else 0
         return _drawn_walks(hashed, count, self._length, self._starts, *graph).reshape(-1)
-
-    @property
-    def _length(self) -> int:
-        """Steps of a walk; an edge is a walk of one step."""
-        return 1 if self.options.draws == "edge" else self.options.walk_length
-
-    @property
-    def _walks(self) -> int:
-        """Walks, or edges, of a subgraph."""
-        return -(-self.options.size // (self._length + 1))
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """The in-neighbours in the subgraph, and their weights."""
@@ -124,6 +111,4 @@ class GraphSaint(SubgraphSampler):
         return 1 / self.inclusion.chances(roots) / max(1, len(self._train))
 
 
-def build(setup: Setup, options: Options) -> GraphSaint:
-    """The sampler, with subgraphs drawn in advance for walks. Raises ConfigError for an invalid fan-out."""
-    return GraphSaint(setup, options)
+build = GraphSaint

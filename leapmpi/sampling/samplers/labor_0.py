@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.hop_sampler import HopSampler
-from leapmpi.sampling.node_wise import ALL, capped_indptr
+from leapmpi.sampling.hop_sampler import ALL, HopSampler, capped_indptr
 from leapmpi.sampling.sampler import Drawn, Setup
-from leapmpi.sampling.source_numbers import SourceNumbers, source_number
+from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
@@ -28,8 +26,6 @@ _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     fixed_size: bool = setting(True, "exactly fan-out neighbours, or as many on average")
     same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
     kept_batches: int = setting(1, "consecutive batches for which a source keeps its number (kappa)", least=1)
@@ -95,11 +91,8 @@ def _draw_smallest(first, end, law, vertices, degree, indptr, topology_indptr, t
 
 
 @compiled
-def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out):
-    """Take every neighbour whose number is below fan-out / degree.
-
-    With an empty `out`, counts them into indptr[i + 1]; otherwise writes them from indptr[i] on.
-    """
+def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topology_indices, names, indptr, out, _):
+    """Take every neighbour whose number is below fan-out / degree, as HopSampler.count_and_write asks; no weights."""
     counting = len(out) == 0
     for i in range(first, end):
         start, taken = topology_indptr[vertices[i]], 0
@@ -119,30 +112,22 @@ class Labor0(HopSampler):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
         self.options = options
-        self.numbers = SourceNumbers(options.same_in_layers, options.kept_batches)
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
-        fanout, topology, law = self.fanouts[hop], self.topology, self.numbers.law(key, hop)
+        options, fanout, topology = self.options, self.fanouts[hop], self.topology
+        law = law_of(key, hop, options.same_in_layers, options.kept_batches)
         graph = topology.indptr, topology.indices, topology.original_id
 
         # A known number of edges: the smallest numbers.
-        if self.options.fixed_size or fanout == ALL:
+        if options.fixed_size or fanout == ALL:
             indptr = capped_indptr(degree, fanout)
             out = np.empty(indptr[-1], np.int64)
             self.share_work(degree, lambda a, b: _draw_smallest(a, b, law, vertices, degree, indptr, *graph, out))
             return Drawn(indptr, out)
 
-        # A random number of edges: count, then write.
-        indptr, counted = np.zeros(len(vertices) + 1, np.int64), np.empty(0, np.int64)
-        each = law, vertices, degree, fanout, *graph
-        self.share_work(degree, lambda first, end: _pick_below(first, end, *each, indptr, counted))
-        indptr = indptr_of(indptr[1:])
-        out = np.empty(max(1, indptr[-1]), np.int64)  # not empty, which would mean counting
-        self.share_work(degree, lambda first, end: _pick_below(first, end, *each, indptr, out))
-        return Drawn(indptr, out[: indptr[-1]])
+        # A random number of edges.
+        drawn = self.count_and_write(_pick_below, degree, law, vertices, degree, fanout, *graph)
+        return Drawn(drawn.indptr, drawn.neighbours)
 
 
-def build(setup: Setup, options: Options) -> Labor0:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
-    return Labor0(setup, options)
+build = Labor0

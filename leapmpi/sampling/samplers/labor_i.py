@@ -15,12 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.hop_sampler import normalise_rows
+from leapmpi.sampling.hop_sampler import ALL, normalise_rows
 from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.node_wise import ALL
 from leapmpi.sampling.sampler import Drawn, Setup
-from leapmpi.sampling.source_numbers import SourceNumbers, source_number
+from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
 
@@ -29,8 +27,6 @@ _S11 = np.uint64(11)
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     rounds: int = setting(1, "rounds of importance; 0 leaves all sources alike", least=0, below=101)
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
     same_in_layers: bool = setting(False, "a source has one number for all hops of an iteration")
@@ -83,10 +79,7 @@ def _share_importance(vertices, topology_indptr, topology_indices, scales, impor
 
 @compiled
 def _keep(first, end, vertices, scales, law, importance, topology_indptr, topology_indices, names, indptr, out, weight):
-    """Keep in-neighbours whose number is below their chance.
-
-    With an empty `out`, counts them into indptr[i + 1]; otherwise writes them, with 1 / chance, from indptr[i] on.
-    """
+    """Keep in-neighbours whose number is below their chance, with 1 / chance, as HopSampler.count_and_write asks."""
     counting = len(out) == 0
     for i in range(first, end):
         taken = 0
@@ -106,39 +99,27 @@ class LaborI(FrontierSampler):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options.row_normalise)
-        self.rounds = options.rounds
-        self.numbers = SourceNumbers(options.same_in_layers, options.kept_batches)
+        self.options = options
         self._largest = np.zeros(setup.topology.vertices)
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
         """float64[n]: the importance of each source at `hop`."""
         importance = np.ones(self.topology.vertices)
-        for _ in range(self.rounds if self.fanouts[hop] != ALL else 0):
+        for _ in range(self.options.rounds if self.fanouts[hop] != ALL else 0):
             scales = self._scales(hop, vertices, importance)
             graph = self.topology.indptr, self.topology.indices
             _share_importance(vertices, *graph, scales, importance, self._largest)
         return importance
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
         topology, importance = self.topology, self._tables[hop]
         scales = self._scales(hop, vertices, importance)
-        law = self.numbers.law(key, hop)
-        each = vertices, scales, law, importance, topology.indptr, topology.indices, topology.original_id
-
-        # Count, so that each destination has its place.
-        indptr, empty = np.zeros(len(vertices) + 1, np.int64), np.empty(0, np.int64)
-        no_weight = np.empty(0, np.float32)
-        self.share_work(degree, lambda first, end: _keep(first, end, *each, indptr, empty, no_weight))
-        indptr = indptr_of(indptr[1:])
-
-        # Write. One entry more than needed: an empty array would mean counting.
-        out, weight = np.empty(indptr[-1] + 1, np.int64), np.empty(indptr[-1] + 1, np.float32)
-        self.share_work(degree, lambda first, end: _keep(first, end, *each, indptr, out, weight))
-        weight = weight[:-1]
+        law = law_of(key, hop, self.options.same_in_layers, self.options.kept_batches)
+        graph = topology.indptr, topology.indices, topology.original_id
+        drawn = self.count_and_write(_keep, degree, vertices, scales, law, importance, *graph)
         if self.row_normalise:
-            normalise_rows(indptr, weight, degree)
-        return Drawn(indptr, out[:-1], weight)
+            normalise_rows(drawn.indptr, drawn.weight, degree)
+        return drawn
 
     def _scales(self, hop: int, vertices: np.ndarray, importance: np.ndarray) -> np.ndarray:
         """The c of each of `vertices`: float64[k], 0 for those that take all in-neighbours."""
@@ -149,6 +130,4 @@ class LaborI(FrontierSampler):
         return scales
 
 
-def build(setup: Setup, options: Options) -> LaborI:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
-    return LaborI(setup, options)
+build = LaborI

@@ -29,8 +29,6 @@ _S11 = np.uint64(11)
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     layer_size: tuple[int, ...] = setting((2048,), "expected vertices drawn per hop, one number or one per hop")
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
@@ -72,7 +70,6 @@ class Ladies(FrontierSampler):
         self.sizes = layer_sizes(options.layer_size, len(self.fanouts))
 
     def table(self, key: DrawKey, hop: int, vertices: np.ndarray) -> np.ndarray:
-        """See FrontierSampler.table."""
         norms, table = column_norms(self.topology, vertices), np.zeros(self.topology.vertices)
 
         # Candidates in order of original ids, so that sums do not depend on the partition.
@@ -89,6 +86,4 @@ class Ladies(FrontierSampler):
         return table
 
 
-def build(setup: Setup, options: Options) -> Ladies:
-    """The sampler. Raises ConfigError for sizes that do not fit."""
-    return Ladies(setup, options)
+build = Ladies

@@ -15,8 +15,7 @@ import numpy as np
 
 from leapmpi.config.setting import setting
 from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.hop_sampler import HopSampler
-from leapmpi.sampling.node_wise import ALL
+from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
@@ -26,8 +25,6 @@ _LARGEST_WORD = 2**64 - 1
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     walks: int = setting(50, "walks from each destination", least=1, below=1001)
     steps: int = setting(2, "steps of a walk at most", least=1, below=101)
     stop: float = setting(0.5, "chance that a walk ends after a step", least=0, below=1)
@@ -112,7 +109,6 @@ class RandomWalk(HopSampler):
         self._stop = np.uint64(int(options.stop * _LARGEST_WORD))
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
         options, topology, fanout = self.options, self.topology, self.fanouts[hop]
         visited = options.walks * options.steps
         most = visited if fanout == ALL else min(fanout, visited)
@@ -128,6 +124,4 @@ class RandomWalk(HopSampler):
         return Drawn(indptr_of(counts), out[kept], weight[kept])
 
 
-def build(setup: Setup, options: Options) -> RandomWalk:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
-    return RandomWalk(setup, options)
+build = RandomWalk

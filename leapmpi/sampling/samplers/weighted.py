@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
-from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
-from leapmpi.sampling.node_wise import capped_indptr
+from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr, normalise_rows
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded_wide, fold, key_hash
 from leapmpi.system.jit import compiled
@@ -30,8 +29,6 @@ _NO_WEIGHT = 0
 
 @dataclass(frozen=True)
 class Options:
-    """What `--sampler-option` sets."""
-
     weights: str = setting("inverse-degree", "weight of a source", choices=("inverse-degree", "degree", "uniform"))
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
@@ -106,7 +103,6 @@ class Weighted(HopSampler):
         self._source_weight = rules[options.weights]()
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
         fanout, topology = self.fanouts[hop], self.topology
         indptr = capped_indptr(degree, fanout)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
@@ -118,6 +114,4 @@ class Weighted(HopSampler):
         return Drawn(indptr, out, weight)
 
 
-def build(setup: Setup, options: Options) -> Weighted:
-    """The sampler. Raises ConfigError for an invalid fan-out."""
-    return Weighted(setup, options)
+build = Weighted

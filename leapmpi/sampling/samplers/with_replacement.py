@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.hop_sampler import HopSampler
-from leapmpi.sampling.node_wise import ALL
+from leapmpi.sampling.hop_sampler import ALL, HopSampler
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
@@ -36,17 +35,12 @@ class WithReplacement(HopSampler):
     """Local. Destinations without in-neighbours draw none."""
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
-        """See HopSampler.draw."""
         fanout, topology = self.fanouts[hop], self.topology
         counts = degree if fanout == ALL else np.where(degree > 0, fanout, 0)
         indptr, hashed = indptr_of(counts), np.uint64(fold(key_hash(key), hop))
         out = np.empty(indptr[-1], np.int64)
-
-        def work(first: int, end: int) -> None:
-            arrays = vertices, original, degree, indptr, fanout == ALL, topology.indptr, topology.indices
-            _draw(first, end, hashed, *arrays, out)
-
-        self.share_work(counts, work)
+        arrays = vertices, original, degree, indptr, fanout == ALL, topology.indptr, topology.indices
+        self.share_work(counts, lambda first, end: _draw(first, end, hashed, *arrays, out))
         return Drawn(indptr, out)
 
 

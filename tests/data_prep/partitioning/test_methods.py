@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from data_prep.partitioning.bfs_blocks import grow_blocks, members_by_block, merge_small
+from data_prep.partitioning.methods.bgl import grow_blocks, members_by_block, merge_small
 from data_prep.partitioning.partition_graph import METHODS, partition_graph
-from data_prep.partitioning.request import Capacity, PartitionRequest
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.errors import ConfigError, DataError
@@ -90,7 +90,7 @@ def test_streaming_follows_the_published_score(method, alpha):
     heads, tails = np.nonzero(dense)
     graph = from_edges(60, zip(heads, tails, strict=True))
     alpha = alpha and alpha * graph.edges
-    stream = Stream(graph, np.zeros(60, bool), Capacity(18, 0), PartitionRequest((4,)))
+    stream = Stream(graph, PartitionRequest((4,), tolerance=1.2))
     stream.sweep(-1.0 if alpha is None else alpha)
     for v in range(60):
         before = stream.part_of[:v]

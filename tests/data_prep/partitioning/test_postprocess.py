@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.postprocess import MethodResult, fill_empty, postprocess, rebalance, rows_of_graph
@@ -34,7 +35,7 @@ def test_cut_weights_agree_with_the_edges():
     indptr, out = neighbours_of(graph)
     assignment = np.arange(60) % 3
     weights = no_cut_weights(3)
-    add_cut_weights(indptr, out, assignment, assignment, weights)
+    add_cut_weights(Chunk(0, indptr, out, NO_WEIGHTS), assignment, weights)
     head = np.repeat(np.arange(60), np.diff(indptr))
     for p in range(3):
         for q in range(3):

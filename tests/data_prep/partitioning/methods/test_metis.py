@@ -40,8 +40,8 @@ def test_one_constraint_fallback_balances_both():
     graph = communities()
     indptr, out = neighbours_of(graph)
     weights = np.stack([np.ones(400, np.int64), (graph.split == 1).astype(np.int64)], axis=1)
-    problem = metis_process.MetisProblem(indptr, out, weights, None, 4, 1.05)
-    assignment = metis_process.one_constraint(problem, 0, True)
+    arrays = metis_process.MetisArrays(indptr, out, weights, np.empty(0, np.int64), np.empty((1, 400), np.int64))
+    assignment = metis_process.one_constraint(arrays, 4, 0, True)
     assert np.bincount(assignment, minlength=4).max() <= 1.3 * 100
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from data_prep.partitioning.multilevel.adjacency_stream import AdjacencyStream
-from data_prep.partitioning.multilevel.balance import Caps, caps_for, loads
+from data_prep.partitioning.multilevel.balance import loads
 from data_prep.partitioning.multilevel.band import improve_band
 from data_prep.partitioning.multilevel.blocks import workers
-from data_prep.partitioning.multilevel.clustering import ClusterRule, cluster
+from data_prep.partitioning.multilevel.clustering import cluster
 from data_prep.partitioning.multilevel.contraction import contract
 from data_prep.partitioning.multilevel.draining import drain, place_isolated
 from data_prep.partitioning.multilevel.fiduccia_mattheyses import improve
@@ -16,12 +16,12 @@ from data_prep.partitioning.multilevel.pair_table import PairTable
 from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import VertexWeights, WeightedGraph
+from data_prep.partitioning.request import Caps, PartitionRequest, part_capacity
 from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import communities, from_edges, random_graph
 
 NONE = np.empty(0, np.int32)
-NOWHERE = np.empty(0, np.int32)
 GRAPH = communities(2000, groups=40)
 TRAINING = (GRAPH.split == 1).astype(np.int32)
 
@@ -73,7 +73,7 @@ def test_clusters_keep_their_limits_whatever_the_threads():
         with workers(threads) as team:
             team._WORTHWHILE = 1
             stream = stream_of(GRAPH, training=TRAINING)
-            label, count = cluster(stream, ClusterRule(size_limit=60, training_limit=7, seed=1), team, NOWHERE)
+            label, count = cluster(stream, (60, 7), 1, team)
             found.append(label)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
@@ -84,19 +84,10 @@ def test_clusters_keep_their_limits_whatever_the_threads():
     assert np.bincount(label, TRAINING).max() <= 7
 
 
-def test_clusters_stay_within_a_cut():
-    cut = (np.arange(2000) % 3).astype(np.int32)
-    with workers(1) as team:
-        label, count = cluster(stream_of(GRAPH), ClusterRule(60, 60, 0), team, cut)
-    assert count < 1500
-    for c in range(count):
-        assert len(np.unique(cut[label == c])) == 1
-
-
 def test_leaves_of_a_full_hub_join_each_other():
     star = from_edges(300, [(0, v) for v in range(1, 300)])
     with workers(1) as team:
-        label, count = cluster(stream_of(star), ClusterRule(10, 10, 0), team, NOWHERE)
+        label, count = cluster(stream_of(star), (10, 10), 0, team)
     assert count < 80
     assert np.bincount(label).max() <= 10
 
@@ -148,7 +139,7 @@ def crossing(graph, assignment):
 
 
 def test_refinement_cuts_less_keeps_caps_whatever_the_threads():
-    caps = caps_for(2000, int(TRAINING.sum()), 5, 1.02)
+    caps = part_capacity(TRAINING, PartitionRequest((5,), tolerance=1.02))
     found = []
     for threads in (1, 2):
         with workers(threads) as team:
@@ -207,7 +198,7 @@ def test_the_band_improves_a_crooked_boundary():
 @pytest.mark.parametrize("parts", [3, 7])
 def test_draining_keeps_both_caps(parts):
     training = (np.arange(2000) < 300).astype(np.int32)
-    caps = caps_for(2000, 300, parts, 1.0)
+    caps = part_capacity(training, PartitionRequest((parts,), tolerance=1.0))
     assignment = np.where(np.arange(2000) < 1500, 0, parts - 1).astype(np.int32)
     drain(stream_of(GRAPH, 1000, training), assignment, caps)
     assert np.bincount(assignment).max() <= caps.size
