@@ -12,16 +12,14 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.feature_columns import column_bounds
-from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph import Graph, VertexRows
 from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
-from leapmpi.dataset.scan import SCANNED, RowSource, is_natural, scan
-from leapmpi.dataset.sparse_features import arrays_of
+from leapmpi.dataset.scan import SCANNED, is_natural, scan
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
@@ -49,7 +47,7 @@ def verify_graph(
 def _verify_arrays(
     path: Path,
     kind: str,
-    rows: RowSource,
+    rows: VertexRows,
     original_of: np.ndarray | None,
     vertices: int,
     first: int,
@@ -61,25 +59,17 @@ def _verify_arrays(
 
     The arguments are those of `scan`.
     """
-    digests = Digests()
-    feature_arrays = arrays_of(rows.features if features else None)
-
     # Large arrays are digested while they are scanned.
-    sinks = {name: digests.sink(name) for name in (names.INDICES, *feature_arrays) if name in SCANNED}
+    digests, arrays = Digests(), rows.arrays(features=features)
+    sinks = {name: digests.sink(name) for name in arrays if name in SCANNED}
     lanes = scan(
         rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
     )
 
     # The others are small enough to be read once more.
-    others = {
-        names.INDPTR: rows.indptr,
-        names.ORIGINAL_ID: rows.original_id,
-        names.SPLIT: rows.split,
-        names.LABELS: rows.labels,
-        names.FEATURE_INDPTR: feature_arrays.get(names.FEATURE_INDPTR),
-    }
-    for name, array in others.items():
-        digests.take(name, array)
+    for name, array in arrays.items():
+        if name not in SCANNED:
+            digests.take(name, array)
     digests.compare(path, kind)
     return lanes
 
@@ -118,7 +108,6 @@ def verify(
     # The dataset as a whole.
     if parts is None:
         _verify_whole(dataset, original_of, cut)
-        _verify_entries(dataset)
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
@@ -147,7 +136,7 @@ def _verify_part(
     """Verify one part by itself; returns its content lanes if `hashed`."""
     where = str(part.path)
     check_bounds(part.indptr, len(part.indices), where)
-    check_vertex_data(None, part.labels, part.split, dataset.classes, where)
+    check_vertex_data(part.labels, part.split, dataset.classes, where)
     lanes = _verify_arrays(
         part.path,
         names.PART_FORMAT,
@@ -211,8 +200,9 @@ def _edges_out(part: Part, first: int) -> int:
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     """Check what concerns all parts: each vertex in one part, order of the splits, edge cut `cut`, and the uuid."""
     path = dataset.folder / names.DATASET_FILE
-    if (repeated := _first_repeated(original_of)) is not None:
-        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated} stands in two parts; partition again")
+    ordered = np.sort(original_of)
+    if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
+        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated[0]} stands in two parts; partition again")
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
@@ -223,21 +213,9 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
         raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
     found = dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
     _check_uuid(path, names.UUID, dataset.uuid, found)
-
-
-def _first_repeated(ids: np.ndarray) -> int | None:
-    """The smallest of `ids` int64[n] that stands there twice, None where there is none."""
-    ordered = np.sort(ids)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    return int(repeated[0]) if len(repeated) else None
-
-
-def _verify_entries(dataset: Dataset) -> None:
-    """Compare the number of entries of sparse features with that in dataset.h5."""
-    if not dataset.sparse:
-        return
-    found = sum(len(dataset.part(number).sparse_features.indices) for number in range(dataset.parts))
-    check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
+    if dataset.sparse:
+        entries = sum(len(dataset.part(number).sparse_features.indices) for number in range(dataset.parts))
+        check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), entries, path)
 
 
 def _check_uuid(path: Path, name: str, stored: str | None, found: str) -> None:

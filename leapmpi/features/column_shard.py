@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.partitioned import Dataset, column_bounds
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import joined
 from leapmpi.features.host_shard import HostShard

@@ -40,7 +40,7 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
 
     def fill() -> None:
         for part in parts:
-            fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
+            fill_topology(dataset, part, topology)
 
     # Also a barrier: no rank continues before its node's copy is complete.
     world.on_all(fill)

@@ -71,8 +71,8 @@ class NewFile:
         self.raise_error = disk.raise_error
         self.write_at = disk.write_at
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayWriter:
-        """A new contiguous array with space reserved in the file, to be written by blocks and finished."""
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> ArrayWriter:
+        """A new contiguous little-endian array with space reserved, to be written by blocks and finished."""
         # Contiguous, allocated at once and never filled: its bytes are written directly.
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_layout(h5py.h5d.CONTIGUOUS)
@@ -84,7 +84,7 @@ class NewFile:
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
 
-        kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+        kind = h5py.h5t.py_create(np.dtype(dtype).newbyteorder("<"), logical=True)
         space = h5py.h5s.create_simple(shape)
         made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
         self.raise_error()
@@ -131,7 +131,9 @@ def new_file(path: Path) -> Iterator[NewFile]:
             disk.raise_error()
 
 
-def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
+def write_array(
+    file: NewFile, name: str, shape: tuple[int, ...], dtype: np.dtype | str, blocks: Iterable[np.ndarray]
+) -> None:
     """Write `blocks` of rows, whose concatenation has `shape`, as one contiguous array with its digest."""
     array = file.array(name, shape, dtype)
     for block in blocks:
