@@ -52,7 +52,8 @@ def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.
     """Raise LaunchError when the launcher promised more ranks than MPI sees: a foreign mpirun."""
     promised = launcher_size(environment)
     if promised and promised[1] != size and size == 1:
-        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else _launcher_name(promised[0])
+        launcher = "Open MPI's mpirun" if promised[0].startswith("OMPI") else "an MPICH-like mpirun"
+        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else launcher
         error = LaunchError(
             f"{launcher} started {promised[1]} ranks ({promised[0]}) but MPI sees 1: the launcher does not belong to "
             f"the MPI library in use ({library}); use that library's own mpirun, or install mpi4py against the "
@@ -61,7 +62,3 @@ def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.
         # All ranks find the same.
         error.agreed = True
         raise error
-
-
-def _launcher_name(variable: str) -> str:
-    return "Open MPI's mpirun" if variable.startswith("OMPI") else "an MPICH-like mpirun"

@@ -112,9 +112,3 @@ def parts(size: int, largest: int | None = None) -> list[slice]:
     """Slices of at most `largest` bytes, and never more than MESSAGE_LIMIT, that cover `size` bytes."""
     step = min(largest or MESSAGE_LIMIT, MESSAGE_LIMIT)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
-
-
-def cut(memory: np.ndarray | DeviceBytes, largest: int) -> list[np.ndarray | DeviceBytes]:
-    """`memory`, bytes as `as_bytes` gives them, in parts as `parts` makes them."""
-    found = parts(len(memory), largest)
-    return [memory] if len(found) == 1 else [memory[part] for part in found]

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from leapmpi.system import channels
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 _EAGER_TESTS = 5
 """Tests without a sleep between them, for messages that have as good as arrived."""
@@ -35,7 +32,6 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        """Nothing has been waited for yet."""
         self.moves = 0
         self.for_work = False
         """Whether training is waiting for work that is done ahead."""
@@ -71,7 +67,6 @@ class MpiCalls:
     """Which thread may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
 
     def __init__(self) -> None:
-        """Any thread may make MPI calls, one at a time."""
         self._owner: int | None = None
 
     def belong_to(self, thread: int | None) -> None:
@@ -92,7 +87,6 @@ class Backoff:
     """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
 
     def __init__(self) -> None:
-        """Begin with eager tests."""
         self._idle = 0
         self._nap = _SHORTEST_NAP
 
@@ -137,23 +131,3 @@ def complete(work: Pollable) -> None:
                 waits.moves += 1
             else:
                 time.sleep(backoff.nap())
-
-
-def wait_all(requests: list[MPI.Request]) -> None:
-    """Wait for all `requests`, asleep between tests."""
-    mpi_calls.check()
-    if requests:
-        complete(_Requests(requests))
-
-
-class _Requests:
-    """MPI requests that have been started."""
-
-    def __init__(self, requests: list[MPI.Request]) -> None:
-        self._requests = requests
-        self.finished = False
-
-    def advance(self) -> bool:
-        """Test all requests; returns whether all have ended."""
-        self.finished = type(self._requests[0]).Testall(self._requests)
-        return self.finished

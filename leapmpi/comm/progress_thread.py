@@ -51,7 +51,8 @@ class Ticket:
 
     def wait(self) -> None:
         """Wait for the end of the messages; raises what went wrong with them. Called once."""
-        self._end.acquire()
+        with waits:
+            self._end.acquire()
         if self._error is not None:
             raise self._error
 

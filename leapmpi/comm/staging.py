@@ -31,12 +31,11 @@ class StagingBuffers:
 
     def outgoing(self, use: str, array: Array) -> Array:
         """What MPI is to send for `array`, the work on it being done: `array`, or a copy in host memory."""
+        place = self.incoming(use, array)
         if self.stages(array):
-            copy = self._pinned(use, array)
-            copy.copy_(array)
-            return copy
-        mpi_buffers.synchronise(array)
-        return array
+            # `incoming` gave a pinned tensor for it.
+            cast("torch.Tensor", place).copy_(array)
+        return place
 
     def incoming(self, use: str, array: Array) -> Array:
         """Where MPI is to receive for `array`: `array`, or host memory, from which `deliver` copies."""
@@ -48,7 +47,6 @@ class StagingBuffers:
     def deliver(self, arrived: Array, array: Array) -> None:
         """Fill `array` with what `incoming` gave for it, now that MPI has received."""
         if self.stages(array):
-            # `incoming` gave a pinned tensor for it.
             array.copy_(cast("torch.Tensor", arrived))
 
     def scratch(self, use: str, like: Array, *shape: int) -> Array:

@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size
-from leapmpi.comm.polling import wait_all
 from leapmpi.errors import LaunchError, LeapmpiError, error_of
 from leapmpi.system.stale_files import prefix
 
@@ -88,7 +88,7 @@ class World:
             result = action()
         except LeapmpiError as caught:
             error = caught
-        wait_all([self.comm.Ibarrier()])
+        wait_for(self.comm.Ibarrier)
 
         # All ranks learn of all errors and raise the first.
         errors = all_gather_values(self.comm, error and [type(error).__name__, str(error)])
@@ -106,11 +106,7 @@ class World:
 
         `action` must not itself talk to other ranks. Collective.
         """
-        return self.on_all(action if self.rank == 0 else _do_nothing)
-
-
-def _do_nothing() -> None:
-    """What ranks run while rank 0 acts."""
+        return self.on_all(action if self.rank == 0 else lambda: None)
 
 
 def load_mpi() -> ModuleType:
@@ -277,7 +273,7 @@ def meet_before_the_end() -> None:
     elif everyone.size == 1:
         # Under a foreign launcher the ranks cannot reach each other.
         time.sleep(_PATIENCE)
-    wait_all([everyone.Ibarrier()])
+    wait_for(everyone.Ibarrier)
 
 
 def threads_may_call(mpi: ModuleType) -> bool:

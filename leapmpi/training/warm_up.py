@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from leapmpi.comm.polling import wait_all
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.context import RankContext
@@ -21,7 +21,7 @@ def warm_up(world: World, ctx: RankContext, config: Config) -> None:
     """
     if world.node_comm.rank == 0:
         _run_once(ctx, config)
-    wait_all([world.node_comm.Ibarrier()])
+    wait_for(world.node_comm.Ibarrier)
     if world.node_comm.rank != 0:
         _run_once(ctx, config)
 
