@@ -71,13 +71,7 @@ class Heartbeat:
 
     def facts(self) -> Facts:
         """What summary.json says of the rank that a failure is about."""
-        return {
-            "rank": self.rank,
-            "host": self.host,
-            "phase": self.phase,
-            "epoch": self.epoch,
-            "iteration": self.iteration,
-        }
+        return {name: getattr(self, name) for name in ("rank", "host", "phase", "epoch", "iteration")}
 
 
 class HeartbeatTable:
@@ -112,12 +106,7 @@ class HeartbeatTable:
 
     @state.setter
     def state(self, value: int) -> None:
-        self.set_state(self.memory, self.rank, value)
-
-    @staticmethod
-    def set_state(memory: mmap.mmap | bytearray, rank: int, state: int) -> None:
-        """Set the state of `rank` in `memory`."""
-        memory[PAGE * (1 + rank) + _STATE_AT] = state
+        self.memory[self._slot + _STATE_AT] = value
 
     def any_other_in(self, state: int) -> bool:
         """Whether another rank is in `state`, as far as this host can see."""

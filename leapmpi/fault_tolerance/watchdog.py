@@ -10,7 +10,6 @@ What may block on a broken file system or a full pipe runs in further threads, f
 
 from __future__ import annotations
 
-import mmap
 import os
 import select
 import sys
@@ -67,6 +66,10 @@ _SUSPENDED = 5.0
 class Watchdog:
     """Watches over this rank and the others. `has_reported` is true once it has reported a lost rank."""
 
+    table: HeartbeatTable
+    """Where this rank writes its heartbeats; `start` makes the first, in the memory of the node."""
+    _node_table: HeartbeatTable
+
     def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
         """Watch from `start` on.
 
@@ -81,8 +84,6 @@ class Watchdog:
         self.limit = limit
         self.folder = folder
         self.has_reported = False
-        self._table: HeartbeatTable | None = None
-        self._node_memory: mmap.mmap | bytearray = bytearray()
         self._peers = HostPeers()
         self._parent = os.getppid() if launcher_size() else 0
         self._killed_for_memory = kills_for_memory()
@@ -103,8 +104,9 @@ class Watchdog:
     def start(self) -> None:
         """Begin to watch. Collective."""
         size = table_bytes(self.world.size)
-        self._node_memory = map_shared(self.world.node_comm, size, "leapmpi-stamps") or bytearray(size)
-        self._use(HeartbeatTable(self._node_memory, self.world.rank))
+        memory = map_shared(self.world.node_comm, size, "leapmpi-stamps") or bytearray(size)
+        self._node_table = HeartbeatTable(memory, self.world.rank)
+        self._use(self._node_table)
         self._peers.find(self.world)
         self._training_thread = threading.get_ident()
         self._last_tick = time.monotonic()
@@ -138,7 +140,7 @@ class Watchdog:
 
     def clean_up_launcher(self, interrupted: bool = False) -> None:
         """This process is about to end with an error: make sure that the launcher does not hang for long after it."""
-        if self._parent and self._speaks_for_host():
+        if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher_after_failure(self._parent, interrupted)
 
     def wait_for_the_end(self) -> NoReturn:
@@ -146,23 +148,15 @@ class Watchdog:
         self._thread.join()
         os._exit(LOST_CODE)
 
-    @property
-    def table(self) -> HeartbeatTable:
-        """Where this rank writes its heartbeats; `start` makes the first."""
-        assert self._table is not None
-        return self._table
-
     def _use(self, table: HeartbeatTable) -> None:
         """Write heartbeats to `table` from now on."""
         table.write_place(self.phases.current, self.phases.epoch, self.phases.iteration)
-        self._table = table
+        self.table = table
         self.phases.on_change = table.write_place
 
     def _set_state(self, state: int) -> None:
         """Set this rank's state in its table, and in the memory of the node, where peers may look."""
-        self.table.state = state
-        if self.table.memory is not self._node_memory:
-            HeartbeatTable.set_state(self._node_memory, self.world.rank, state)
+        self.table.state = self._node_table.state = state
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -252,9 +246,7 @@ class Watchdog:
         # Ranks that cannot reach the run folder write to the node's memory.
         def read() -> None:
             self.table.flush()
-            found = self.table.read()
-            if self.table.memory is not self._node_memory:
-                found = {**heartbeats_in(self._node_memory), **found}
+            found = {**self._node_table.read(), **self.table.read()}
             self._others = {rank: heartbeat for rank, heartbeat in found.items() if rank != self.world.rank}
 
         self._run_aside(read)
@@ -271,7 +263,7 @@ class Watchdog:
         """The heartbeats of those of the `dead` ranks that have not reported why they ended."""
         if not dead:
             return []
-        found = {**heartbeats_in(self._node_memory), **heartbeats_in(self.table.memory)}
+        found = {**self._node_table.read(), **heartbeats_in(self.table.memory)}
         return [found[rank] for rank in dead if rank in found and found[rank].state == RUNNING]
 
     def _end(self, report: Callable[[], None]) -> None:
@@ -310,18 +302,14 @@ class Watchdog:
         if self.world.rank:
             time.sleep(_LINGER)
         why, blamed = describe_stall(heartbeats, silent, self.world.size, self.limit, self.world.name)
-        if self._parent and self._speaks_for_host():
+        if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
         self._report(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)
 
     def _report(self, why: str, about: Heartbeat | None) -> None:
         """Report once: where there is no run folder that shows who has reported, the lowest rank of the node does."""
-        if self.folder or self._speaks_for_host():
+        if self.folder or self._peers.lowest_is(self.world.rank):
             report_failure(why, self.folder, about.facts() if about else {})
-
-    def _speaks_for_host(self) -> bool:
-        """Whether this is the lowest living rank of its host."""
-        return self._peers.lowest_is(self.world.rank)
 
     def _leave_stack(self) -> None:
         """Write where this rank is, the stack of the thread that trains included, to the run folder."""

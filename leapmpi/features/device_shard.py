@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,19 +77,15 @@ class DeviceShard:
         """`count` unfilled rows of the stored width and type, on the device."""
         return self.values.new_empty((count, self.width))
 
-    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> DeviceRows:
-        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
-        return DeviceRows(self, device, dtype, phases)
 
-
+@dataclass
 class DeviceRows:
     """The local half of a fetch from a DeviceShard, with the methods of HostRows. All rows stay on the device."""
 
-    def __init__(self, shard: DeviceShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
-        self.shard = shard
-        self.device = device
-        self.dtype = dtype
-        self.phases = phases
+    shard: DeviceShard
+    device: torch.device
+    dtype: torch.dtype
+    phases: PhaseTimers
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.compression import RowErrors
-from leapmpi.features.host_shard import HostRows, stand_in_addresses
+from leapmpi.features.device_shard import DeviceRows, DeviceShard
+from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.row_request import RowRequest
 from leapmpi.plan.homes import RankView, home_of
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
     from leapmpi.features.cache import RowCache
     from leapmpi.features.compression import RowEncoding
-    from leapmpi.features.device_shard import DeviceShard
-    from leapmpi.features.host_shard import HostShard
     from leapmpi.nn.rows import Rows
 
 CACHE_BATCH_BYTES = 32 << 20
@@ -71,7 +70,11 @@ class FeatureFetcher:
         self.errors = RowErrors()
         self.cache: RowCache | None = None
         self.id_codec = IdCodec.home_ranks(rank_offsets)
-        self._local_half = shard.fetch_half(device, dtype, self.phases)
+        self._local_half: HostRows | DeviceRows
+        if isinstance(shard, HostShard):
+            self._local_half = HostRows(shard, device, dtype, self.phases)
+        else:
+            self._local_half = DeviceRows(shard, device, dtype, self.phases)
 
     @property
     def network(self) -> Communicator:
@@ -94,14 +97,10 @@ class FeatureFetcher:
         request = self.request(ids)
         self._count_rows(request)
         encoding = None if exact else self.encoding
-        collect = self._collect_addresses if scattered and self.scatters else self._collect
-        return self._exchange(request, encoding, partial(collect, request, encoding))
+        return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
-        """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor (k, width). Local.
-
-        With `scattered`, where `scatters` allows it, they come as ScatteredRows and none is copied.
-        """
+        """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor; `scattered` as in `prepare`. Local."""
         if scattered and self.scatters:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.local_addresses(ids)
@@ -183,20 +182,14 @@ class FeatureFetcher:
 
         The remote rows of `request` will arrive in order of its remote ids, encoded or in the stored type.
         """
-        requested, counts = self._requested_of_this_rank(request)
+        requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         sent, arriving = self._local_half.pack(requested, len(request.remote_ids), encoding, self.errors)
         return RowExchange(self.network, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
 
-    def _requested_of_this_rank(self, request: RowRequest) -> tuple[np.ndarray, np.ndarray]:
-        """The ids that other ranks request from this one, and how many each requests. Collective."""
-        return self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
-
-    def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Rows:
-        """The rows of `request`: local, cached and those that have `arrived`. Local."""
-        return self._local_half.collect(request, arrived, encoding, self.cache)
-
-    def _collect_addresses(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> Rows:
-        """As `_collect`, but no row is copied. Local."""
+    def _collect(self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: Any) -> Rows:
+        """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""
+        if not scattered:
+            return self._local_half.collect(request, arrived, encoding, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
         return self._local_half.collect_addresses(request, arrived, encoding, self.cache)
 

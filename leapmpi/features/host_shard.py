@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,11 +125,8 @@ class HostShard:
         """`count` unfilled rows of the stored width and type."""
         return np.empty((count, self.width), self.dtype)
 
-    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> HostRows:
-        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
-        return HostRows(self, device, dtype, phases)
 
-
+@dataclass
 class HostRows:
     """The local half of a fetch from a HostShard: packs rows for others, and puts all rows of a request in one tensor.
 
@@ -136,14 +134,13 @@ class HostRows:
     of copying rows counts as the phase "gather". Nothing here is collective.
     """
 
-    def __init__(self, shard: HostShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
-        self.shard = shard
-        self.device = device
-        self.dtype = dtype
-        self.phases = phases
-        self._sent = BufferPool()
-        self._arriving = BufferPool()
-        self._rows = BufferPool()
+    shard: HostShard
+    device: torch.device
+    dtype: torch.dtype
+    phases: PhaseTimers
+    _sent: BufferPool = field(default_factory=BufferPool)
+    _arriving: BufferPool = field(default_factory=BufferPool)
+    _rows: BufferPool = field(default_factory=BufferPool)
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
@@ -159,15 +156,12 @@ class HostRows:
 
         Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
         """
-        dtype: np.dtype | str
-        if encoding:
-            width, dtype = encoding.row_bytes(self.shard.width), "uint8"
-        else:
-            width, dtype = self.shard.width, self.shard.dtype
+        width = encoding.row_bytes(self.shard.width) if encoding else self.shard.width
+        dtype = np.dtype(np.uint8) if encoding else self.shard.dtype
         with self.phases("gather"):
             packed = self._sent.array((len(ids), width), dtype)
             if encoding:
-                encoding.encode(self.shard, ids, packed, errors)
+                encoding.encode(self.shard.split(ids), packed, errors)
             else:
                 self.shard.rows(ids, packed)
         return packed, self._arriving.array((count, width), dtype)
@@ -229,7 +223,7 @@ class HostRows:
         place_rows(row, position, 0, target, position)
         if encoding:
             encoded = np.empty((1, encoding.row_bytes(self.shard.width)), np.uint8)
-            encoding.decode(encoding.encode(self.shard, ids, encoded, errors), target, position)
+            encoding.decode(encoding.encode(self.shard.split(ids), encoded, errors), target, position)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""

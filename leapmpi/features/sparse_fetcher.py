@@ -91,7 +91,7 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     def _exchange(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
         """Exchange ids and pack the entries that others requested. Collective."""
-        requested, row_counts = self._requested_of_this_rank(request)
+        requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         with self.phases("gather"):
             rows = self.shard.take(requested)
             entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
@@ -100,8 +100,9 @@ class SparseFeatureFetcher(FeatureFetcher):
         arriving = self._arriving.array((int(arriving_counts.sum()), self._sent_entry_bytes(encoding)), "uint8")
         return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
-    def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseMatrix:
-        """The rows of `request`: local, cached and those that have `arrived`. Local."""
+    def _collect(
+        self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: np.ndarray
+    ) -> SparseMatrix:
         with self.phases("gather"):
             remote = self._remote_rows(request, encoding, arrived)
             rows = empty_rows(self.shard.entry_counts[request.ids], remote)
@@ -152,17 +153,16 @@ def fetcher_for(
 
     Raises ConfigError, on all ranks, for an encoding with a scale per row where rows are sparse.
     """
-    if not isinstance(shard, SparseShard):
-        return FeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
-    fetcher = SparseFeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
-    if fetcher.encoding and fetcher.encoding.head:
+    sparse = isinstance(shard, SparseShard)
+    if sparse and encoding and encoding.head:
         error = ConfigError(
-            f"--wire-dtype {fetcher.encoding.name} scales dense rows, and features are stored sparse; use float16, "
-            "bfloat16 or native"
+            f"--wire-dtype {encoding.name} scales dense rows, and features are stored sparse; use float16, bfloat16 or "
+            "native"
         )
         error.agreed = True
         raise error
-    return fetcher
+    kind_of_fetcher = SparseFeatureFetcher if sparse else FeatureFetcher
+    return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
 
 
 def _pack(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:

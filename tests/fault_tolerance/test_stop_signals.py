@@ -12,8 +12,17 @@ import pytest
 from leapmpi import load_run
 from leapmpi.cli.main import main
 from leapmpi.errors import Interrupted
-from leapmpi.fault_tolerance.job_deadline import job_end, seconds_of
-from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, SIGNALS, STOP, Signals, StopRequest, StopVote
+from leapmpi.fault_tolerance.stop_signals import (
+    NOTHING,
+    SAVE,
+    SIGNALS,
+    STOP,
+    Signals,
+    StopRequest,
+    StopVote,
+    job_end,
+    seconds_of,
+)
 from leapmpi.training.checkpointer import _stop_at
 from tests.support.launch import mpirun
 
