@@ -275,7 +275,6 @@ class Communicator(Transport):
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
     ) -> Callable[[], None]:
-        """Begin a pairwise exchange in ring order, nothing sent to oneself; what is returned waits for its end."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
         starts, ends = (list(accumulate(counts.tolist(), initial=0)) for counts in (send_counts, receive_counts))

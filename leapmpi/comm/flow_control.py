@@ -6,11 +6,12 @@ fragments, sends to one peer after the other in ring order, and keeps only a win
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from leapmpi.comm.polling import complete
+from leapmpi.comm.polling import Backoff, mpi_calls, waits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -73,7 +74,6 @@ class MessageQueue:
 
     @property
     def finished(self) -> bool:
-        """Whether all messages have arrived."""
         return not self._active and not self._windows
 
     def advance(self) -> bool:
@@ -98,7 +98,6 @@ class MessageQueue:
         return True
 
     def _start(self) -> bool:
-        """Start what fits into the windows; returns whether there was anything."""
         before = len(self._active)
         for window in self._windows:
             while message := window.next():
@@ -106,6 +105,20 @@ class MessageQueue:
                 self._requests.append(message.start())
         self._windows = [window for window in self._windows if window.messages]
         return len(self._active) > before
+
+
+def complete(messages: MessageQueue) -> None:
+    """Wait on the calling thread until all `messages` have arrived, asleep while nothing happens."""
+    mpi_calls.check()
+    backoff = Backoff()
+    with waits:
+        while not messages.finished:
+            happened = messages.advance()
+            backoff.note(happened)
+            if happened:
+                waits.moves += 1
+            else:
+                time.sleep(backoff.nap())
 
 
 def wait_for(start: Start) -> None:

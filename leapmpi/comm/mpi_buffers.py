@@ -46,7 +46,6 @@ class DeviceBytes:
 
 
 def on_device(array: Array) -> TypeGuard[torch.Tensor]:
-    """Whether `array` lies in device memory."""
     return bool(getattr(array, "is_cuda", False))
 
 
@@ -104,7 +103,6 @@ def synchronise(array: Array) -> None:
 
 
 def empty_like(array: Array, *shape: int) -> Array:
-    """Uninitialised memory of the same kind, device and type as `array`."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 

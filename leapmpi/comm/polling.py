@@ -1,13 +1,12 @@
 """Waiting for MPI without burning a processor: test, then sleep a little longer each time nothing has happened.
 
-Every wait of leapmpi goes through `Backoff`: `complete` for the calling thread, and the loop of the progress thread.
+Every wait of leapmpi goes through `Backoff`: `flow_control.complete` for the calling thread, and the loop of the
+progress thread.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import Protocol
 
 from leapmpi.system import channels
 
@@ -40,7 +39,6 @@ class Waits:
 
     @property
     def begun(self) -> int:
-        """Waits begun in all channels."""
         return sum(self._begun)
 
     @property
@@ -66,16 +64,12 @@ waits = Waits()
 class MpiCalls:
     """Which thread may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
 
-    def __init__(self) -> None:
-        self._owner: int | None = None
-
-    def belong_to(self, thread: int | None) -> None:
-        """From now on only `thread` (its identifier) makes MPI calls; None: any thread does, one at a time."""
-        self._owner = thread
+    owner: int | None = None
+    """The identifier of the thread that alone makes MPI calls now; None: any thread does, one at a time."""
 
     def check(self) -> None:
         """Raise RuntimeError in a thread that may not make MPI calls now: a defect of leapmpi."""
-        if self._owner not in (None, threading.get_ident()):
+        if self.owner not in (None, threading.get_ident()):
             raise RuntimeError("an MPI call from a thread that does not own MPI; go through Communicator")
 
 
@@ -104,30 +98,3 @@ class Backoff:
         longest = _LONGEST_NAP if self._idle < _LONG_WAIT else _LONGEST_NAP_OF_LONG_WAITS
         self._nap = min(nap * 1.5, longest)
         return nap
-
-
-class Pollable(Protocol):
-    """Communication under way that goes on only when it is tested."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all of it has ended."""
-        ...
-
-    def advance(self) -> bool:
-        """Test it; returns whether anything happened."""
-        ...
-
-
-def complete(work: Pollable) -> None:
-    """Wait until `work` is finished, asleep while nothing happens."""
-    mpi_calls.check()
-    backoff = Backoff()
-    with waits:
-        while not work.finished:
-            happened = work.advance()
-            backoff.note(happened)
-            if happened:
-                waits.moves += 1
-            else:
-                time.sleep(backoff.nap())

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start
+from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start, complete
 from leapmpi.comm.mpi_buffers import DeviceBytes
-from leapmpi.comm.polling import complete
 from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.system import channels
 
@@ -72,13 +71,11 @@ class Transport:
             raise CommunicationError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {count}")
 
     def _sends(self, out: np.ndarray | DeviceBytes, to: int, code: int) -> list[Message]:
-        """The messages that bring the bytes `out`, of type `code`, to rank `to`."""
         start, byte = self.comm.Isend, self._mpi.BYTE
         parts = mpi_buffers.parts(len(out), FRAGMENT)
         return [Message(partial(start, [out[part], byte], to, code), part.stop - part.start) for part in parts]
 
     def _call(self, start: Start) -> None:
-        """Bring one MPI call to its end."""
         self._begin(MessageQueue([Message(start)]))()
 
     def _begin(self, messages: MessageQueue) -> Callable[[], None]:

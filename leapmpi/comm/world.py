@@ -65,7 +65,6 @@ class World:
 
     @property
     def size(self) -> int:
-        """Ranks in the job."""
         return self.comm.size
 
     @property
@@ -126,7 +125,6 @@ def load_mpi() -> ModuleType:
 
 
 def library_name(mpi: ModuleType) -> str:
-    """The MPI library in one line, such as 'Open MPI v5.0.11'."""
     return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
 
 

@@ -24,7 +24,6 @@ _FILES_AT_ONCE = 256
 
 
 def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
-    """Raise DataError unless `assignment` gives each vertex a part below `parts`."""
     if parts < 1 or assignment.shape != (graph.vertices,):
         raise DataError(f"cannot cut {graph.vertices} vertices into {parts} parts by {assignment.shape} part numbers")
     if assignment.min() < 0 or assignment.max() >= parts:

@@ -65,7 +65,6 @@ class Graph(VertexRows):
 
     @property
     def edges(self) -> int:
-        """The number of directed edges m."""
         return len(self.indices)
 
     @property
@@ -75,12 +74,10 @@ class Graph(VertexRows):
 
     @property
     def sparse(self) -> bool:
-        """Whether features are stored sparse."""
         return isinstance(self.features, SparseFeatures)
 
     @property
     def multilabel(self) -> bool:
-        """Whether a vertex may have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
     def describe(self) -> dict:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from leapmpi.dataset.graph import VertexRows
@@ -41,19 +40,16 @@ class Part(VertexRows):
 
     @property
     def dense_features(self) -> np.ndarray:
-        """The features of a dataset that has dense ones."""
         assert isinstance(self.features, np.ndarray)
         return self.features
 
     @property
     def sparse_features(self) -> SparseFeatures:
-        """The features of a dataset that has sparse ones."""
         assert isinstance(self.features, SparseFeatures)
         return self.features
 
     @property
     def known_labels(self) -> np.ndarray:
-        """The labels of a dataset that has some."""
         assert self.labels is not None
         return self.labels
 
@@ -95,7 +91,6 @@ class Dataset:
     has_columns: bool
 
     def part_path(self, part: int) -> Path:
-        """The file of part `part`."""
         return self.folder / names.part_file_name(part)
 
     def part(self, part: int) -> Part:
@@ -110,24 +105,19 @@ class Dataset:
         rows = int(self.offsets[part + 1] - self.offsets[part])
         edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
         with opened(path, names.PART_FORMAT) as (file, found):
-            self._check_identity(path, found, part)
+            if found.get(names.UUID) != self.uuid:
+                raise DataError(
+                    f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "
+                    f"{self.uuid}); put the right file there or partition again"
+                )
+            if found.get("part") != part:
+                raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
             arrays = map_rows(file, path, self.attributes, rows, edges)
-            return Part(*arrays, number=part, path=path, columns=self._map_columns(file, path, part))
-
-    def _map_columns(self, file: h5py.File, path: Path, part: int) -> np.ndarray | None:
-        if not self.has_columns:
-            return None
-        width = np.diff(column_bounds(self.feature_dim, self.parts))[part]
-        return map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, int(width)))
-
-    def _check_identity(self, path: Path, found: Attributes, part: int) -> None:
-        if found.get(names.UUID) != self.uuid:
-            raise DataError(
-                f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "
-                f"{self.uuid}); put the right file there or partition again"
-            )
-        if found.get("part") != part:
-            raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
+            columns = None
+            if self.has_columns:
+                width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
+                columns = map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, width))
+            return Part(*arrays, number=part, path=path, columns=columns)
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""

@@ -31,12 +31,10 @@ class Topology:
 
     @property
     def vertices(self) -> int:
-        """The number of vertices."""
         return len(self.original_id)
 
     @property
     def edges(self) -> int:
-        """The number of directed edges."""
         return len(self.indices)
 
     def degree(self, ids: np.ndarray) -> np.ndarray:

@@ -40,7 +40,6 @@ def check_outline(graph: Graph, where: str) -> None:
 
 
 def _check_shapes(graph: Graph, where: str) -> None:
-    """Check the dtypes and lengths of the arrays of `graph`."""
     n = graph.vertices
     if n < 1:
         raise DataError(f"{where} has no vertices")

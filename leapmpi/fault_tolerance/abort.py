@@ -77,7 +77,6 @@ def _end_all(why: str, code: int, watchdog: Watchdog, status: str = FAILED) -> N
 
 
 def _facts(watchdog: Watchdog) -> Facts:
-    """Where this rank is, for summary.json."""
     world, phases = watchdog.world, watchdog.phases
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
     return {"rank": world.rank, "host": world.host, **place}

@@ -90,7 +90,6 @@ class HeartbeatTable:
         self.state = RUNNING
 
     def write_place(self, phase: str, epoch: int | None, iteration: int | None) -> None:
-        """Write where this rank is now."""
         self.changes += 1
         numbers = (-1 if epoch is None else epoch, -1 if iteration is None else iteration)
         _PLACE.pack_into(self.memory, self._slot + _PLACE_AT, _NUMBER[phase], *numbers, time.time(), self.changes)
@@ -101,7 +100,6 @@ class HeartbeatTable:
 
     @property
     def state(self) -> int:
-        """RUNNING, GIVING_UP, FAILED or ENDED."""
         return self.memory[self._slot + _STATE_AT]
 
     @state.setter
@@ -135,7 +133,6 @@ def heartbeats_in(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
 
 
 def table_bytes(ranks: int) -> int:
-    """Bytes of the slots of `ranks` ranks and the header before them."""
     return PAGE * (1 + ranks)
 
 

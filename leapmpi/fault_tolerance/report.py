@@ -23,12 +23,9 @@ _AT_ONCE = 1.0
 
 
 def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> str:
-    """A sentence about ranks that ended without a report.
+    """A sentence about ranks, of `ranks`, that ended without a report and whose last heartbeats are `lost`.
 
-    Args:
-        lost: their last heartbeats.
-        ranks: how many the job has.
-        for_memory: whether the system has just killed a process for lack of memory.
+    for_memory: whether the system has just killed a process for lack of memory.
     """
     names = " and ".join(f"rank {each.rank}/{ranks} on {each.host} in {each.where()}" for each in lost)
     if for_memory:
@@ -42,14 +39,9 @@ def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> st
 def describe_stall(
     heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
 ) -> tuple[str, Heartbeat | None]:
-    """A sentence about a job in which nothing moves, and the heartbeat of the rank to blame, where there is one.
+    """A sentence about a job in which nothing has moved for `limit` seconds, and the heartbeat of the rank to blame.
 
-    Args:
-        heartbeats: those that can be seen, by rank.
-        silent: ranks among them that have stopped giving a sign of life.
-        ranks: how many the job has.
-        limit: seconds in which nothing has moved.
-        seen_by: the name of the rank that observes.
+    heartbeats: those that the rank called `seen_by` can see, by rank. silent: those that give no sign of life any more.
     """
     blamed = late_ranks(heartbeats.values(), silent)
     text = f"nothing has moved for {limit:g} s (--comm-timeout)"

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from leapmpi.fault_tolerance.heartbeats import Heartbeat
+from leapmpi.fault_tolerance.heartbeats import Heartbeat
 
 PATIENCE = 10
 """How many times the limit a rank may compute without changing its phase or hearing from another rank."""
@@ -50,12 +48,7 @@ class StallDetector:
     def observe(self, now: float, rank: int, moves: int, processor_seconds: float, waiting: bool) -> None:
         """Take note of what `rank` had done by `now`; a rank seen for the first time has just moved.
 
-        Args:
-            now: time of the observation.
-            rank: the observed rank.
-            moves: how often it has moved since it started.
-            processor_seconds: processor time of its process since it started.
-            waiting: whether it waits for other ranks.
+        It has moved `moves` times and used `processor_seconds` since it started, and may be `waiting` for other ranks.
         """
         activity = self.ranks.get(rank)
         if activity is None:

@@ -15,12 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import Interrupted
-
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
@@ -68,7 +65,6 @@ class Signals:
                 signal.signal(each, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _frame: object) -> None:
-        """The handler: note the signal, or raise Interrupted."""
         now = time.monotonic()
         name = signal.Signals(number).name
         if self.number and now - self._since < (_SAME_EVENT if number == self.number else _SAME_CAUSE):
@@ -103,11 +99,9 @@ class StopRequest:
 
     @classmethod
     def unpacked(cls, number: int) -> StopRequest:
-        """The request of which `packed` made `number`."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
-        """Why to stop, for people."""
         if self.signal:
             return f"{signal.Signals(self.signal).name} on rank {self.rank}"
         return "the job's time is running out"

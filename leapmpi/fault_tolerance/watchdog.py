@@ -71,13 +71,9 @@ class Watchdog:
     _node_table: HeartbeatTable
 
     def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
-        """Watch from `start` on.
+        """Watch from `start` on; the job is ended after `limit` seconds without any move (0: never).
 
-        Args:
-            world: the job.
-            phases: where this rank is.
-            limit: seconds without any move after which the job is ended; 0 waits for ever.
-            folder: the run folder once there is one.
+        `phases` says where this rank is; `folder` holds the run folder once there is one.
         """
         self.world = world
         self.phases = phases
@@ -149,7 +145,6 @@ class Watchdog:
         os._exit(LOST_CODE)
 
     def _use(self, table: HeartbeatTable) -> None:
-        """Write heartbeats to `table` from now on."""
         table.write_place(self.phases.current, self.phases.epoch, self.phases.iteration)
         self.table = table
         self.phases.on_change = table.write_place
@@ -274,7 +269,6 @@ class Watchdog:
         os._exit(LOST_CODE)
 
     def _report_lost(self, lost: list[Heartbeat]) -> None:
-        """Report ranks that died."""
         self.has_reported = True
         self.clean_up_launcher()
         for_memory = kills_for_memory() > self._killed_for_memory
@@ -282,12 +276,10 @@ class Watchdog:
         time.sleep(_LINGER)
 
     def _report_launcher(self) -> None:
-        """Report that the launcher is gone."""
         time.sleep(_LINGER)
         self._report(f"the launcher of {self.world.name} is gone ({self.phases.where()})", None)
 
     def _report_stall(self, now: float) -> None:
-        """Report the rank that the job waits for."""
         # Let others write their stacks first: the report may end the job.
         self._set_state(GIVING_UP)
         self._leave_stack()

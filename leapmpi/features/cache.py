@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import torch
 
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.dataset.sparse_features import SparseFeatures
 
 
 class RowCache:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from leapmpi.features import compression_kernels as kernels
-
-if TYPE_CHECKING:
-    import torch
 
 RowsOfPart = tuple[np.ndarray, int, np.ndarray, np.ndarray]
 """The array of a part in host memory, its first vertex id, the ids wanted of it, and where their rows go."""
@@ -57,7 +54,6 @@ class RowEncoding:
     each: int
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of an encoded row of `width` values."""
         return self.head + self.each * width
 
     def encode(self, pieces: Iterable[RowsOfPart], out: np.ndarray, errors: RowErrors) -> np.ndarray:
@@ -88,8 +84,6 @@ class RowEncoding:
 
     def encode_tensor(self, rows: torch.Tensor, errors: RowErrors) -> torch.Tensor:
         """The rows of a float tensor on any device, encoded there; counts errors."""
-        import torch
-
         exact = rows.float()
         if self.head:
             encoded = _int8_tensor(exact)
@@ -103,8 +97,6 @@ class RowEncoding:
 
     def decode_tensor(self, encoded: torch.Tensor) -> torch.Tensor:
         """The float32 rows of what `encode_tensor` or `encode` returned, on its device."""
-        import torch
-
         if not self.head:
             return encoded.view(getattr(torch, self.name)).float()
         # A copy: torch views bytes as floats only in rows of whole floats.
@@ -120,8 +112,6 @@ class RowEncoding:
 
 
 def _int8_tensor(rows: torch.Tensor) -> torch.Tensor:
-    import torch
-
     largest = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros((len(rows), 1))
     scale = (largest / 127).where(largest.isfinite(), torch.nan)
     steps = (rows / scale).round().where(scale > 0, torch.zeros_like(rows)).to(torch.int8)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import torch
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.features.compression import RowErrors
+from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.features.row_request import RowRequest
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.scattered_rows import LEAST_WIDTH
 from leapmpi.plan.homes import RankView, home_of
 from leapmpi.system.phase_timers import PhaseTimers
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.comm.communicator import Communicator
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.compression import RowEncoding
-    from leapmpi.nn.rows import Rows
 
 CACHE_BATCH_BYTES = 32 << 20
 """Bytes of rows that a rank requests at a time when it fills its cache."""
@@ -78,7 +75,6 @@ class FeatureFetcher:
 
     @property
     def network(self) -> Communicator:
-        """The communicator of a fetcher that can fetch."""
         return cast("Communicator", self.communicator)
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
@@ -119,8 +115,6 @@ class FeatureFetcher:
     @cached_property
     def scatters(self) -> bool:
         """Whether rows can be read from their addresses, without a copy: float32 rows in host memory."""
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
-
         if self.sparse or self.device.type != "cpu" or str(self.dtype) != "torch.float32":
             return False
         return self.shard.width >= LEAST_WIDTH and self.shard.addressable
@@ -157,10 +151,6 @@ class FeatureFetcher:
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
         """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
-        import torch
-
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
-
         if scattered and self.scatters and width >= LEAST_WIDTH:
             return stand_in_addresses(count, width)
         return torch.zeros((count, width), dtype=self.dtype, device=self.device)

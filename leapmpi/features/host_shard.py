@@ -8,21 +8,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
+from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowEncoding, RowErrors
+from leapmpi.features.row_request import RowRequest
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.compression import RowEncoding, RowErrors
-    from leapmpi.features.row_request import RowRequest
-    from leapmpi.nn.scattered_rows import ScatteredRows
-    from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.phase_timers import PhaseTimers
 
 
 @compiled
@@ -49,44 +46,24 @@ class HostShard:
     `first` is the global id of the first row. One-dimensional arrays count as width 1.
     """
 
-    parts: list[Any]
-    """By part, its rows: arrays here, SparseFeatures in a SparseShard."""
-
     def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
-        self.parts = [np.asarray(part).reshape(len(part), -1) for part in parts]
-        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
-
-    @property
-    def width(self) -> int:
-        """Values per row."""
-        return self.parts[0].shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the stored values."""
-        return self.parts[0].dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.width * self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(part.nbytes for part in self.parts)
-
-    @property
-    def addressable(self) -> bool:
+        self._hold([np.asarray(part).reshape(len(part), -1) for part in parts], first)
+        self.row_bytes = self.width * self.dtype.itemsize
+        self.addressable = all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
         """Whether every row lies in host memory as float32 of this machine, element after element."""
-        return all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
+
+    def _hold(self, parts: list[Any], first: int) -> None:
+        self.parts = parts
+        """By part, its rows: arrays here, SparseFeatures in a SparseShard."""
+        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+        self.width: int = parts[0].shape[1]
+        self.dtype: np.dtype = parts[0].dtype
+        self.nbytes: int = sum(part.nbytes for part in parts)
 
     def whole(self) -> torch.Tensor | None:
         """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
         if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
             return None
-        import torch
-
         with warnings.catch_warnings():
             # Mapped files are read-only, which torch cannot express.
             warnings.simplefilter("ignore", UserWarning)
@@ -122,7 +99,6 @@ class HostShard:
         return out
 
     def new_rows(self, count: int) -> np.ndarray:
-        """`count` unfilled rows of the stored width and type."""
         return np.empty((count, self.width), self.dtype)
 
 
@@ -170,8 +146,6 @@ class HostRows:
         self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
     ) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
-        import torch
-
         with self.phases("gather"):
             rows = self._new_tensor(len(request.ids))
             target = rows.numpy()
@@ -227,8 +201,6 @@ class HostRows:
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
-        import torch
-
         if self.device.type == "cpu":
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))
@@ -249,8 +221,4 @@ def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positio
 
 
 def _scattered(addresses: np.ndarray, width: int, sources: tuple[Any, ...]) -> ScatteredRows:
-    import torch
-
-    from leapmpi.nn.scattered_rows import ScatteredRows
-
     return ScatteredRows(torch.from_numpy(addresses), width, sources)

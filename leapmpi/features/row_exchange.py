@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from leapmpi.comm.communicator import Communicator
-
-if TYPE_CHECKING:
-    from leapmpi.comm.mpi_buffers import Array
 
 
 @dataclass
@@ -24,9 +22,9 @@ class RowExchange:
 
     communicator: Communicator
     kind: str
-    sent: tuple[Array, np.ndarray] | None
+    sent: tuple[np.ndarray | torch.Tensor, np.ndarray] | None
     """The packed rows, sorted by the rank they go to, and int64[ranks]: how many go to each."""
-    arriving: tuple[Array, np.ndarray]
+    arriving: tuple[np.ndarray | torch.Tensor, np.ndarray]
     """Memory for the requested rows, and int64[ranks]: how many come from each rank."""
     result_of: Callable[[Any], Any]
     _end: Callable[[], None] | None = field(default=None, init=False)

@@ -15,7 +15,6 @@ from leapmpi.errors import DataError, ResourceError
 
 
 def _sync(path: Path) -> None:
-    """Bring the file or folder `path` to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -43,7 +43,6 @@ class PhaseTimers:
     """
 
     def __init__(self) -> None:
-        """All clocks begin in the phase "start"; nobody listens."""
         self.on_change: Callable[[str, int | None, int | None], None] = ignore_change
         self.span: Callable[[int, str, int | None, int | None, float, float], None] | None = None
         self._lock = threading.Lock()
@@ -52,12 +51,10 @@ class PhaseTimers:
 
     @property
     def current(self) -> str:
-        """The phase in which the calling thread's channel is."""
         return self._mine.phase
 
     @property
     def epoch(self) -> int | None:
-        """The epoch in which the channel is, from 0."""
         return self._mine.epoch
 
     @epoch.setter
@@ -66,7 +63,6 @@ class PhaseTimers:
 
     @property
     def iteration(self) -> int | None:
-        """The iteration in which the channel is, from 0."""
         return self._mine.iteration
 
     @iteration.setter

@@ -58,7 +58,6 @@ class _Disk(io.FileIO):
         return size or 0
 
     def raise_error(self) -> None:
-        """Raise the stored error, if any."""
         if self.error is not None:
             raise self.error
 
