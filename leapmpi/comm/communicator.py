@@ -1,11 +1,7 @@
 """The only door through which data cross ranks.
 
 Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload sent to other ranks is counted by kind.
-Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
-Every method that talks to other ranks is collective.
-
-Every channel (`leapmpi.system.channels`) has an MPI communicator and buffers. While a progress thread runs
-all messages go through it, so that one thread alone makes MPI calls.
+Sums are taken in rank order, so they do not depend on timing. Every method that talks to other ranks is collective.
 """
 
 from __future__ import annotations
@@ -38,10 +34,7 @@ _PACKET = 1 << 10
 
 
 class Communicator(Transport):
-    """Exchanges between the ranks of one MPI communicator.
-
-    While `progress_thread` is set it makes all MPI calls, so that several threads may use the communicator.
-    """
+    """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
     def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
@@ -150,8 +143,7 @@ class Communicator(Transport):
     ) -> Callable[[], None]:
         """Begin what `exchange` does; what is returned waits for its end, and all ranks must call that too. Collective.
 
-        Until then neither array may be touched, nor another exchange begun in this channel. Rows travel meanwhile where
-        a progress thread runs; without one, little more than the first of them.
+        Until then neither array may be touched, nor another exchange begun in this channel.
         """
         mpi_buffers.check(send, "sent rows")
         mpi_buffers.check(receive, "received rows")

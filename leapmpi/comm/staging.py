@@ -1,7 +1,4 @@
-"""The way of arrays on a device: handed to MPI as they are (CUDA-aware MPI), or staged through pinned host memory.
-
-`StagingBuffers.stages` decides, array by array. The buffers are kept between calls; each channel has its own.
-"""
+"""The way of arrays on a device: handed to MPI as they are (CUDA-aware MPI), or staged through pinned host memory."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StagingBuffers:
-    """Buffers of one communicator, by what they are used for."""
+    """Buffers of one communicator, by channel and by what they are used for, kept between calls."""
 
     def __init__(self, direct: bool) -> None:
         """`direct`: MPI takes device memory as it is."""

@@ -1,7 +1,4 @@
-"""Messages between the ranks of one communicator: begun, checked when they arrive, and brought to their end.
-
-Where a progress thread runs it makes all MPI calls; otherwise the calling thread does.
-"""
+"""Messages between the ranks of one communicator: begun, checked when they arrive, and brought to their end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""This process among the others: rank, size, node, threads. MPI starts and ends here.
-
-MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
-"""
+"""This process among the others: rank, size, node, threads. MPI starts in `start`, not at import, and ends here."""
 
 from __future__ import annotations
 
@@ -139,13 +136,10 @@ def library_file() -> str:
 
 
 def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
-    """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
+    """Start MPI (unless it runs already) and find out who and where this rank is, in `comm` or COMM_WORLD. Collective.
 
-    Args:
-        threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node.
-        comm: run on this communicator instead of COMM_WORLD.
-
-    Raises LaunchError for a missing MPI library or a foreign launcher.
+    threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node. Raises LaunchError for a
+    missing MPI library or a foreign launcher.
     """
     # Here and not above: it loads numpy, which `--help` does without.
     from leapmpi.comm.collectives import all_gather_values

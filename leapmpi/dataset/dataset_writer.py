@@ -65,7 +65,7 @@ def write_dataset(
 ) -> None:
     """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
 
-    The graph must be valid (see validate). It is read in blocks of `block_bytes`, so a mapped one may be larger than
+    The graph must be valid (validation.py). It is read in blocks of `block_bytes`, so a mapped one may be larger than
     memory: 16 bytes per vertex are held. figures: attributes of the partition (edge_cut, balance).
     columns: features are written by columns too, which reads them once more for each part.
     progress: called with the number of vertices done.

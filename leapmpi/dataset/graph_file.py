@@ -22,19 +22,9 @@ from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, written_aside
 
 _STRUCTURAL = (
-    names.FORMAT,
-    names.VERSION,
-    names.CREATOR,
-    names.CREATED,
-    names.GRAPH_UUID,
-    "vertices",
-    "edges",
-    "feature_dim",
-    "classes",
-    "multilabel",
-    "has_split",
-    names.FEATURE_STORAGE,
-    names.FEATURE_ENTRIES,
+    *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
+    *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
+    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES),
 )
 """Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 

@@ -17,17 +17,6 @@ from leapmpi.system.jit import compiled
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
 
-def validate(graph: Graph, where: str = "the graph") -> None:
-    """Check everything that `Graph` promises.
-
-    Raises DataError naming the array, the row and the value of the first fault; `where` opens the message.
-    """
-    check_outline(graph, where)
-    check_lists(graph.indptr, graph.indices, graph.original_id, graph.vertices, 0, where)
-    if graph.features is not None:
-        check_features(graph.features, where)
-
-
 def check_outline(graph: Graph, where: str) -> None:
     """Check all of a Graph but its in-neighbours and its features, which a scan checks in blocks."""
     _check_shapes(graph, where)

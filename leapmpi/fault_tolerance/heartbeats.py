@@ -1,10 +1,8 @@
 """Heartbeats: where each rank is, in memory that outlives it. Survivors and the next start of the run read them.
 
-The memory is a mapped file of the run folder, ranks.stamps. Before there is one, and for ranks that cannot reach it, it
-is memory shared by the ranks of a node. Each rank writes one slot. A slot has a page to itself, so that ranks on
-different hosts never write to the same page of a network file system. The training thread writes the phase, epoch and
-iteration at each change of phase, in well under a microsecond; the watchdog's thread writes the rest, the pulse, a few
-times a second.
+The memory is a mapped file of the run folder, ranks.stamps, or shared by the ranks of a node. Each rank writes one slot.
+A slot has a page to itself, so that hosts never write to the same page of a network file system. The training thread
+writes the phase, epoch and iteration at each change of phase; the watchdog's writes the rest, the pulse.
 """
 
 from __future__ import annotations

@@ -26,18 +26,8 @@ from leapmpi.comm.launcher import launcher_size
 from leapmpi.comm.polling import waits
 from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
-from leapmpi.fault_tolerance.heartbeats import (
-    ENDED,
-    FAILED,
-    GIVING_UP,
-    RUNNING,
-    Heartbeat,
-    HeartbeatTable,
-    create_heartbeats,
-    heartbeats_in,
-    map_heartbeats,
-    table_bytes,
-)
+from leapmpi.fault_tolerance import heartbeats
+from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, RUNNING, Heartbeat, HeartbeatTable
 from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
@@ -99,7 +89,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin to watch. Collective."""
-        size = table_bytes(self.world.size)
+        size = heartbeats.table_bytes(self.world.size)
         memory = map_shared(self.world.node_comm, size, "leapmpi-stamps") or bytearray(size)
         self._node_table = HeartbeatTable(memory, self.world.rank)
         self._use(self._node_table)
@@ -114,9 +104,9 @@ class Watchdog:
         if self.world.rank == 0:
             # A folder that cannot hold the heartbeats is no reason to end: the nodes keep theirs.
             with suppress(OSError):
-                created = create_heartbeats(folder / HEARTBEATS_FILE, self.world.size)
+                created = heartbeats.create_heartbeats(folder / HEARTBEATS_FILE, self.world.size)
         token = all_gather_values(self.world.comm, created)[0]
-        memory = token and map_heartbeats(folder / HEARTBEATS_FILE, token)
+        memory = token and heartbeats.map_heartbeats(folder / HEARTBEATS_FILE, token)
         if memory:
             self._use(HeartbeatTable(memory, self.world.rank, folder / HEARTBEATS_FILE))
 
@@ -258,7 +248,7 @@ class Watchdog:
         """The heartbeats of those of the `dead` ranks that have not reported why they ended."""
         if not dead:
             return []
-        found = {**self._node_table.read(), **heartbeats_in(self.table.memory)}
+        found = {**self._node_table.read(), **heartbeats.heartbeats_in(self.table.memory)}
         return [found[rank] for rank in dead if rank in found and found[rank].state == RUNNING]
 
     def _end(self, report: Callable[[], None]) -> None:
@@ -286,14 +276,14 @@ class Watchdog:
         time.sleep(min(_LINGER, self.limit))
 
         # What is known of all ranks, and who gave no sign of life.
-        mine = heartbeats_in(self.table.memory)[self.world.rank]
-        heartbeats = dict(sorted({**self._others, self.world.rank: mine}.items()))
+        mine = heartbeats.heartbeats_in(self.table.memory)[self.world.rank]
+        known = dict(sorted({**self._others, self.world.rank: mine}.items()))
         silent = [rank for rank, (_, since) in self._pulses.items() if now - since > self.limit / 2]
 
         # Rank 0's report matters most: the launcher is on its host, and this rank may be cut off.
         if self.world.rank:
             time.sleep(_LINGER)
-        why, blamed = describe_stall(heartbeats, silent, self.world.size, self.limit, self.world.name)
+        why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name)
         if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
         self._report(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)

@@ -1,8 +1,8 @@
 """Lossy compression of feature rows that are sent: float16, bfloat16, or int8 with a scale per row.
 
-The errors of the rows that are sent are measured while they are encoded. Finite values beyond the range of float16 or
-bfloat16 become the largest one of their sign. A row with a value that is not finite arrives as NaN from int8. The
-compiled forms gather and encode, or decode and place, in one pass; the torch forms, for GPUs, give the same bits.
+Finite values beyond the range of float16 or bfloat16 become the largest one of their sign. A row with a value that is
+not finite arrives as NaN from int8. The compiled forms gather and encode, or decode and place, in one pass; the torch
+forms, for GPUs, give the same bits.
 """
 
 from __future__ import annotations

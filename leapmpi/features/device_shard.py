@@ -10,7 +10,7 @@ import torch
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.host_shard import HostShard
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.system.phase_timers import PhaseTimers
 
 _STAGING_BYTES = 64 << 20

@@ -15,11 +15,10 @@ from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
-from leapmpi.features.row_exchange import RowExchange
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scattered_rows import LEAST_WIDTH
-from leapmpi.plan.homes import RankView, home_of
+from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
 
 CACHE_BATCH_BYTES = 32 << 20
@@ -33,14 +32,11 @@ class FeatureFetcher:
         communicator: connects this rank with the others. A RankView without one can request, but not fetch.
         shard: this rank's rows.
         rank_offsets: int64[ranks + 1], the range of vertices of each rank.
-        device: torch.device of the tensors that a fetch returns.
-        dtype: torch.dtype of these tensors.
+        device: where the tensors that a fetch returns are, of `dtype`.
         kind: the kind under which bytes are counted; rows are counted when it is "features".
-        phases: timers; copying rows counts as "gather".
         encoding: how rows are sent when `fetch` may lose precision; otherwise they are sent in the stored type.
 
     `cache` holds copies of remote rows once `fill` has brought them; `errors` adds up what `encoding` lost.
-    SparseFeatureFetcher does the same for sparse rows.
     """
 
     sparse = False
@@ -126,10 +122,7 @@ class FeatureFetcher:
 
     def missing(self, ids: np.ndarray) -> int:
         """How many rows a fetch of distinct `ids` (int64[k]) requests from other ranks. Local."""
-        remote = home_of(ids, self.rank_offsets) != self.communicator.rank
-        if self.cache:
-            remote &= self.cache.slots(ids) < 0
-        return int(remote.sum())
+        return len(self.request(ids).remote_ids)
 
     @property
     def sent_row_bytes(self) -> int:

@@ -1,8 +1,6 @@
 """One copy of the topology per node, shared by its ranks.
 
-The memory is an anonymous file (memfd). It has no name, so nothing is left in /dev/shm or a temporary folder however
-the job ends, and the size of /dev/shm does not limit it. Ranks that cannot reach it (separate process or container
-name spaces) hold a private copy each.
+Ranks that cannot reach the common memory (separate process or container name spaces) hold a private copy each.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
-from leapmpi.features.row_exchange import RowExchange
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import Edges

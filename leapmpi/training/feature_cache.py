@@ -12,8 +12,7 @@ import numpy as np
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.features.access import AccessPattern, choose
-from leapmpi.features.cache import RowCache
-from leapmpi.features.hit_rate import predicted_hits
+from leapmpi.features.cache import RowCache, predicted_hits
 from leapmpi.system.memory import check_memory
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,13 +63,12 @@ class _Disk(io.FileIO):
             raise self.error
 
 
+@dataclass
 class NewFile:
-    """An HDF5 file being written: its root group `root`, and `raise_error` for failures that HDF5 did not see."""
+    """An HDF5 file being written: its root group `root`, and `disk`, which knows of failures that HDF5 did not see."""
 
-    def __init__(self, root: h5py.File, disk: _Disk) -> None:
-        self.root = root
-        self.raise_error = disk.raise_error
-        self.write_at = disk.write_at
+    root: h5py.File
+    disk: _Disk
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> ArrayWriter:
         """A new contiguous little-endian array with space reserved, to be written by blocks and finished."""
@@ -86,7 +86,7 @@ class NewFile:
         kind = h5py.h5t.py_create(np.dtype(dtype).newbyteorder("<"), logical=True)
         space = h5py.h5s.create_simple(shape)
         made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
-        self.raise_error()
+        self.disk.raise_error()
         return ArrayWriter(self, h5py.Dataset(made))
 
 
@@ -107,7 +107,7 @@ class ArrayWriter:
         data = np.ascontiguousarray(block, self._dtype).reshape(-1).view(np.uint8)
         assert self._written + data.nbytes <= self._size, (self._array.name, self._written, data.nbytes, self._size)
         self._state.update(data)
-        self._file.write_at(self._begin + self._written, memoryview(data))
+        self._file.disk.write_at(self._begin + self._written, memoryview(data))
         self._written += data.nbytes
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from leapmpi.engine.exchange.base import residual_refusal
 from leapmpi.engine.exchange.computed_rows import ComputedRowsMode, ExchangePlan
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.homes import home_of
 
 if TYPE_CHECKING:
