@@ -6,6 +6,7 @@ Everything that crosses ranks is therefore turned into plain bytes here, after c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
@@ -24,14 +25,16 @@ MESSAGE_LIMIT = 1 << 28
 """Largest single MPI message in bytes, far below the 2**31 that MPI-3 counts can hold."""
 
 
+@dataclass(frozen=True, eq=False)
 class DeviceBytes:
-    """A range of device memory as bytes, shown to MPI by the CUDA array interface (version 3)."""
+    """`size` bytes of device memory from the address `pointer` on, which `owner` keeps alive.
 
-    def __init__(self, pointer: int, size: int, owner: torch.Tensor) -> None:
-        """`size` bytes from the address `pointer` on; `owner` keeps the memory alive."""
-        self.pointer = pointer
-        self.size = size
-        self.owner = owner
+    Shown to MPI by the CUDA array interface (version 3).
+    """
+
+    pointer: int
+    size: int
+    owner: torch.Tensor
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -5,21 +5,22 @@ Values are checked before digests: a wrong value can be named by row, a wrong di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.graph import Graph, VertexRows
+from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
-from leapmpi.dataset.scan import SCANNED, is_natural, scan
+from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
@@ -38,33 +39,20 @@ def verify_graph(
     with reading(path):
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id
-        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True, progress)
+        scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
+        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.arrays(), lambda sinks: scan_graph(sinks=sinks))
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
 
 
 def _verify_arrays(
-    path: Path,
-    kind: str,
-    rows: VertexRows,
-    original_of: np.ndarray | None,
-    vertices: int,
-    first: int,
-    features: bool,
-    progress: Callable[[int], object] | None,
-    hashed: bool = True,
+    path: Path, kind: str, arrays: Mapping[str, np.ndarray | None], scan_into: Callable[[dict[str, Sink]], np.ndarray]
 ) -> np.ndarray:
-    """Check in-neighbours, features and all digests of `rows` in the file `path`; returns their content lanes.
-
-    The arguments are those of `scan`.
-    """
+    """Compare `arrays` of the file `path` with their digests, which `scan_into` feeds; returns the lanes it returns."""
     # Large arrays are digested while they are scanned.
-    digests, arrays = Digests(), rows.arrays(features=features)
-    sinks = {name: digests.sink(name) for name in arrays if name in SCANNED}
-    lanes = scan(
-        rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
-    )
+    digests = Digests()
+    lanes = scan_into({name: digests.sink(name) for name in arrays if name in SCANNED})
 
     # The others are small enough to be read once more.
     for name, array in arrays.items():
@@ -96,9 +84,8 @@ def verify(
     for number in range(dataset.parts) if parts is None else list(parts):
         part = dataset.part(number)
         with reading(part.path):
-            first = int(dataset.offsets[number])
-            found = _verify_part(part, dataset, original_of, first, features, progress, parts is None and features)
-            cut += _edges_out(part, first)
+            found = _verify_part(part, dataset, original_of, features, parts is None and features, progress)
+            cut += _edges_out(part, int(dataset.offsets[number]))
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
                 _verify_columns(part, part.columns, dataset)
@@ -128,25 +115,19 @@ def _verify_part(
     part: Part,
     dataset: Dataset,
     original_of: np.ndarray,
-    first: int,
     features: bool,
-    progress: Callable[[int], object] | None,
     hashed: bool,
+    progress: Callable[[int], object] | None,
 ) -> np.ndarray:
     """Verify one part by itself; returns its content lanes if `hashed`."""
-    where = str(part.path)
+    where, first = str(part.path), int(dataset.offsets[part.number])
     check_bounds(part.indptr, len(part.indices), where)
     check_vertex_data(part.labels, part.split, dataset.classes, where)
+    report = progress and (lambda done: progress(first + done))
+    scan_part = partial(scan, part, original_of, dataset.vertices, first, where, progress=report)
     lanes = _verify_arrays(
-        part.path,
-        names.PART_FORMAT,
-        part,
-        original_of,
-        dataset.vertices,
-        first,
-        features,
-        progress and (lambda done: progress(first + done)),
-        hashed,
+        *(part.path, names.PART_FORMAT, part.arrays(features=features)),
+        lambda sinks: scan_part(features=features, hashed=hashed, sinks=sinks),
     )
 
     # Members of the splits as the part and as dataset.h5 list them.

@@ -1,8 +1,8 @@
 """Heartbeats: where each rank is, in memory that outlives it. Survivors and the next start of the run read them.
 
-The memory is a mapped file of the run folder, ranks.stamps, or shared by the ranks of a node. Each rank writes one slot.
-A slot has a page to itself, so that hosts never write to the same page of a network file system. The training thread
-writes the phase, epoch and iteration at each change of phase; the watchdog's writes the rest, the pulse.
+The memory is a mapped file of the run folder, ranks.stamps, or shared by the ranks of a node. Each rank writes a slot,
+which has a page to itself: hosts never write to the same page of a network file system. The training thread writes
+the phase, epoch and iteration at each change of phase; the watchdog's writes the rest, the pulse.
 """
 
 from __future__ import annotations

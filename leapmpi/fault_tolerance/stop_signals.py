@@ -107,23 +107,13 @@ class StopRequest:
         return "the job's time is running out"
 
 
-class StopVote:
-    """One vote of all ranks per iteration: `ask` at its start, `answer` at its end."""
+def begin_vote(communicator: Communicator, request: StopRequest) -> Callable[[], StopRequest]:
+    """Begin a vote of all ranks with the `request` of this one. Collective.
 
-    def __init__(self, communicator: Communicator, request: Callable[[], StopRequest]) -> None:
-        """`request` gives this rank's request when the vote begins."""
-        self.communicator = communicator
-        self.request = request
-        self._result: Callable[[], int] | None = None
-
-    def ask(self) -> None:
-        """Begin a vote with this rank's request. Collective."""
-        self._result = self.communicator.start_all_reduce_maximum(self.request().packed())
-
-    def answer(self) -> StopRequest:
-        """The largest request of the vote begun last, the same on all ranks. Collective."""
-        assert self._result is not None, "`ask` comes first"
-        return StopRequest.unpacked(self._result())
+    What is returned waits for the largest request, the same on all ranks; all ranks must call that too.
+    """
+    largest = communicator.start_all_reduce_maximum(request.packed())
+    return lambda: StopRequest.unpacked(largest())
 
 
 def job_end(environment: Mapping[str, str] = os.environ) -> float | None:

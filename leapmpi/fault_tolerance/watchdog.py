@@ -34,7 +34,7 @@ from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
 from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
 from leapmpi.system.memory import kills_for_memory
-from leapmpi.system.phase_timers import PhaseTimers, ignore_change
+from leapmpi.system.phase_timers import PhaseTimers
 
 LOST_CODE = 76
 """The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
@@ -112,7 +112,7 @@ class Watchdog:
 
     def stop(self) -> None:
         """Watch no longer: this rank has come to its end in order."""
-        self.phases.on_change = ignore_change
+        self.phases.on_change = None
         self._set_state(ENDED)
         os.eventfd_write(self._stop, 1)
         self._thread.join()

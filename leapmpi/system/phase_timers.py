@@ -38,12 +38,12 @@ class PhaseTimers:
 
     `current`, `epoch` and `iteration` say where the calling thread's channel is. Others may listen: `span`, where set,
     is called with every stretch of time: channel, phase, epoch, iteration, and its begin and end on the clock
-    time.perf_counter. `on_change` is called at every change of phase with the phase, epoch and iteration in which the
-    rank is: those of training, or those of the work ahead that training waits for.
+    time.perf_counter. `on_change`, where set, is called at every change of phase with the rank's phase, epoch and
+    iteration: those of training, or those of the work ahead that training waits for.
     """
 
     def __init__(self) -> None:
-        self.on_change: Callable[[str, int | None, int | None], None] = ignore_change
+        self.on_change: Callable[[str, int | None, int | None], None] | None = None
         self.span: Callable[[int, str, int | None, int | None, float, float], None] | None = None
         self._lock = threading.Lock()
         self._clocks = [_Clock() for _ in channels.CHANNELS]
@@ -121,7 +121,8 @@ class PhaseTimers:
             # Where training waits for the work ahead, the rank is where that work is.
             clock.switch(phase, now)
             shown = ahead if training.phase == "wait" and ahead.phase in PHASES else training
-            self.on_change(shown.phase, shown.epoch, shown.iteration)
+            if listener := self.on_change:
+                listener(shown.phase, shown.epoch, shown.iteration)
         if self.span and left in PHASES:
             self.span(channel, left, clock.epoch, clock.iteration, begin, now)
         return left
@@ -151,10 +152,6 @@ def place(phase: str, epoch: int | None, iteration: int | None) -> str:
     if iteration is not None:
         text += f", iteration {iteration + 1}"
     return text
-
-
-def ignore_change(phase: str, epoch: int | None, iteration: int | None) -> None:
-    """What `on_change` is while nobody listens."""
 
 
 class _Clock:

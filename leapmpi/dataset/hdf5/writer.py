@@ -144,7 +144,8 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes that every file of leapmpi has, then `attributes`, and the digest of all of them."""
     every = {
         names.FORMAT: kind,
-        names.VERSION: names.version_of(attributes),
+        # The oldest version whose readers understand the file.
+        names.VERSION: 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1,
         names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},
