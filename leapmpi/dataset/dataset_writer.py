@@ -104,16 +104,8 @@ def write_dataset(
                 chosen = range(first, min(first + _FILES_AT_ONCE, parts))
                 _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
             of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-            root = {
-                names.SOURCE: "",
-                **of_graph,
-                **figures,
-                "method": method,
-                "seed": seed,
-                names.COMMAND: command,
-                **common,
-            }
-            _write_root(aside, graph, order, root)
+            of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
+            _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
 
 
 def check_folder(folder: Path, overwrite: bool) -> bool:
@@ -157,11 +149,8 @@ def _write_parts(
             if names.HAS_COLUMNS in common:
                 assert isinstance(graph.features, np.ndarray), "`write_dataset` has seen to it"
                 _write_columns(file, graph.features, order, part)
-            of_part = {
-                "part": part,
-                "part_vertices": int(order.offsets[part + 1] - order.offsets[part]),
-                "part_edges": int(order.edges[part]),
-            }
+            rows, edges = int(order.offsets[part + 1] - order.offsets[part]), int(order.edges[part])
+            of_part = {"part": part, "part_vertices": rows, "part_edges": edges}
             write_attributes(file, names.PART_FORMAT, {**common, **of_part})
 
 

@@ -30,9 +30,8 @@ def verify_graph(
 ) -> Graph:
     """Verify all of the graph file `path`; returns the graph. progress: called with the number of vertices done.
 
-    graph: the file as `open_graph` gives it; without it, the file is opened here.
-
-    Raises DataError naming file, array, row and value of the first fault.
+    graph: the file as `open_graph` gives it, if it is open. Raises DataError naming file, array, row and value of the
+    first fault.
     """
     path = Path(path)
     graph = graph or open_graph(path)
@@ -72,9 +71,7 @@ def verify(
     """Verify `dataset`, or only some of its `parts`; `features=False` leaves out the features.
 
     What concerns all parts (each vertex once, splits, edge cut, uuids) is checked only where all parts are verified;
-    the content's uuid also needs the features. progress: called with the number of vertices done.
-
-    Raises DataError naming file, array, row and value of the first fault.
+    the content's uuid also needs the features. `progress` and errors are as in `verify_graph`.
     """
     original_of = _original_ids(dataset)
     lanes = np.zeros(2, np.uint64)

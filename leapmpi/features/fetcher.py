@@ -87,7 +87,10 @@ class FeatureFetcher:
         ScatteredRows and none is copied.
         """
         request = self.request(ids)
-        self._count_rows(request)
+        if self.kind == "features":
+            read = {"local": request.local_ids, "remote": request.remote_ids, "cached": request.cached_slots}
+            for place, rows in read.items():
+                self.network.byte_counters.add_rows(place, len(rows))
         encoding = None if exact else self.encoding
         return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
 
@@ -183,10 +186,3 @@ class FeatureFetcher:
         for number in range(requests):
             slots = slice(number * step, (number + 1) * step)
             yield slots, RowRequest(cache.ids[slots], self.rank_offsets, self.communicator.rank)
-
-    def _count_rows(self, request: RowRequest) -> None:
-        if self.kind == "features":
-            counters = self.network.byte_counters
-            counters.add_rows("local", len(request.local_ids))
-            counters.add_rows("remote", len(request.remote_ids))
-            counters.add_rows("cached", len(request.cached_slots))

@@ -175,18 +175,18 @@ class HostRows:
                 arrived = self._rows.array((len(encoded), self.shard.width), "float32")
                 encoding.decode(encoded, arrived, np.arange(len(arrived)))
             self.shard.locate(request.local_ids, addresses, request.local_positions)
-            _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
+            addresses[request.remote_positions] = _addresses(arrived, np.arange(len(arrived)))
             if cache:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
-                _locate(cache.rows, request.cached_slots, addresses, request.cached_positions)
+                addresses[request.cached_positions] = _addresses(cache.rows, request.cached_slots)
         # What the addresses point to must live as long as they do.
-        return _scattered(addresses, self.shard.width, (self.shard, arrived, cache))
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard, arrived, cache))
 
     def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
         """As `local`, but no row is copied. Only where the shard is `addressable`."""
         addresses = np.empty(len(ids), np.int64)
         self.shard.locate(ids, addresses, np.arange(len(ids)))
-        return _scattered(addresses, self.shard.width, (self.shard,))
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard,))
 
     def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
         """Compile the kernels of a fetch by moving one local row."""
@@ -210,15 +210,9 @@ class HostRows:
 def stand_in_addresses(count: int, width: int) -> ScatteredRows:
     """`count` rows of `width` zeros, given by their addresses: to compile and to measure with."""
     rows = np.zeros((count, width), np.float32)
-    addresses = np.empty(count, np.int64)
-    _locate(rows, np.arange(count), addresses, np.arange(count))
-    return _scattered(addresses, width, (rows,))
+    return ScatteredRows(torch.from_numpy(_addresses(rows, np.arange(count))), width, (rows,))
 
 
-def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
-    """addresses[positions[i]] = the address of row rows[i] of `source`, which is C-contiguous."""
-    addresses[positions] = source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)
-
-
-def _scattered(addresses: np.ndarray, width: int, sources: tuple[Any, ...]) -> ScatteredRows:
-    return ScatteredRows(torch.from_numpy(addresses), width, sources)
+def _addresses(source: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """int64[k]: the addresses of the rows numbered `rows` (integers[k]) of `source`, which is C-contiguous."""
+    return source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)

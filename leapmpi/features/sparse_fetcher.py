@@ -31,7 +31,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 
 
 class SparseFeatureFetcher(FeatureFetcher):
-    """Fetches rows of a SparseShard as SparseMatrix. The arguments are those of FeatureFetcher."""
+    """Fetches rows of a SparseShard as SparseMatrix."""
 
     shard: SparseShard
     sparse = True
