@@ -20,14 +20,12 @@ _LOCAL_RANK_VARIABLES = (
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
-    found = _first_number(_LOCAL_RANK_VARIABLES, environment)
-    return found[1] if found else 0
+    return (_first_number(_LOCAL_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
-    found = _first_number(_RANK_VARIABLES, environment)
-    return found[1] if found else 0
+    return (_first_number(_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:

@@ -15,7 +15,7 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
 from leapmpi.dataset.row_blocks import row_groups, row_ranges
-from leapmpi.dataset.sparse_features import SparseFeatures, row_bytes
+from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
 from leapmpi.system.jit import compiled
 
 
@@ -104,12 +104,8 @@ class PartWriter:
         self._order = order
         self._first = first
         self._block_bytes = block_bytes
-        vertex_data = {
-            names.ORIGINAL_ID: graph.original_id,
-            names.SPLIT: graph.split,
-            names.LABELS: graph.labels,
-            names.FEATURES: graph.features,
-        }
+        vertex_data: dict[str, Features | None] = {**graph.arrays(features=False), names.FEATURES: graph.features}
+        del vertex_data[names.INDPTR], vertex_data[names.INDICES]
         self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
         self._entries = np.zeros_like(order.edges)
         """int64[P]: entries of the sparse features of each part."""
@@ -128,11 +124,14 @@ class PartWriter:
             names.FEATURE_INDICES: entries,
             names.FEATURE_DATA: entries,
         }
-        return {
+        writers = {
             name: file.array(name, (lengths.get(name, rows), *array.shape[1:]), array.dtype)
             for name, array in self._graph.arrays().items()
             if array is not None
         }
+        for name in {names.INDPTR, names.FEATURE_INDPTR} & writers.keys():
+            writers[name].append(np.zeros(1, np.int64))
+        return writers
 
     def write(self, progress: Callable[[int], object] | None = None) -> None:
         """Write all arrays of these parts; `progress` is called with the number of vertices done.
@@ -160,8 +159,6 @@ class PartWriter:
 
         # The entries each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
-        for writers in self._writers:
-            writers[names.INDPTR].append(np.zeros(1, np.int64))
 
         # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
         for start, stop in row_groups(graph.indptr, 24, 2 * graph.indices.itemsize, self._block_bytes):
@@ -184,9 +181,6 @@ class PartWriter:
 
         # The entries of sparse features each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
-        if self._graph.sparse:
-            for writers in self._writers:
-                writers[names.FEATURE_INDPTR].append(np.zeros(1, np.int64))
 
         # One block of rows at a time: gather by part, then append to each file.
         for start, stop in row_ranges(self._graph.vertices, 2 * size + 8, self._block_bytes):

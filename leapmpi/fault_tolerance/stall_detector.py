@@ -31,11 +31,6 @@ class RankActivity:
     worked: float
     waiting: bool
 
-    @property
-    def quiet_since(self) -> float:
-        """Since when it has neither moved nor computed."""
-        return max(self.moved, self.worked)
-
 
 class StallDetector:
     """Follows ranks by what they are seen to do; all times are seconds of the observer's clock."""
@@ -73,12 +68,12 @@ class StallDetector:
     def is_moving(self, rank: int, now: float, limit: float | None = None) -> bool:
         """Whether `rank` has moved or computed within `limit` (by default the limit), and is in no endless loop."""
         activity = self.ranks[rank]
-        still = now - activity.quiet_since >= (limit or self.limit)
+        still = self.quiet_seconds(rank, now) >= (limit or self.limit)
         return not still and now - activity.moved < PATIENCE * self.limit
 
     def quiet_seconds(self, rank: int, now: float) -> float:
         """Seconds since `rank` was last seen to move or compute."""
-        return now - self.ranks[rank].quiet_since
+        return now - max(self.ranks[rank].moved, self.ranks[rank].worked)
 
 
 def late_ranks(heartbeats: Iterable[Heartbeat], silent: Collection[int] = ()) -> list[Heartbeat]:
