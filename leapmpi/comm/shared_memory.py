@@ -42,7 +42,7 @@ def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
 
 def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
     """The memory behind `handle` of `process`; None where it cannot be reached."""
-    with suppress(OSError, ValueError), open(f"/proc/{process}/fd/{handle}", "r+b", buffering=0) as file:
+    with suppress(OSError, ValueError), open(os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR), "r+b", 0) as file:
         # In another process name space the number may belong to a stranger.
         status = os.fstat(file.fileno())
         if (status.st_ino, status.st_size) == (inode, size):
