@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-KINDS = (
-    "ids",
-    "features",
-    "labels",
-    "parameters",
-    "gradients",
-    "activations",
-    "schedule",
-    "control",
-)
+KINDS = ("ids", "features", "labels", "parameters", "gradients", "activations", "schedule", "control")
 """What bytes are sent for. "control" is everything that is no payload of training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
@@ -22,7 +13,6 @@ class ByteCounters:
     """Counts since the last `take`. Bytes are added by `Communicator` alone, rows by the feature fetcher."""
 
     def __init__(self) -> None:
-        """Counting starts at zero."""
         self.bytes = dict.fromkeys(KINDS, 0)
         self.rows = dict.fromkeys(ROWS, 0)
 
@@ -37,13 +27,12 @@ class ByteCounters:
     def add(self, counted_bytes: dict[str, int], counted_rows: dict[str, int]) -> None:
         """Add what `take` of other counters gave."""
         for kind, count in counted_bytes.items():
-            self.bytes[kind] += count
+            self.add_bytes(kind, count)
         for place, count in counted_rows.items():
-            self.rows[place] += count
+            self.add_rows(place, count)
 
     def take(self) -> tuple[dict[str, int], dict[str, int]]:
         """The bytes by kind and rows by place counted so far; counting starts again at zero."""
         taken = self.bytes, self.rows
-        self.bytes = dict.fromkeys(KINDS, 0)
-        self.rows = dict.fromkeys(ROWS, 0)
+        self.bytes, self.rows = dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0)
         return taken

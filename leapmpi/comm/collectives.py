@@ -6,33 +6,16 @@ Values travel as JSON: what arrives is data, and nothing of it is ever run.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.polling import wait_all
+from leapmpi.comm.flow_control import Finish, wait_for
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-Start = Callable[[], "MPI.Request"]
-"""Starts one non-blocking MPI call and returns its request."""
-
-Finish = Callable[[Start], None]
-"""Starts an MPI call and waits for its end."""
-
-
-def finish_here(start: Start) -> None:
-    """Start an MPI call and wait for its end on the calling thread."""
-    wait_all([start()])
-
-
-def all_gather_values(comm: MPI.Intracomm, value: Any, finish: Finish = finish_here) -> list[Any]:
-    """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
-    return [json.loads(text) for text in _all_gather_bytes(comm, to_json(value), finish)]
 
 
 def to_json(value: Any) -> bytes:
@@ -40,9 +23,10 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, default=lambda number: number.item()).encode()
 
 
-def _all_gather_bytes(comm: MPI.Intracomm, text: bytes, finish: Finish) -> list[bytes]:
-    """The bytes of every rank of `comm`, by rank. Collective."""
+def all_gather_values(comm: MPI.Intracomm, value: Any, finish: Finish = wait_for) -> list[Any]:
+    """The `value` (None, numbers, text, and lists and dicts of them) of every rank of `comm`, by rank. Collective."""
     # Rows must be equally long: find the longest text first.
+    text = to_json(value)
     lengths = np.empty((comm.size, 1), np.int64)
     all_gather_rows(comm, np.array([len(text)]), lengths, finish)
 
@@ -50,10 +34,10 @@ def _all_gather_bytes(comm: MPI.Intracomm, text: bytes, finish: Finish) -> list[
     padded[: len(text)] = np.frombuffer(text, np.uint8)
     rows = np.empty((comm.size, len(padded)), np.uint8)
     all_gather_rows(comm, padded, rows, finish)
-    return [bytes(row[: int(length)]) for row, length in zip(rows, lengths[:, 0], strict=True)]
+    return [json.loads(bytes(row[: int(length)])) for row, length in zip(rows, lengths[:, 0], strict=True)]
 
 
-def all_gather_rows(comm: MPI.Intracomm, row: np.ndarray, into: np.ndarray, finish: Finish = finish_here) -> None:
+def all_gather_rows(comm: MPI.Intracomm, row: np.ndarray, into: np.ndarray, finish: Finish = wait_for) -> None:
     """Fill `into` (ranks, *row.shape) with the equally long rows of all ranks. Collective.
 
     No call moves more than MESSAGE_LIMIT bytes in all: MPI-3 counts end at 2**31. `finish` brings a call to its end.

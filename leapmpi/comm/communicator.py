@@ -1,11 +1,7 @@
 """The only door through which data cross ranks.
 
 Arrays (numpy, torch on the host, or on a GPU) go out as checked bytes; payload sent to other ranks is counted by kind.
-Waiting ranks sleep between tests instead of spinning. Sums are taken in rank order, so they do not depend on timing.
-Every method that talks to other ranks is collective.
-
-Every channel (`leapmpi.system.channels`) has an MPI communicator and buffers. While a progress thread runs
-all messages go through it, so that one thread alone makes MPI calls.
+Sums are taken in rank order, so they do not depend on timing. Every method that talks to other ranks is collective.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import numpy as np
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.byte_counters import ByteCounters
 from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
-from leapmpi.comm.flow_control import Call, MessageQueue
+from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.staging import StagingBuffers
 from leapmpi.comm.transport import CommunicationError, Transport
@@ -38,27 +34,16 @@ _PACKET = 1 << 10
 
 
 class Communicator(Transport):
-    """Exchanges between the ranks of one MPI communicator.
+    """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    While `progress_thread` is set it makes all MPI calls, so that several threads may use the communicator.
-    """
-
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        byte_counters: ByteCounters | None = None,
-        *,
-        direct: bool = False,
-        ahead: Sequence[MPI.Intracomm] = (),
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
-        `byte_counters` count what training sends. `direct` hands device memory to MPI as it is (CUDA-aware MPI);
-        otherwise it is staged through pinned host memory.
+        `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
         of_work_ahead = ByteCounters()
-        self._byte_counters = (byte_counters or ByteCounters(), of_work_ahead, of_work_ahead)
+        self._byte_counters = (ByteCounters(), of_work_ahead, of_work_ahead)
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
 
@@ -98,7 +83,7 @@ class Communicator(Transport):
         mine = np.array([value], np.int64)
         largest = np.empty(1, np.int64)
         start = partial(self.comm.Iallreduce, [mine, number], [largest, number], op=self._mpi.MAX)
-        finish = self._begin(MessageQueue(self._mpi, [Call(start)]))
+        finish = self._begin(MessageQueue([Message(start)]))
         self.byte_counters.add_bytes("control", (self.size - 1) * mine.nbytes)
 
         def result() -> int:
@@ -158,10 +143,14 @@ class Communicator(Transport):
     ) -> Callable[[], None]:
         """Begin what `exchange` does; what is returned waits for its end, and all ranks must call that too. Collective.
 
-        Until then neither array may be touched, nor another exchange begun in this channel. Rows travel meanwhile where
-        a progress thread runs; without one, little more than the first of them.
+        Until then neither array may be touched, nor another exchange begun in this channel.
         """
-        self._check_exchange(send, send_counts, receive, receive_counts)
+        mpi_buffers.check(send, "sent rows")
+        mpi_buffers.check(receive, "received rows")
+        if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
+            raise CommunicationError("sent and received rows differ in type or width")
+        if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
+            raise CommunicationError("counts do not add up to the rows given")
         channel = channels.current()
         if self._exchanging[channel]:
             raise CommunicationError("an exchange was begun before the one before it in its channel had ended")
@@ -214,7 +203,7 @@ class Communicator(Transport):
         else:
             inbound = buffers.scratch("ring", state, *state.shape)
         into, outgoing = mpi_buffers.as_bytes(inbound, "ring state"), mpi_buffers.as_bytes(outbound, "ring state")
-        self._finish(self._receives(into, origin, code), self._sends(outgoing, to, code))
+        self._start(self._receives(into, origin, code), self._sends(outgoing, to, code))()
 
         if isinstance(state, np.ndarray):
             state[...] = inbound
@@ -241,7 +230,7 @@ class Communicator(Transport):
             coming += self._receives(mpi_buffers.as_bytes(each, "ring"), origin, mpi_buffers.type_code(each))
         for each in outbound:
             going += self._sends(mpi_buffers.as_bytes(each, "ring"), to, mpi_buffers.type_code(each))
-        self._finish(coming, going)
+        self._start(coming, going)()
 
         for arrived, each in zip(inbound, receives, strict=True):
             buffers.deliver(arrived, each)
@@ -275,24 +264,12 @@ class Communicator(Transport):
         repeated[:] = cast("torch.Tensor", total)  # numpy's where `repeated` is
         self.exchange(repeated.reshape(-1), mine, flat, widths, kind)
 
-    # -- how an exchange is made -----------------------------------------------------------------------------------
-
-    def _check_exchange(self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray) -> None:
-        """Raise ValueError or CommunicationError for arrays and counts that cannot belong to one exchange."""
-        mpi_buffers.check(send, "sent rows")
-        mpi_buffers.check(receive, "received rows")
-        if mpi_buffers.type_code(send) != mpi_buffers.type_code(receive) or send.shape[1:] != receive.shape[1:]:
-            raise CommunicationError("sent and received rows differ in type or width")
-        if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
-            raise CommunicationError("counts do not add up to the rows given")
-
     def _swap(
         self, send: Array, send_counts: np.ndarray, receive: Array, receive_counts: np.ndarray, kind: str
     ) -> Callable[[], None]:
-        """Begin a pairwise exchange in ring order, nothing sent to oneself; what is returned waits for its end."""
         out, into = mpi_buffers.as_bytes(send, "sent rows"), mpi_buffers.as_bytes(receive, "received rows")
         width = math.prod(send.shape[1:]) * send.itemsize
-        starts, ends = _starts(send_counts), _starts(receive_counts)
+        starts, ends = (list(accumulate(counts.tolist(), initial=0)) for counts in (send_counts, receive_counts))
         code, rank, size = mpi_buffers.type_code(send), self.rank, self.size
 
         # In each step every rank sends to another rank than all others do: no link is fed by many at once.
@@ -309,8 +286,3 @@ class Communicator(Transport):
             # Both arrays are numpy's or both are torch's.
             receive[ends[rank] : ends[rank + 1]] = cast("torch.Tensor", send[starts[rank] : starts[rank + 1]])
         return self._start(receives, sends)
-
-
-def _starts(counts: np.ndarray) -> list[int]:
-    """Where each rank's rows start, and the end of the last ones."""
-    return list(accumulate(counts.tolist(), initial=0))

@@ -6,13 +6,21 @@ fragments, sends to one peer after the other in ring order, and keeps only a win
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from leapmpi.comm.polling import Backoff, mpi_calls, waits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+Start = Callable[[], "MPI.Request"]
+"""Starts one non-blocking MPI call and returns its request."""
+
+Finish = Callable[[Start], None]
+"""Starts an MPI call and waits for its end."""
 
 FRAGMENT = 256 << 10
 """Bytes of one message of an exchange."""
@@ -22,36 +30,18 @@ WINDOW = 512 << 10
 
 
 class Message:
-    """One MPI message, or one collective call, that is yet to be started."""
+    """One MPI message of `size` bytes, or one collective call, which counts none, that is yet to be started.
 
-    __slots__ = ("size", "window")
+    The thread that makes MPI calls calls `start`, and `done`, where given, with the status of its arrival.
+    """
 
-    def __init__(self, size: int) -> None:
-        """A message of `size` bytes; a collective call counts none."""
+    __slots__ = ("done", "size", "start", "window")
+    window: _Window
+
+    def __init__(self, start: Start, size: int = 0, done: Callable[[MPI.Status], None] | None = None) -> None:
+        self.start = start
         self.size = size
-        self.window: _Window | None = None
-
-    def start(self) -> MPI.Request:
-        """Start it."""
-        raise NotImplementedError
-
-    def done(self, status: MPI.Status) -> None:
-        """It has arrived, with this status."""
-
-
-class Call(Message):
-    """A collective that `begin` starts."""
-
-    __slots__ = ("_begin",)
-
-    def __init__(self, begin: Callable[[], MPI.Request]) -> None:
-        """`begin` is called by the thread that makes MPI calls."""
-        super().__init__(0)
-        self._begin = begin
-
-    def start(self) -> MPI.Request:
-        """Start it."""
-        return self._begin()
+        self.done = done
 
 
 class _Window:
@@ -76,22 +66,14 @@ class _Window:
 class MessageQueue:
     """Messages of several directions, each in order: MPI matches the n-th message of a peer with its n-th receive."""
 
-    def __init__(self, mpi: ModuleType, *directions: Sequence[Message], window: int = WINDOW) -> None:
-        """Queue the messages of `directions`; nothing is started before the first `advance`.
-
-        Args:
-            mpi: mpi4py's MPI module.
-            directions: the messages of each direction, in the order in which they start.
-            window: bytes that each direction keeps under way.
-        """
-        self._test = mpi.Request.Testsome
-        self._windows = [_Window(messages, window) for messages in directions if messages]
+    def __init__(self, *directions: Sequence[Message]) -> None:
+        """Queue the messages of each direction, in order of their start; none starts before the first `advance`."""
+        self._windows = [_Window(messages, WINDOW) for messages in directions if messages]
         self._active: list[Message] = []
         self._requests: list[MPI.Request] = []
 
     @property
     def finished(self) -> bool:
-        """Whether all messages have arrived."""
         return not self._active and not self._windows
 
     def advance(self) -> bool:
@@ -101,7 +83,7 @@ class MessageQueue:
         if not self._active:
             return started
         statuses: list[MPI.Status] = []  # mpi4py adds as many as it needs
-        arrived = self._test(self._requests, statuses)
+        arrived = type(self._requests[0]).Testsome(self._requests, statuses)
         if not arrived:
             return started
 
@@ -109,13 +91,13 @@ class MessageQueue:
         for place, status in zip(arrived, statuses, strict=True):
             message = self._active[place]
             message.window.room += message.size
-            message.done(status)
+            if message.done:
+                message.done(status)
         for place in sorted(arrived, reverse=True):
             del self._active[place], self._requests[place]
         return True
 
     def _start(self) -> bool:
-        """Start what fits into the windows; returns whether there was anything."""
         before = len(self._active)
         for window in self._windows:
             while message := window.next():
@@ -123,3 +105,22 @@ class MessageQueue:
                 self._requests.append(message.start())
         self._windows = [window for window in self._windows if window.messages]
         return len(self._active) > before
+
+
+def complete(messages: MessageQueue) -> None:
+    """Wait on the calling thread until all `messages` have arrived, asleep while nothing happens."""
+    mpi_calls.check()
+    backoff = Backoff()
+    with waits:
+        while not messages.finished:
+            happened = messages.advance()
+            backoff.note(happened)
+            if happened:
+                waits.moves += 1
+            else:
+                time.sleep(backoff.nap())
+
+
+def wait_for(start: Start) -> None:
+    """Start an MPI call on the calling thread and wait for its end, asleep between tests."""
+    complete(MessageQueue([Message(start)]))

@@ -24,7 +24,6 @@ def _subtract(ids, counts, first, out):
 
 @compiled
 def _add(offsets, first, out):
-    """out[i] = first + offsets[i]."""
     for i in range(len(offsets)):
         out[i] = first + np.int64(offsets[i])
 
@@ -49,20 +48,15 @@ class IdCodec:
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of one id on the network."""
         return 4 if self.longest <= _NARROW else 8
 
     def encode(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """`ids` (int64, in order of receiver, counts[r] of them for rank r) as offsets.
-
-        The type is int64, or int32, whose bits are those of uint32.
-        """
+        """`ids` (int64, in order of receiver, counts[r] for rank r) as offsets: int64, or uint32 viewed as int32."""
         out = np.empty(len(ids), np.uint32 if self.id_bytes == 4 else np.int64)
         _subtract(ids, counts, self.first, out)
         return out.view(np.int32) if self.id_bytes == 4 else out
 
     def empty(self, count: int) -> np.ndarray:
-        """Room for `count` encoded ids."""
         return np.empty(count, np.int32 if self.id_bytes == 4 else np.int64)
 
     def decode(self, received: np.ndarray, rank: int) -> np.ndarray:

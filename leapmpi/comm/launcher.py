@@ -8,42 +8,37 @@ from collections.abc import Mapping
 from leapmpi.errors import LaunchError
 
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
+_RANK_VARIABLES = (
+    *("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
+    "SLURM_PROCID",
+)
 _LOCAL_RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
+    *("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
     "SLURM_LOCALID",
 )
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's number on its node, known from the launcher before MPI starts; 0 when there is none."""
-    if "SLURM_LOCALID" in environment and not _in_slurm_step(environment):
-        environment = {name: value for name, value in environment.items() if name != "SLURM_LOCALID"}
-    found = (environment[name] for name in _LOCAL_RANK_VARIABLES if name in environment)
-    return int(next(found, "0"))
+    return (_first_number(_LOCAL_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank as its launcher numbered it, known before MPI starts; 0 when nothing launched it."""
-    names: tuple[str, ...] = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
-    names += ("SLURM_PROCID",) if _in_slurm_step(environment) else ()
-    found = (environment[name] for name in names if environment.get(name, "").isdigit())
-    return int(next(found, "0"))
-
-
-def _in_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process: a batch script has a step id too, but no task of a step."""
-    return environment.get("SLURM_STEP_ID", "") not in ("", "4294967291") and "SLURM_STEP_NUM_TASKS" in environment
+    return (_first_number(_RANK_VARIABLES, environment) or ("", 0))[1]
 
 
 def launcher_size(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
     """The variable and number of ranks that the launcher promises, or None when nothing launched this process."""
-    for name in _SIZE_VARIABLES:
-        if name == "SLURM_STEP_NUM_TASKS" and not _in_slurm_step(environment):
-            continue
-        if environment.get(name, "").isdigit():
+    return _first_number(_SIZE_VARIABLES, environment)
+
+
+def _first_number(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """The first of the variables `names` that holds a number, and the number."""
+    # Those of Slurm count where srun started this process: a batch script has a step id too, but no task of a step.
+    in_step = environment.get("SLURM_STEP_ID", "") not in ("", "4294967291") and "SLURM_STEP_NUM_TASKS" in environment
+    for name in names:
+        if environment.get(name, "").isdigit() and (in_step or not name.startswith("SLURM")):
             return name, int(environment[name])
     return None
 
@@ -52,7 +47,8 @@ def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.
     """Raise LaunchError when the launcher promised more ranks than MPI sees: a foreign mpirun."""
     promised = launcher_size(environment)
     if promised and promised[1] != size and size == 1:
-        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else _launcher_name(promised[0])
+        launcher = "Open MPI's mpirun" if promised[0].startswith("OMPI") else "an MPICH-like mpirun"
+        launcher = "Slurm's srun" if promised[0].startswith("SLURM") else launcher
         error = LaunchError(
             f"{launcher} started {promised[1]} ranks ({promised[0]}) but MPI sees 1: the launcher does not belong to "
             f"the MPI library in use ({library}); use that library's own mpirun, or install mpi4py against the "
@@ -61,7 +57,3 @@ def check_launcher(size: int, library: str, environment: Mapping[str, str] = os.
         # All ranks find the same.
         error.agreed = True
         raise error
-
-
-def _launcher_name(variable: str) -> str:
-    return "Open MPI's mpirun" if variable.startswith("OMPI") else "an MPICH-like mpirun"

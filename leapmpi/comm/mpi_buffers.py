@@ -6,6 +6,7 @@ Everything that crosses ranks is therefore turned into plain bytes here, after c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
@@ -24,14 +25,16 @@ MESSAGE_LIMIT = 1 << 28
 """Largest single MPI message in bytes, far below the 2**31 that MPI-3 counts can hold."""
 
 
+@dataclass(frozen=True, eq=False)
 class DeviceBytes:
-    """A range of device memory as bytes, shown to MPI by the CUDA array interface (version 3)."""
+    """`size` bytes of device memory from the address `pointer` on, which `owner` keeps alive.
 
-    def __init__(self, pointer: int, size: int, owner: torch.Tensor) -> None:
-        """`size` bytes from the address `pointer` on; `owner` keeps the memory alive."""
-        self.pointer = pointer
-        self.size = size
-        self.owner = owner
+    Shown to MPI by the CUDA array interface (version 3).
+    """
+
+    pointer: int
+    size: int
+    owner: torch.Tensor
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -46,7 +49,6 @@ class DeviceBytes:
 
 
 def on_device(array: Array) -> TypeGuard[torch.Tensor]:
-    """Whether `array` lies in device memory."""
     return bool(getattr(array, "is_cuda", False))
 
 
@@ -104,7 +106,6 @@ def synchronise(array: Array) -> None:
 
 
 def empty_like(array: Array, *shape: int) -> Array:
-    """Uninitialised memory of the same kind, device and type as `array`."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 
@@ -112,9 +113,3 @@ def parts(size: int, largest: int | None = None) -> list[slice]:
     """Slices of at most `largest` bytes, and never more than MESSAGE_LIMIT, that cover `size` bytes."""
     step = min(largest or MESSAGE_LIMIT, MESSAGE_LIMIT)
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
-
-
-def cut(memory: np.ndarray | DeviceBytes, largest: int) -> list[np.ndarray | DeviceBytes]:
-    """`memory`, bytes as `as_bytes` gives them, in parts as `parts` makes them."""
-    found = parts(len(memory), largest)
-    return [memory] if len(found) == 1 else [memory[part] for part in found]

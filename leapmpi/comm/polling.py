@@ -1,18 +1,14 @@
 """Waiting for MPI without burning a processor: test, then sleep a little longer each time nothing has happened.
 
-Every wait of leapmpi goes through `Backoff`: `complete` for the calling thread, and the loop of the progress thread.
+Every wait of leapmpi goes through `Backoff`: `flow_control.complete` for the calling thread, and the loop of the
+progress thread.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import TYPE_CHECKING, Protocol
 
 from leapmpi.system import channels
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 _EAGER_TESTS = 5
 """Tests without a sleep between them, for messages that have as good as arrived."""
@@ -35,7 +31,6 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        """Nothing has been waited for yet."""
         self.moves = 0
         self.for_work = False
         """Whether training is waiting for work that is done ahead."""
@@ -44,7 +39,6 @@ class Waits:
 
     @property
     def begun(self) -> int:
-        """Waits begun in all channels."""
         return sum(self._begun)
 
     @property
@@ -70,17 +64,12 @@ waits = Waits()
 class MpiCalls:
     """Which thread may make MPI calls, where one has taken them over (`leapmpi.comm.progress_thread`)."""
 
-    def __init__(self) -> None:
-        """Any thread may make MPI calls, one at a time."""
-        self._owner: int | None = None
-
-    def belong_to(self, thread: int | None) -> None:
-        """From now on only `thread` (its identifier) makes MPI calls; None: any thread does, one at a time."""
-        self._owner = thread
+    owner: int | None = None
+    """The identifier of the thread that alone makes MPI calls now; None: any thread does, one at a time."""
 
     def check(self) -> None:
         """Raise RuntimeError in a thread that may not make MPI calls now: a defect of leapmpi."""
-        if self._owner not in (None, threading.get_ident()):
+        if self.owner not in (None, threading.get_ident()):
             raise RuntimeError("an MPI call from a thread that does not own MPI; go through Communicator")
 
 
@@ -92,7 +81,6 @@ class Backoff:
     """How long to sleep between tests: not at all at first, then longer each time nothing has happened."""
 
     def __init__(self) -> None:
-        """Begin with eager tests."""
         self._idle = 0
         self._nap = _SHORTEST_NAP
 
@@ -110,50 +98,3 @@ class Backoff:
         longest = _LONGEST_NAP if self._idle < _LONG_WAIT else _LONGEST_NAP_OF_LONG_WAITS
         self._nap = min(nap * 1.5, longest)
         return nap
-
-
-class Pollable(Protocol):
-    """Communication under way that goes on only when it is tested."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all of it has ended."""
-        ...
-
-    def advance(self) -> bool:
-        """Test it; returns whether anything happened."""
-        ...
-
-
-def complete(work: Pollable) -> None:
-    """Wait until `work` is finished, asleep while nothing happens."""
-    mpi_calls.check()
-    backoff = Backoff()
-    with waits:
-        while not work.finished:
-            happened = work.advance()
-            backoff.note(happened)
-            if happened:
-                waits.moves += 1
-            else:
-                time.sleep(backoff.nap())
-
-
-def wait_all(requests: list[MPI.Request]) -> None:
-    """Wait for all `requests`, asleep between tests."""
-    mpi_calls.check()
-    if requests:
-        complete(_Requests(requests))
-
-
-class _Requests:
-    """MPI requests that have been started."""
-
-    def __init__(self, requests: list[MPI.Request]) -> None:
-        self._requests = requests
-        self.finished = False
-
-    def advance(self) -> bool:
-        """Test all requests; returns whether all have ended."""
-        self.finished = type(self._requests[0]).Testall(self._requests)
-        return self.finished

@@ -51,7 +51,8 @@ class Ticket:
 
     def wait(self) -> None:
         """Wait for the end of the messages; raises what went wrong with them. Called once."""
-        self._end.acquire()
+        with waits:
+            self._end.acquire()
         if self._error is not None:
             raise self._error
 
@@ -70,7 +71,7 @@ class ProgressThread:
         """Take MPI over from the calling thread."""
         self._thread = threading.Thread(target=self._work, name="leapmpi-progress", daemon=True)
         self._thread.start()
-        mpi_calls.belong_to(self._thread.ident)
+        mpi_calls.owner = self._thread.ident
 
     def stop(self) -> None:
         """Give MPI back. Messages still under way are given up: who waits for them gets ProgressThreadStopped."""
@@ -80,7 +81,7 @@ class ProgressThread:
         if thread:
             self._inbox.put(None)
             thread.join()
-            mpi_calls.belong_to(None)
+            mpi_calls.owner = None
 
     def carry(self, messages: MessageQueue) -> Ticket:
         """Start `messages`, in the channel of the calling thread, and see them through."""
@@ -92,7 +93,6 @@ class ProgressThread:
         return ticket
 
     def _work(self) -> None:
-        """The thread: test all tickets in turn, asleep while nothing happens."""
         if self._on_start:
             self._on_start()
         tickets: list[Ticket] = []

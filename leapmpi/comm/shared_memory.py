@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
@@ -41,17 +42,9 @@ def _create_shared(size: int, name: str) -> tuple[int, mmap.mmap | None]:
 
 def _open_shared(process: int, handle: int, inode: int, size: int) -> mmap.mmap | None:
     """The memory behind `handle` of `process`; None where it cannot be reached."""
-    try:
-        mine = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(mine)
+    with suppress(OSError, ValueError), open(os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR), "r+b", 0) as file:
         # In another process name space the number may belong to a stranger.
-        if status.st_ino != inode or status.st_size != size:
-            return None
-        return mmap.mmap(mine, size)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(mine)
+        status = os.fstat(file.fileno())
+        if (status.st_ino, status.st_size) == (inode, size):
+            return mmap.mmap(file.fileno(), size)
+    return None

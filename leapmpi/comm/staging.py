@@ -1,7 +1,4 @@
-"""The way of arrays on a device: handed to MPI as they are (CUDA-aware MPI), or staged through pinned host memory.
-
-`StagingBuffers.stages` decides, array by array. The buffers are kept between calls; each channel has its own.
-"""
+"""The way of arrays on a device: handed to MPI as they are (CUDA-aware MPI), or staged through pinned host memory."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StagingBuffers:
-    """Buffers of one communicator, by what they are used for."""
+    """Buffers of one communicator, by channel and by what they are used for, kept between calls."""
 
     def __init__(self, direct: bool) -> None:
         """`direct`: MPI takes device memory as it is."""
@@ -31,12 +28,11 @@ class StagingBuffers:
 
     def outgoing(self, use: str, array: Array) -> Array:
         """What MPI is to send for `array`, the work on it being done: `array`, or a copy in host memory."""
+        place = self.incoming(use, array)
         if self.stages(array):
-            copy = self._pinned(use, array)
-            copy.copy_(array)
-            return copy
-        mpi_buffers.synchronise(array)
-        return array
+            # `incoming` gave a pinned tensor for it.
+            cast("torch.Tensor", place).copy_(array)
+        return place
 
     def incoming(self, use: str, array: Array) -> Array:
         """Where MPI is to receive for `array`: `array`, or host memory, from which `deliver` copies."""
@@ -48,7 +44,6 @@ class StagingBuffers:
     def deliver(self, arrived: Array, array: Array) -> None:
         """Fill `array` with what `incoming` gave for it, now that MPI has received."""
         if self.stages(array):
-            # `incoming` gave a pinned tensor for it.
             array.copy_(cast("torch.Tensor", arrived))
 
     def scratch(self, use: str, like: Array, *shape: int) -> Array:

@@ -1,7 +1,4 @@
-"""Messages between the ranks of one communicator: begun, checked when they arrive, and brought to their end.
-
-Where a progress thread runs it makes all MPI calls; otherwise the calling thread does.
-"""
+"""Messages between the ranks of one communicator: begun, checked when they arrive, and brought to their end."""
 
 from __future__ import annotations
 
@@ -14,11 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.collectives import Start
-from leapmpi.comm.flow_control import FRAGMENT, Call, Message, MessageQueue
+from leapmpi.comm.flow_control import FRAGMENT, Message, MessageQueue, Start, complete
 from leapmpi.comm.mpi_buffers import DeviceBytes
-from leapmpi.comm.polling import complete, waits
-from leapmpi.comm.progress_thread import ProgressThread, Ticket
+from leapmpi.comm.progress_thread import ProgressThread
 from leapmpi.system import channels
 
 if TYPE_CHECKING:
@@ -52,40 +47,46 @@ class Transport:
 
     def _receives(self, into: np.ndarray | DeviceBytes, origin: int, code: int) -> list[Message]:
         """The receives that fill the bytes `into` from rank `origin`, each checked for type `code` and size."""
-        # Looked up here: another thread, of no channel, starts them.
-        comm = self.comm
-        return [_Receive(self._mpi, comm, part, origin, code) for part in mpi_buffers.cut(into, FRAGMENT)]
+        # The communicator is looked up here: another thread, of no channel, starts them. Messages of one peer are
+        # matched in order, whatever their tag; the tag is the type they were sent as.
+        start, byte, tag = self.comm.Irecv, self._mpi.BYTE, self._mpi.ANY_TAG
+        found = []
+        for part in mpi_buffers.parts(len(into), FRAGMENT):
+            size = part.stop - part.start
+            check = partial(self._check_arrival, origin, code, size)
+            found.append(Message(partial(start, [into[part], byte], origin, tag), size, check))
+        return found
+
+    def _check_arrival(self, origin: int, code: int, size: int, status: MPI.Status) -> None:
+        """Raise CommunicationError when what came has another type or size than expected."""
+        tag = status.Get_tag()
+        if tag != code:
+            expected, got = mpi_buffers.DTYPES[code], mpi_buffers.DTYPES[tag]
+            raise CommunicationError(f"rank {self.rank} expected {expected} from rank {origin}, got {got}")
+        count = status.Get_count()
+        if count != size:
+            raise CommunicationError(f"rank {self.rank} expected {size} bytes from rank {origin}, got {count}")
 
     def _sends(self, out: np.ndarray | DeviceBytes, to: int, code: int) -> list[Message]:
-        """The messages that bring the bytes `out`, of type `code`, to rank `to`."""
-        comm = self.comm
-        return [_Send(self._mpi, comm, part, to, code) for part in mpi_buffers.cut(out, FRAGMENT)]
+        start, byte = self.comm.Isend, self._mpi.BYTE
+        parts = mpi_buffers.parts(len(out), FRAGMENT)
+        return [Message(partial(start, [out[part], byte], to, code), part.stop - part.start) for part in parts]
 
     def _call(self, start: Start) -> None:
-        """Bring one MPI call to its end."""
-        self._begin(MessageQueue(self._mpi, [Call(start)]))()
+        self._begin(MessageQueue([Message(start)]))()
 
     def _begin(self, messages: MessageQueue) -> Callable[[], None]:
         """Start messages, or have the progress thread start them; what is returned waits for their end."""
         if self.progress_thread is None:
             messages.advance()
             return partial(complete, messages)
-        return partial(_wait_for, self.progress_thread.carry(messages))
-
-    def _finish(self, receives: list[Message], sends: list[Message]) -> None:
-        """Bring all messages to an end."""
-        self._start(receives, sends)()
+        return self.progress_thread.carry(messages).wait
 
     def _start(self, receives: list[Message], sends: list[Message]) -> Callable[[], None]:
         """Begin messages; what is returned waits for their end, and raises CommunicationError for wrong ones."""
         with self._size_checked():
-            wait = self._begin(MessageQueue(self._mpi, receives, sends))
-
-        def finish() -> None:
-            with self._size_checked():
-                wait()
-
-        return finish
+            wait = self._begin(MessageQueue(receives, sends))
+        return self._size_checked()(wait)
 
     @contextmanager
     def _size_checked(self) -> Iterator[None]:
@@ -96,51 +97,3 @@ class Transport:
             if error.Get_error_class() not in (self._mpi.ERR_TRUNCATE, self._mpi.ERR_IN_STATUS):
                 raise
             raise CommunicationError(f"rank {self.rank} was sent more bytes than it expected ({error})") from error
-
-
-class _Message(Message):
-    """Bytes that travel between this rank and another, tagged with the code of their type."""
-
-    __slots__ = ("_code", "_comm", "_memory", "_mpi", "_peer")
-
-    def __init__(
-        self, mpi: ModuleType, comm: MPI.Intracomm, memory: np.ndarray | DeviceBytes, peer: int, code: int
-    ) -> None:
-        super().__init__(len(memory))
-        self._mpi = mpi
-        self._comm = comm
-        self._memory = memory
-        self._peer = peer
-        self._code = code
-
-
-class _Send(_Message):
-    __slots__ = ()
-
-    def start(self) -> MPI.Request:
-        return self._comm.Isend([self._memory, self._mpi.BYTE], self._peer, self._code)
-
-
-class _Receive(_Message):
-    __slots__ = ()
-
-    def start(self) -> MPI.Request:
-        # Messages of one peer are matched in order, whatever their tag; the tag is the type they were sent as.
-        return self._comm.Irecv([self._memory, self._mpi.BYTE], self._peer, self._mpi.ANY_TAG)
-
-    def done(self, status: MPI.Status) -> None:
-        """Raises CommunicationError when what came has another type or size than expected."""
-        tag = status.Get_tag()
-        rank = self._comm.rank
-        if tag != self._code:
-            expected, got = mpi_buffers.DTYPES[self._code], mpi_buffers.DTYPES[tag]
-            raise CommunicationError(f"rank {rank} expected {expected} from rank {self._peer}, got {got}")
-        count = status.Get_count()
-        if count != self.size:
-            raise CommunicationError(f"rank {rank} expected {self.size} bytes from rank {self._peer}, got {count}")
-
-
-def _wait_for(ticket: Ticket) -> None:
-    """Wait for what the progress thread carries; raises what went wrong with it."""
-    with waits:
-        ticket.wait()

@@ -1,7 +1,4 @@
-"""This process among the others: rank, size, node, threads. MPI starts and ends here.
-
-MPI starts only when `start` is called: not at import, not for `--help`, not in data preparation.
-"""
+"""This process among the others: rank, size, node, threads. MPI starts in `start`, not at import, and ends here."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import check_launcher, launched_rank, launcher_size
-from leapmpi.comm.polling import wait_all
 from leapmpi.errors import LaunchError, LeapmpiError, error_of
 from leapmpi.system.stale_files import prefix
 
@@ -65,7 +62,6 @@ class World:
 
     @property
     def size(self) -> int:
-        """Ranks in the job."""
         return self.comm.size
 
     @property
@@ -88,7 +84,7 @@ class World:
             result = action()
         except LeapmpiError as caught:
             error = caught
-        wait_all([self.comm.Ibarrier()])
+        wait_for(self.comm.Ibarrier)
 
         # All ranks learn of all errors and raise the first.
         errors = all_gather_values(self.comm, error and [type(error).__name__, str(error)])
@@ -106,11 +102,7 @@ class World:
 
         `action` must not itself talk to other ranks. Collective.
         """
-        return self.on_all(action if self.rank == 0 else _do_nothing)
-
-
-def _do_nothing() -> None:
-    """What ranks run while rank 0 acts."""
+        return self.on_all(action if self.rank == 0 else lambda: None)
 
 
 def load_mpi() -> ModuleType:
@@ -130,7 +122,6 @@ def load_mpi() -> ModuleType:
 
 
 def library_name(mpi: ModuleType) -> str:
-    """The MPI library in one line, such as 'Open MPI v5.0.11'."""
     return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
 
 
@@ -145,13 +136,10 @@ def library_file() -> str:
 
 
 def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
-    """Start MPI (unless it runs already) and find out who and where this rank is. Collective.
+    """Start MPI (unless it runs already) and find out who and where this rank is, in `comm` or COMM_WORLD. Collective.
 
-    Args:
-        threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node.
-        comm: run on this communicator instead of COMM_WORLD.
-
-    Raises LaunchError for a missing MPI library or a foreign launcher.
+    threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node. Raises LaunchError for a
+    missing MPI library or a foreign launcher.
     """
     # Here and not above: it loads numpy, which `--help` does without.
     from leapmpi.comm.collectives import all_gather_values
@@ -277,7 +265,7 @@ def meet_before_the_end() -> None:
     elif everyone.size == 1:
         # Under a foreign launcher the ranks cannot reach each other.
         time.sleep(_PATIENCE)
-    wait_all([everyone.Ibarrier()])
+    wait_for(everyone.Ibarrier)
 
 
 def threads_may_call(mpi: ModuleType) -> bool:

@@ -1,8 +1,7 @@
 """The identity of a graph's content: the same for every numbering and partition of the graph.
 
 Each vertex has two 64-bit hashes (two lanes) of its original id, split, labels, features and the original ids of its
-in-neighbours in ascending order. A hash absorbs each of these words by a multiplication and a shift, between
-finalisers of SplitMix64 (`mix`). The hashes of all vertices are summed modulo 2**64, lane by lane. So the order of the
+in-neighbours in ascending order. The hashes of all vertices are summed modulo 2**64, lane by lane. So the order of the
 vertices does not matter, and the sums of parts can be added. This detects damage and mix-ups, not forgery.
 """
 

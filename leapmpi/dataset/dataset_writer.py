@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.feature_columns import column_bounds, write_columns
 from leapmpi.dataset.graph import Graph, content_uuid, counts, split_sizes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
-from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
+from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_attributes
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber
+from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_blocks, row_ranges
-from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, remove_abandoned, written_aside
 
@@ -25,7 +24,6 @@ _FILES_AT_ONCE = 256
 
 
 def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
-    """Raise DataError unless `assignment` gives each vertex a part below `parts`."""
     if parts < 1 or assignment.shape != (graph.vertices,):
         raise DataError(f"cannot cut {graph.vertices} vertices into {parts} parts by {assignment.shape} part numbers")
     if assignment.min() < 0 or assignment.max() >= parts:
@@ -67,7 +65,7 @@ def write_dataset(
 ) -> None:
     """Write `graph`, cut as `assignment` (int[n], part numbers) says, to `folder`, which appears only when complete.
 
-    The graph must be valid (see validate). It is read in blocks of `block_bytes`, so a mapped one may be larger than
+    The graph must be valid (validation.py). It is read in blocks of `block_bytes`, so a mapped one may be larger than
     memory: 16 bytes per vertex are held. figures: attributes of the partition (edge_cut, balance).
     columns: features are written by columns too, which reads them once more for each part.
     progress: called with the number of vertices done.
@@ -81,8 +79,10 @@ def write_dataset(
     order = renumber(graph, assignment, parts)
     if len(empty := np.flatnonzero(np.diff(order.offsets) == 0)):
         raise DataError(f"part {empty[0]} has no vertices; use fewer parts or another method")
-    if columns:
-        _check_columns(graph)
+    if columns and graph.features is None:
+        raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
+    if columns and graph.sparse:
+        raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
 
     # Attributes of dataset.h5 and of all parts.
     graph_uuid = graph.uuid or content_uuid(graph)
@@ -104,24 +104,8 @@ def write_dataset(
                 chosen = range(first, min(first + _FILES_AT_ONCE, parts))
                 _write_parts(aside, graph, order, chosen, common, block_bytes, progress)
             of_graph = {f"graph_{k}" if k == names.COMMAND else k: v for k, v in graph.attributes.items()}
-            root = {
-                names.SOURCE: "",
-                **of_graph,
-                **figures,
-                "method": method,
-                "seed": seed,
-                names.COMMAND: command,
-                **common,
-            }
-            _write_root(aside, graph, order, root)
-
-
-def _check_columns(graph: Graph) -> None:
-    """Raise DataError where the features of `graph` cannot be written by columns."""
-    if graph.features is None:
-        raise DataError("the graph has no features that could be written by columns; leave out --layout columns")
-    if graph.sparse:
-        raise DataError("sparse features are not written by columns: p3 reads its own from rows; leave out --layout")
+            of_partition: Attributes = {**figures, "method": method, "seed": seed, names.COMMAND: command}
+            _write_root(aside, graph, order, {names.SOURCE: "", **of_graph, **of_partition, **common})
 
 
 def check_folder(folder: Path, overwrite: bool) -> bool:
@@ -161,27 +145,27 @@ def _write_parts(
         PartWriter(graph, order, chosen.start, files, block_bytes).write(progress)
 
         # Feature columns of each part, and its attributes.
-        old_of = _old_of(order) if names.HAS_COLUMNS in common else None
         for part, file in zip(chosen, files, strict=True):
-            if old_of is not None:
-                # `_check_columns` has seen to it.
-                assert graph.features is not None
-                assert not isinstance(graph.features, SparseFeatures)
-                bounds = column_bounds(graph.feature_dim, len(order.edges))
-                write_columns(file, graph.features, old_of, int(bounds[part]), int(bounds[part + 1]))
-            of_part = {
-                "part": part,
-                "part_vertices": int(order.offsets[part + 1] - order.offsets[part]),
-                "part_edges": int(order.edges[part]),
-            }
+            if names.HAS_COLUMNS in common:
+                assert isinstance(graph.features, np.ndarray), "`write_dataset` has seen to it"
+                _write_columns(file, graph.features, order, part)
+            rows, edges = int(order.offsets[part + 1] - order.offsets[part]), int(order.edges[part])
+            of_part = {"part": part, "part_vertices": rows, "part_edges": edges}
             write_attributes(file, names.PART_FORMAT, {**common, **of_part})
 
 
-def _old_of(order: Renumbering) -> np.ndarray:
-    """The vertex of the graph that gets each new number."""
+def _write_columns(file: NewFile, features: np.ndarray, order: Renumbering, part: int) -> None:
+    """Write the columns of `features` [n, F] that `part` holds, of all vertices in their new order."""
+    first, end = column_bounds(features.shape[1], len(order.edges))[part : part + 2].tolist()
+
+    # The vertex of the graph that gets each new number.
     old_of = np.empty_like(order.new_of)
     old_of[order.new_of] = np.arange(len(old_of), dtype=old_of.dtype)
-    return old_of
+
+    # Whole rows are gathered: the size of a block counts all their columns.
+    ranges = row_ranges(len(features), features.dtype.itemsize * features.shape[1])
+    blocks = (np.asarray(features[old_of[start:stop], first:end]) for start, stop in ranges)
+    write_array(file, names.COLUMNS, (len(features), end - first), features.dtype, blocks)
 
 
 def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes) -> None:

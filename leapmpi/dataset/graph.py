@@ -1,4 +1,4 @@
-"""Graph: one whole unpartitioned graph, in memory or mapped from its file (leapmpi/dataset/graph_file.py)."""
+"""Graph: one whole unpartitioned graph, in memory or mapped from its file; VertexRows: the rows of some vertices."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
 
 
 @dataclass
-class Graph:
-    """A graph of n vertices and m directed edges with what is known of its vertices.
+class VertexRows:
+    """The in-neighbours of n vertices, m in all, and what is known of the vertices.
 
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
-    ascending, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels: int64[n], -1
-    unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
+    ascending by original id, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels:
+    int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
     names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
     source (0..n-1 when not given).
-    classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
     """
 
     indptr: np.ndarray
@@ -31,9 +30,6 @@ class Graph:
     labels: np.ndarray | None = None
     split: np.ndarray | None = None
     original_id: np.ndarray = None  # type: ignore[assignment]  # never None after __post_init__
-    classes: int = 0
-    attributes: Attributes = field(default_factory=dict)
-    uuid: str | None = None
 
     def __post_init__(self) -> None:
         if self.original_id is None:
@@ -44,9 +40,31 @@ class Graph:
         """The number of vertices n."""
         return len(self.indptr) - 1
 
+    def arrays(self, *, features: bool = True) -> dict[str, np.ndarray | None]:
+        """The arrays, those of features if `features`, by their names in files; None for those that are not there."""
+        return {
+            names.INDPTR: self.indptr,
+            names.INDICES: self.indices,
+            names.ORIGINAL_ID: self.original_id,
+            names.SPLIT: self.split,
+            names.LABELS: self.labels,
+            **arrays_of(self.features if features else None),
+        }
+
+
+@dataclass
+class Graph(VertexRows):
+    """A whole graph: indices are row numbers.
+
+    classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
+    """
+
+    classes: int = 0
+    attributes: Attributes = field(default_factory=dict)
+    uuid: str | None = None
+
     @property
     def edges(self) -> int:
-        """The number of directed edges m."""
         return len(self.indices)
 
     @property
@@ -56,12 +74,10 @@ class Graph:
 
     @property
     def sparse(self) -> bool:
-        """Whether features are stored sparse."""
         return isinstance(self.features, SparseFeatures)
 
     @property
     def multilabel(self) -> bool:
-        """Whether a vertex may have several labels."""
         return self.labels is not None and self.labels.ndim == 2
 
     def describe(self) -> dict:
@@ -71,17 +87,6 @@ class Graph:
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
         return {**self.attributes, **identity, **storage, **counts(self), "splits": sizes}
-
-    def arrays(self) -> dict[str, np.ndarray | None]:
-        """The arrays by their names in files; None for those this graph does not have."""
-        return {
-            names.INDPTR: self.indptr,
-            names.INDICES: self.indices,
-            names.ORIGINAL_ID: self.original_id,
-            names.SPLIT: self.split,
-            names.LABELS: self.labels,
-            **arrays_of(self.features),
-        }
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:

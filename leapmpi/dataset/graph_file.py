@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
 
 import h5py
 import numpy as np
@@ -23,29 +22,15 @@ from leapmpi.errors import DataError
 from leapmpi.system.atomic_files import hold, written_aside
 
 _STRUCTURAL = (
-    names.FORMAT,
-    names.VERSION,
-    names.CREATOR,
-    names.CREATED,
-    names.GRAPH_UUID,
-    "vertices",
-    "edges",
-    "feature_dim",
-    "classes",
-    "multilabel",
-    "has_split",
-    names.FEATURE_STORAGE,
-    names.FEATURE_ENTRIES,
+    *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
+    *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
+    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES),
 )
 """Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 
 
 def write_graph(
-    path: Path | str,
-    graph: Graph,
-    *,
-    overwrite: bool = False,
-    progress: Callable[[int], object] | None = None,
+    path: Path | str, graph: Graph, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
 ) -> None:
     """Check `graph` and write it to `path` in one pass over its arrays; the file appears only when complete.
 
@@ -65,7 +50,7 @@ def write_graph(
 
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
         arrays = {name: array for name, array in graph.arrays().items() if array is not None}
-        writers = {name: file.array(name, array.shape, stored_dtype(array)) for name, array in arrays.items()}
+        writers = {name: file.array(name, array.shape, array.dtype) for name, array in arrays.items()}
 
         # One scan checks, hashes and writes the large arrays; the small ones follow.
         sinks = {name: writers[name].append for name in SCANNED if name in writers}
@@ -79,11 +64,6 @@ def write_graph(
         write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
 
 
-def stored_dtype(array: np.ndarray) -> str:
-    """The little-endian dtype in which `array` is stored."""
-    return array.dtype.newbyteorder("<").str
-
-
 def open_graph(path: Path | str) -> Graph:
     """The graph in file `path`, its arrays mapped read-only. Sizes are checked, contents are not (see verify).
 
@@ -91,45 +71,39 @@ def open_graph(path: Path | str) -> Graph:
     """
     path = Path(path)
     with opened(path, names.GRAPH_FORMAT) as (file, found):
-        n, m = (required(found, name, int, path) for name in ("vertices", "edges"))
-
-        def mapped(name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-            return map_array(file, path, name, dtypes, shape)
-
         # Sizes follow from the root attributes; an array of another size is refused.
-        vertex_data = map_vertex_data(file, path, found, n)
-        features = vertex_data["features"]
-        if isinstance(features, SparseFeatures):
-            check_entries(found.get(names.FEATURE_ENTRIES), len(features.indices), path)
+        rows, edges = (required(found, name, int, path) for name in ("vertices", "edges"))
+        arrays = map_rows(file, path, found, rows, edges)
+        if isinstance(arrays[2], SparseFeatures):
+            check_entries(found.get(names.FEATURE_ENTRIES), len(arrays[2].indices), path)
         return Graph(
-            indptr=mapped(names.INDPTR, ("<i8",), (n + 1,)),
-            indices=mapped(names.INDICES, (names.index_dtype(n),), (m,)),
-            original_id=mapped(names.ORIGINAL_ID, ("<i8",), (n,)),
-            **vertex_data,
+            *arrays,
             classes=required(found, "classes", int, path),
             attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
             uuid=required(found, names.GRAPH_UUID, str, path),
         )
 
 
-class VertexData(TypedDict):
-    """What a file holds about its vertices, as fields of a Graph and of a Part."""
-
-    features: Features | None
-    labels: np.ndarray | None
-    split: np.ndarray | None
+_Mapped = tuple[np.ndarray, np.ndarray, Features | None, np.ndarray | None, np.ndarray | None, np.ndarray]
 
 
-def map_vertex_data(file: h5py.File, path: Path, found: Attributes, rows: int) -> VertexData:
-    """Features, labels and split of the `rows` vertices in `file`, mapped; its attributes `found` say what there is."""
-    width, classes = (required(found, name, int, path) for name in ("feature_dim", "classes"))
+def map_rows(file: h5py.File, path: Path, found: Attributes, rows: int, edges: int) -> _Mapped:
+    """The fields of a VertexRows of `rows` vertices and `edges` in-edges, mapped; `found` says what `file` holds."""
+
+    def mapped(name: str, dtype: str, *shape: int) -> np.ndarray:
+        return map_array(file, path, name, (dtype,), shape)
+
+    vertices, width, classes = (required(found, name, int, path) for name in ("vertices", "feature_dim", "classes"))
     multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
     label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
-    return {
-        "features": _map_features(file, path, found, rows, width) if width else None,
-        "labels": map_array(file, path, names.LABELS, (label_dtype,), label_shape) if classes else None,
-        "split": map_array(file, path, names.SPLIT, ("|i1",), (rows,)) if has_split else None,
-    }
+    return (
+        mapped(names.INDPTR, "<i8", rows + 1),
+        mapped(names.INDICES, names.index_dtype(vertices), edges),
+        _map_features(file, path, found, rows, width) if width else None,
+        mapped(names.LABELS, label_dtype, *label_shape) if classes else None,
+        mapped(names.SPLIT, "|i1", rows) if has_split else None,
+        mapped(names.ORIGINAL_ID, "<i8", rows),
+    )
 
 
 def check_entries(stored: object, found: int, path: Path) -> None:

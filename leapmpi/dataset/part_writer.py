@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.graph_file import stored_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
 from leapmpi.dataset.row_blocks import row_groups, row_ranges
-from leapmpi.dataset.sparse_features import SparseFeatures, arrays_of, row_bytes
+from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
 from leapmpi.system.jit import compiled
 
 
@@ -94,21 +93,6 @@ def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
     return Renumbering(part, new_of, offsets, edges)
 
 
-def entries_of_parts(features: SparseFeatures, order: Renumbering) -> np.ndarray:
-    """int64[P]: the number of entries of the rows of each part."""
-    entries = np.zeros_like(order.edges)
-    _count(order.part, np.asarray(features.indptr), np.zeros_like(order.edges), entries)
-    return entries
-
-
-def _append_sparse(writers: dict[str, ArrayWriter], rows: SparseFeatures, before: int) -> int:
-    """Append `rows` to an array of `before` entries; returns the new number of entries."""
-    writers[names.FEATURE_INDICES].append(rows.indices)
-    writers[names.FEATURE_DATA].append(rows.data)
-    writers[names.FEATURE_INDPTR].append(rows.indptr[1:] + before)
-    return before + len(rows.indices)
-
-
 class PartWriter:
     """Writes the arrays of consecutive parts; file i of `files` holds part first + i.
 
@@ -120,49 +104,34 @@ class PartWriter:
         self._order = order
         self._first = first
         self._block_bytes = block_bytes
-        vertex_data = {
-            names.ORIGINAL_ID: graph.original_id,
-            names.SPLIT: graph.split,
-            names.LABELS: graph.labels,
-            names.FEATURES: graph.features,
-        }
+        vertex_data: dict[str, Features | None] = {**graph.arrays(features=False), names.FEATURES: graph.features}
+        del vertex_data[names.INDPTR], vertex_data[names.INDICES]
         self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
-        features = self._vertex_data.get(names.FEATURES)
-        self._entries = entries_of_parts(features, order) if isinstance(features, SparseFeatures) else None
+        self._entries = np.zeros_like(order.edges)
+        """int64[P]: entries of the sparse features of each part."""
+        if isinstance(graph.features, SparseFeatures):
+            _count(order.part, np.asarray(graph.features.indptr), np.zeros_like(order.edges), self._entries)
         self._writers = [self._arrays_of(first + i, file) for i, file in enumerate(files)]
 
     def _arrays_of(self, part: int, file: NewFile) -> dict[str, ArrayWriter]:
         """A writer by name for each array of `part` in `file`."""
         rows = int(self._order.offsets[part + 1] - self._order.offsets[part])
-        edges = int(self._order.edges[part])
-        dtype = names.index_dtype(self._graph.vertices)
-        return {
-            names.INDPTR: file.array(names.INDPTR, (rows + 1,), "<i8"),
-            names.INDICES: file.array(names.INDICES, (edges,), dtype),
-            **{
-                name: file.array(name, self._shape(name, array, rows, part), stored_dtype(array))
-                for name, array in self._stored_vertex_data()
-            },
+        entries = int(self._entries[part])
+        lengths = {
+            names.INDPTR: rows + 1,
+            names.INDICES: int(self._order.edges[part]),
+            names.FEATURE_INDPTR: rows + 1,
+            names.FEATURE_INDICES: entries,
+            names.FEATURE_DATA: entries,
         }
-
-    def _stored_vertex_data(self) -> Iterator[tuple[str, np.ndarray]]:
-        """The arrays of the vertex data by their names in files: sparse features are three."""
-        for name, array in self._vertex_data.items():
-            if name == names.FEATURES:
-                yield from arrays_of(array).items()
-            else:
-                # Only features may be sparse.
-                assert not isinstance(array, SparseFeatures)
-                yield name, array
-
-    def _shape(self, name: str, array: np.ndarray, rows: int, part: int) -> tuple[int, ...]:
-        """The shape of array `name` in `part`, which has `rows` rows."""
-        if name == names.FEATURE_INDPTR:
-            return (rows + 1,)
-        if name in (names.FEATURE_INDICES, names.FEATURE_DATA):
-            assert self._entries is not None, "the graph has sparse features"
-            return (int(self._entries[part]),)
-        return (rows, *array.shape[1:])
+        writers = {
+            name: file.array(name, (lengths.get(name, rows), *array.shape[1:]), array.dtype)
+            for name, array in self._graph.arrays().items()
+            if array is not None
+        }
+        for name in {names.INDPTR, names.FEATURE_INDPTR} & writers.keys():
+            writers[name].append(np.zeros(1, np.int64))
+        return writers
 
     def write(self, progress: Callable[[int], object] | None = None) -> None:
         """Write all arrays of these parts; `progress` is called with the number of vertices done.
@@ -190,8 +159,6 @@ class PartWriter:
 
         # The entries each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
-        for writers in self._writers:
-            writers[names.INDPTR].append(np.zeros(1, np.int64))
 
         # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
         for start, stop in row_groups(graph.indptr, 24, 2 * graph.indices.itemsize, self._block_bytes):
@@ -214,9 +181,6 @@ class PartWriter:
 
         # The entries of sparse features each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
-        if self._entries is not None:
-            for writers in self._writers:
-                writers[names.FEATURE_INDPTR].append(np.zeros(1, np.int64))
 
         # One block of rows at a time: gather by part, then append to each file.
         for start, stop in row_ranges(self._graph.vertices, 2 * size + 8, self._block_bytes):
@@ -224,10 +188,14 @@ class PartWriter:
             for name, array in self._vertex_data.items():
                 block = array[start:stop][rows]
                 for i, (low, high) in self._slices(starts):
-                    if isinstance(block, SparseFeatures):
-                        ends[i] = _append_sparse(self._writers[i], block[low:high], ends[i])
+                    part, writers = block[low:high], self._writers[i]
+                    if isinstance(part, SparseFeatures):
+                        writers[names.FEATURE_INDICES].append(part.indices)
+                        writers[names.FEATURE_DATA].append(part.data)
+                        writers[names.FEATURE_INDPTR].append(part.indptr[1:] + ends[i])
+                        ends[i] += len(part.indices)
                     else:
-                        self._writers[i][name].append(block[low:high])
+                        writers[name].append(part)
 
     @staticmethod
     def _slices(starts: np.ndarray) -> Iterator[tuple[int, tuple[int, int]]]:

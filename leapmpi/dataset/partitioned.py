@@ -9,68 +9,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 
-from leapmpi.dataset.feature_columns import column_bounds
-from leapmpi.dataset.graph_file import map_vertex_data
+from leapmpi.dataset.graph import VertexRows
+from leapmpi.dataset.graph_file import map_rows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
-from leapmpi.dataset.hdf5.reader import Value, map_array, opened, reading, required
-from leapmpi.dataset.sparse_features import Features, SparseFeatures, arrays_of
+from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
+from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part with n_p vertices, its arrays mapped read-only from its file.
+def column_bounds(width: int, ranks: int) -> np.ndarray:
+    """int64[ranks + 1]: rank r holds the columns bounds[r] to bounds[r + 1]; the numbers differ by at most one."""
+    return np.arange(ranks + 1, dtype=np.int64) * width // ranks
 
-    indptr: int64[n_p+1] from 0; indices: renumbered ids of in-neighbours by ascending original id; original_id:
-    int64[n_p]; features, labels and split as in Graph, None where the dataset has none. columns: some columns of the
-    features of all n vertices (leapmpi/dataset/columns.py), None where they are stored by rows alone.
+
+@dataclass(kw_only=True)
+class Part(VertexRows):
+    """One part, its arrays mapped read-only from its file; indices are renumbered ids.
+
+    columns: beside its feature rows, part p of P may hold the feature columns of all n vertices, in the order of the
+    renumbered vertices, that rank p of P holds under strategy p3; None where features are stored by rows alone.
     """
 
     number: int
     path: Path
-    indptr: np.ndarray
-    indices: np.ndarray
-    original_id: np.ndarray
-    features: Features | None
-    labels: np.ndarray | None
-    split: np.ndarray | None
-    columns: np.ndarray | None = None
+    columns: np.ndarray | None
 
     @property
     def dense_features(self) -> np.ndarray:
-        """The features of a dataset that has dense ones."""
         assert isinstance(self.features, np.ndarray)
         return self.features
 
     @property
     def sparse_features(self) -> SparseFeatures:
-        """The features of a dataset that has sparse ones."""
         assert isinstance(self.features, SparseFeatures)
         return self.features
 
     @property
     def known_labels(self) -> np.ndarray:
-        """The labels of a dataset that has some."""
         assert self.labels is not None
         return self.labels
-
-    def check_digests(self, *, features: bool = True) -> None:
-        """Compare all arrays (features only if `features`) with their digests; DataError names what is damaged."""
-        arrays = {
-            names.INDPTR: self.indptr,
-            names.INDICES: self.indices,
-            names.ORIGINAL_ID: self.original_id,
-            names.LABELS: self.labels,
-            names.SPLIT: self.split,
-            **(arrays_of(self.features) if features else {}),
-            names.COLUMNS: self.columns if features else None,
-        }
-        check_digest(self.path, names.PART_FORMAT, arrays)
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,9 @@ class Dataset:
     """An open dataset of P parts; holds no open file.
 
     offsets: int64[P+1], part p holds the renumbered vertices offsets[p] to offsets[p+1]; edge_offsets: int64[P+1],
-    the same for the in-edges of its vertices; attributes: all root attributes of dataset.h5.
+    the same for the in-edges of its vertices; attributes: all root attributes of dataset.h5, from vertices on fields
+    too. feature_dim and classes are 0 without features or labels; graph_uuid is the identity of the graph's content,
+    uuid that of content and partition; has_columns: whether part files hold feature columns too.
     """
 
     folder: Path
@@ -95,70 +78,19 @@ class Dataset:
     offsets: np.ndarray
     edge_offsets: np.ndarray
     splits: Splits
-
-    @property
-    def vertices(self) -> int:
-        """Number of vertices."""
-        return self._value("vertices", int)
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether part files hold feature columns too."""
-        return bool(self.attributes.get(names.HAS_COLUMNS, False))
-
-    @property
-    def sparse(self) -> bool:
-        """Whether features are stored sparse."""
-        return self.attributes.get(names.FEATURE_STORAGE) == names.SPARSE
-
-    @property
-    def edges(self) -> int:
-        """Number of directed edges."""
-        return self._value("edges", int)
-
-    @property
-    def parts(self) -> int:
-        """Number of parts P."""
-        return self._value("parts", int)
-
-    @property
-    def feature_dim(self) -> int:
-        """Number of features of a vertex, 0 without features."""
-        return self._value("feature_dim", int)
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, 0 without labels."""
-        return self._value("classes", int)
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether a vertex may have several labels."""
-        return self._value("multilabel", bool)
-
-    @property
-    def has_split(self) -> bool:
-        """Whether vertices are split into training, validation and test vertices."""
-        return self._value("has_split", bool)
-
-    @property
-    def graph_uuid(self) -> str:
-        """Identity of the graph's content."""
-        return self._value(names.GRAPH_UUID, str)
-
-    @property
-    def uuid(self) -> str:
-        """Identity of content and partition."""
-        return self._value(names.UUID, str)
-
-    def _value(self, name: str, kind: type[Value]) -> Value:
-        """Root attribute `name`, which `open_dataset` has checked to be of type `kind`."""
-        value = self.attributes[name]
-        assert isinstance(value, kind)
-        return value
+    vertices: int
+    edges: int
+    parts: int
+    feature_dim: int
+    classes: int
+    multilabel: bool
+    has_split: bool
+    graph_uuid: str
+    uuid: str
+    sparse: bool
+    has_columns: bool
 
     def part_path(self, part: int) -> Path:
-        """The file of part `part`."""
         return self.folder / names.part_file_name(part)
 
     def part(self, part: int) -> Part:
@@ -173,38 +105,24 @@ class Dataset:
         rows = int(self.offsets[part + 1] - self.offsets[part])
         edges = int(self.edge_offsets[part + 1] - self.edge_offsets[part])
         with opened(path, names.PART_FORMAT) as (file, found):
-            self._check_identity(path, found, part)
-            return Part(
-                number=part,
-                path=path,
-                indptr=map_array(file, path, names.INDPTR, ("<i8",), (rows + 1,)),
-                indices=map_array(file, path, names.INDICES, (names.index_dtype(self.vertices),), (edges,)),
-                original_id=map_array(file, path, names.ORIGINAL_ID, ("<i8",), (rows,)),
-                **map_vertex_data(file, path, self.attributes, rows),
-                columns=self._map_columns(file, path, part),
-            )
-
-    def _map_columns(self, file: h5py.File, path: Path, part: int) -> np.ndarray | None:
-        if not self.has_columns:
-            return None
-        width = np.diff(column_bounds(self.feature_dim, self.parts))[part]
-        return map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, int(width)))
-
-    def _check_identity(self, path: Path, found: Attributes, part: int) -> None:
-        if found.get(names.UUID) != self.uuid:
-            raise DataError(
-                f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "
-                f"{self.uuid}); put the right file there or partition again"
-            )
-        if found.get("part") != part:
-            raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
+            if found.get(names.UUID) != self.uuid:
+                raise DataError(
+                    f"{path} belongs to another dataset (uuid {found.get(names.UUID)}, but {names.DATASET_FILE} has "
+                    f"{self.uuid}); put the right file there or partition again"
+                )
+            if found.get("part") != part:
+                raise DataError(f"{path} holds part {found.get('part')}, not {part}; put the right file there")
+            arrays = map_rows(file, path, self.attributes, rows, edges)
+            columns = None
+            if self.has_columns:
+                width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
+                columns = map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, width))
+            return Part(*arrays, number=part, path=path, columns=columns)
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""
-        per_split = {
-            name: np.histogram(getattr(self.splits, name), self.offsets)[0].tolist()
-            for name in ("train", "val", "test")
-        }
+        splits = vars(self.splits)
+        per_split = {name: np.histogram(ids, self.offsets)[0].tolist() for name, ids in splits.items()}
 
         # One entry per part, then the totals.
         parts = [
@@ -218,7 +136,7 @@ class Dataset:
             }
             for p in range(self.parts)
         ]
-        sizes = {name: len(getattr(self.splits, name)) for name in per_split}
+        sizes = {name: len(ids) for name, ids in splits.items()}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
         return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
 
@@ -234,21 +152,30 @@ def open_dataset(folder: Path | str) -> Dataset:
     with reading(folder):
         _check_folder(folder, path)
 
-    # Attributes and arrays of dataset.h5.
+    # Arrays of dataset.h5.
     with opened(path, names.DATASET_FORMAT) as (file, found):
-        _check_attributes(found, path)
-        vertices, edges, parts = (required(found, name, int, path) for name in ("vertices", "edges", "parts"))
-        arrays = {
-            name: map_array(file, path, name, ("<i8",), (parts + 1,)) for name in (names.OFFSETS, names.EDGE_OFFSETS)
-        }
-        for name in names.SPLIT_NAMES.values():
-            key = f"{names.SPLITS}/{name}"
-            size = required(found, name, int, path)
-            arrays[key] = map_array(file, path, key, ("<i8",), (size,))
-
-    # Their values: digests can be made again, so ranges are checked too.
+        parts = required(found, "parts", int, path)
+        sizes = {names.OFFSETS: parts + 1, names.EDGE_OFFSETS: parts + 1}
+        sizes |= {f"{names.SPLITS}/{name}": required(found, name, int, path) for name in names.SPLIT_NAMES.values()}
+        arrays = {name: map_array(file, path, name, ("<i8",), (size,)) for name, size in sizes.items()}
     check_digest(path, names.DATASET_FORMAT, arrays)
     offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
+
+    # Its attributes.
+    vertices, edges, width, classes = (
+        required(found, name, int, path) for name in ("vertices", "edges", "feature_dim", "classes")
+    )
+    dataset = Dataset(
+        *(folder, found, offsets, edge_offsets, Splits(*splits), vertices, edges, parts, width, classes),
+        multilabel=required(found, "multilabel", bool, path),
+        has_split=required(found, "has_split", bool, path),
+        graph_uuid=required(found, names.GRAPH_UUID, str, path),
+        uuid=required(found, names.UUID, str, path),
+        sparse=found.get(names.FEATURE_STORAGE) == names.SPARSE,
+        has_columns=bool(found.get(names.HAS_COLUMNS, False)),
+    )
+
+    # Their values: digests can be made again, so ranges are checked too.
     _check_offsets(offsets, vertices, 1, path, names.OFFSETS)
     _check_offsets(edge_offsets, edges, 0, path, names.EDGE_OFFSETS)
     for ids in splits:
@@ -256,7 +183,6 @@ def open_dataset(folder: Path | str) -> Dataset:
             raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
 
     # The part files.
-    dataset = Dataset(folder, found, offsets, edge_offsets, Splits(*splits))
     for part in range(parts):
         if not dataset.part_path(part).is_file():
             raise DataError(
@@ -293,15 +219,6 @@ def _check_folder(folder: Path, path: Path) -> None:
         raise DataError(
             f"{folder} is not a dataset: it has no {names.DATASET_FILE}; make one with leapmpi-prep partition"
         )
-
-
-def _check_attributes(found: Attributes, path: Path) -> None:
-    for name in ("vertices", "edges", "feature_dim", "classes", "parts", "train", "val", "test"):
-        required(found, name, int, path)
-    for name in ("multilabel", "has_split"):
-        required(found, name, bool, path)
-    for name in (names.GRAPH_UUID, names.UUID):
-        required(found, name, str, path)
 
 
 def _check_offsets(offsets: np.ndarray, last: int, step: int, path: Path, name: str) -> None:

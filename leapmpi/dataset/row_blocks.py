@@ -32,8 +32,7 @@ def row_groups(indptr: np.ndarray, row_bytes: int, entry_bytes: int, limit: int)
     rows = len(indptr) - 1
     start = 0
 
-    def size(row: int) -> int:
-        """Bytes of all rows before `row`."""
+    def size(row: int) -> int:  # bytes of all rows before it
         return row * row_bytes + int(indptr[row]) * entry_bytes
 
     while start < rows:

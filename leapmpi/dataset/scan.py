@@ -5,12 +5,12 @@ Arrays may be larger than memory. Other threads check and hash a block while thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from leapmpi.dataset.content_hash import content_lanes
+from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
 from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
@@ -23,36 +23,13 @@ SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_D
 """Arrays whose blocks a scan can hand to sinks: those that may be larger than memory."""
 
 
-class RowSource(Protocol):
-    """What a Graph and a Part have in common: the data of some vertices, one row each."""
-
-    @property
-    def indptr(self) -> np.ndarray: ...
-    @property
-    def indices(self) -> np.ndarray: ...
-    @property
-    def original_id(self) -> np.ndarray: ...
-    @property
-    def features(self) -> Features | None: ...
-    @property
-    def labels(self) -> np.ndarray | None: ...
-    @property
-    def split(self) -> np.ndarray | None: ...
-
-
-def groups_of(rows: RowSource, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, int]]:
-    """Ranges of `rows` whose features and lists of in-neighbours take about `limit` bytes."""
-    width = 0 if rows.features is None else row_bytes(rows.features)
-    return row_groups(rows.indptr, width + 16, rows.indices.itemsize, limit)
-
-
 def is_natural(original_id: np.ndarray) -> bool:
     """Whether strictly ascending, non-negative ids are 0, 1, 2, ..."""
     return len(original_id) > 0 and int(original_id[-1]) == len(original_id) - 1
 
 
 def scan(
-    rows: RowSource,
+    rows: VertexRows,
     original_of: np.ndarray | None,
     vertices: int,
     first: int,
@@ -99,7 +76,9 @@ def scan(
 
     # Blocks come back in order; their lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
-    for done, lanes, indices, block in in_order(examined, groups_of(rows)):
+    width = 0 if rows.features is None else row_bytes(rows.features)
+    groups = row_groups(rows.indptr, width + 16, rows.indices.itemsize, BLOCK_BYTES)
+    for done, lanes, indices, block in in_order(examined, groups):
         with np.errstate(over="ignore"):
             total += lanes
         for name, array in {names.INDICES: indices, **arrays_of(block)}.items():

@@ -54,17 +54,14 @@ class SparseFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, width)."""
         return len(self.indptr) - 1, self.width
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values."""
         return self.data.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the three arrays."""
         return self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.validation import check_bounds, check_range
 
@@ -30,12 +31,10 @@ class Topology:
 
     @property
     def vertices(self) -> int:
-        """The number of vertices."""
         return len(self.original_id)
 
     @property
     def edges(self) -> int:
-        """The number of directed edges."""
         return len(self.indices)
 
     def degree(self, ids: np.ndarray) -> np.ndarray:
@@ -54,33 +53,29 @@ def empty_topology(dataset: Dataset) -> Topology:
     return Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
 
 
-def fill_topology(
-    dataset: Dataset, part: int, indptr_out: np.ndarray, indices_out: np.ndarray, original_id_out: np.ndarray
-) -> None:
-    """Write the rows of part `part` into the arrays of the whole graph; different parts write different elements.
-
-    indptr_out: int64[n+1] (element 0 is written with part 0); indices_out: int32|int64[m]; original_id_out: int64[n].
+def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
+    """Write the rows of part `part` into `topology`; different parts write different elements, part 0 indptr[0].
 
     Raises DataError when the part is missing or damaged.
     """
     # Ranges are checked beside digests: whatever a crafted file holds, kernels stay inside these arrays.
     opened = dataset.part(part)
-    opened.check_digests(features=False)
+    check_digest(opened.path, names.PART_FORMAT, opened.arrays(features=False))
     check_bounds(opened.indptr, len(opened.indices), str(opened.path))
     check_range(opened.indices, dataset.vertices, str(opened.path))
 
     first, last = dataset.offsets[part : part + 2]
     edge_first, edge_last = dataset.edge_offsets[part : part + 2]
     if part == 0:
-        indptr_out[0] = 0
-    indptr_out[first + 1 : last + 1] = opened.indptr[1:] + edge_first
-    indices_out[edge_first:edge_last] = opened.indices
-    original_id_out[first:last] = opened.original_id
+        topology.indptr[0] = 0
+    topology.indptr[first + 1 : last + 1] = opened.indptr[1:] + edge_first
+    topology.indices[edge_first:edge_last] = opened.indices
+    topology.original_id[first:last] = opened.original_id
 
 
 def load_topology(dataset: Dataset) -> Topology:
     """The whole topology of `dataset` in private memory. Raises DataError when a part is missing or damaged."""
     topology = empty_topology(dataset)
     for part in range(dataset.parts):
-        fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
+        fill_topology(dataset, part, topology)
     return topology

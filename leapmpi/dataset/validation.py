@@ -17,30 +17,18 @@ from leapmpi.system.jit import compiled
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
 
-def validate(graph: Graph, where: str = "the graph") -> None:
-    """Check everything that `Graph` promises.
-
-    Raises DataError naming the array, the row and the value of the first fault; `where` opens the message.
-    """
-    check_outline(graph, where)
-    check_lists(graph.indptr, graph.indices, graph.original_id, graph.vertices, 0, where)
-    if graph.features is not None:
-        check_features(graph.features, where)
-
-
 def check_outline(graph: Graph, where: str) -> None:
     """Check all of a Graph but its in-neighbours and its features, which a scan checks in blocks."""
-    check_shapes(graph, where)
+    _check_shapes(graph, where)
     check_ascending(graph.original_id, where, names.ORIGINAL_ID)
     check_bounds(graph.indptr, graph.edges, where)
     if isinstance(graph.features, SparseFeatures):
         entries = len(graph.features.indices)
         check_bounds(graph.features.indptr, entries, where, names.FEATURE_INDPTR, "entries")
-    check_vertex_data(None, graph.labels, graph.split, graph.classes, where)
+    check_vertex_data(graph.labels, graph.split, graph.classes, where)
 
 
-def check_shapes(graph: Graph, where: str) -> None:
-    """Check the dtypes and lengths of the arrays of `graph`."""
+def _check_shapes(graph: Graph, where: str) -> None:
     n = graph.vertices
     if n < 1:
         raise DataError(f"{where} has no vertices")
@@ -151,18 +139,6 @@ def check_lists(
         )
 
 
-def check_vertex_data(
-    features: Features | None, labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str
-) -> None:
-    """Check features, labels and split of some vertices: finite, in range, and split members labelled."""
-    if features is not None:
-        check_features(features, where)
-    if labels is not None:
-        check_labels(labels, classes, where)
-    if split is not None:
-        check_split(split, labels, where)
-
-
 def check_features(features: Features, where: str, first: int = 0) -> None:
     """Check features; row 0 is row `first` of all. The bounds of sparse rows must have been checked."""
     if isinstance(features, SparseFeatures):
@@ -219,20 +195,12 @@ def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
             raise DataError(f"{where}: {names.FEATURES}, {place} is {value}; features must be finite")
 
 
-def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
-    """Check that labels are within their classes (or unlabelled)."""
-    if labels.ndim == 1:
-        bad, allowed = (labels < names.UNLABELLED) | (labels >= classes), f"-1 (unlabelled) or 0..{classes - 1}"
-    else:
-        bad, allowed = ~(np.isnan(labels) | ((labels >= 0) & (labels <= 1))), "NaN (unlabelled) or 0..1"
-    if bad.any():
-        at = tuple(int(x[0]) for x in np.nonzero(bad))
-        column = f", column {at[1]}" if labels.ndim == 2 else ""
-        raise DataError(f"{where}: {names.LABELS}, row {at[0]}{column} is {labels[at]}, expected {allowed}")
-
-
-def check_split(split: np.ndarray, labels: np.ndarray | None, where: str) -> None:
-    """Check that split codes are known and that members of a split are labelled."""
+def check_vertex_data(labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str) -> None:
+    """Check that labels are within their classes (or unlabelled), split codes known, and split members labelled."""
+    if labels is not None:
+        _check_labels(labels, classes, where)
+    if split is None:
+        return
     if len(bad := np.flatnonzero((split < names.NO_SPLIT) | (split > names.TEST))):
         raise DataError(f"{where}: {names.SPLIT}, row {bad[0]} is {split[bad[0]]}, expected 0, 1, 2 or 3")
     if labels is None:
@@ -241,3 +209,14 @@ def check_split(split: np.ndarray, labels: np.ndarray | None, where: str) -> Non
     if len(bad := np.flatnonzero(unlabelled & (split != names.NO_SPLIT))):
         name = names.SPLIT_NAMES[int(split[bad[0]])]
         raise DataError(f"{where}: {names.SPLIT}, row {bad[0]} is in the {name} split but has no label")
+
+
+def _check_labels(labels: np.ndarray, classes: int, where: str) -> None:
+    if labels.ndim == 1:
+        bad, allowed = (labels < names.UNLABELLED) | (labels >= classes), f"-1 (unlabelled) or 0..{classes - 1}"
+    else:
+        bad, allowed = ~(np.isnan(labels) | ((labels >= 0) & (labels <= 1))), "NaN (unlabelled) or 0..1"
+    if bad.any():
+        at = tuple(int(x[0]) for x in np.nonzero(bad))
+        column = f", column {at[1]}" if labels.ndim == 2 else ""
+        raise DataError(f"{where}: {names.LABELS}, row {at[0]}{column} is {labels[at]}, expected {allowed}")

@@ -5,23 +5,22 @@ Values are checked before digests: a wrong value can be named by row, a wrong di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
-from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import Digests, check_digest
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
-from leapmpi.dataset.scan import SCANNED, RowSource, is_natural, scan
-from leapmpi.dataset.sparse_features import arrays_of
+from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
 from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
@@ -31,55 +30,33 @@ def verify_graph(
 ) -> Graph:
     """Verify all of the graph file `path`; returns the graph. progress: called with the number of vertices done.
 
-    graph: the file as `open_graph` gives it; without it, the file is opened here.
-
-    Raises DataError naming file, array, row and value of the first fault.
+    graph: the file as `open_graph` gives it, if it is open. Raises DataError naming file, array, row and value of the
+    first fault.
     """
     path = Path(path)
     graph = graph or open_graph(path)
     with reading(path):
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id
-        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph, original_of, graph.vertices, 0, True, progress)
+        scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
+        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.arrays(), lambda sinks: scan_graph(sinks=sinks))
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
 
 
 def _verify_arrays(
-    path: Path,
-    kind: str,
-    rows: RowSource,
-    original_of: np.ndarray | None,
-    vertices: int,
-    first: int,
-    features: bool,
-    progress: Callable[[int], object] | None,
-    hashed: bool = True,
+    path: Path, kind: str, arrays: Mapping[str, np.ndarray | None], scan_into: Callable[[dict[str, Sink]], np.ndarray]
 ) -> np.ndarray:
-    """Check in-neighbours, features and all digests of `rows` in the file `path`; returns their content lanes.
-
-    The arguments are those of `scan`.
-    """
-    digests = Digests()
-    feature_arrays = arrays_of(rows.features if features else None)
-
+    """Compare `arrays` of the file `path` with their digests, which `scan_into` feeds; returns the lanes it returns."""
     # Large arrays are digested while they are scanned.
-    sinks = {name: digests.sink(name) for name in (names.INDICES, *feature_arrays) if name in SCANNED}
-    lanes = scan(
-        rows, original_of, vertices, first, str(path), features=features, hashed=hashed, sinks=sinks, progress=progress
-    )
+    digests = Digests()
+    lanes = scan_into({name: digests.sink(name) for name in arrays if name in SCANNED})
 
     # The others are small enough to be read once more.
-    others = {
-        names.INDPTR: rows.indptr,
-        names.ORIGINAL_ID: rows.original_id,
-        names.SPLIT: rows.split,
-        names.LABELS: rows.labels,
-        names.FEATURE_INDPTR: feature_arrays.get(names.FEATURE_INDPTR),
-    }
-    for name, array in others.items():
-        digests.take(name, array)
+    for name, array in arrays.items():
+        if name not in SCANNED:
+            digests.take(name, array)
     digests.compare(path, kind)
     return lanes
 
@@ -94,9 +71,7 @@ def verify(
     """Verify `dataset`, or only some of its `parts`; `features=False` leaves out the features.
 
     What concerns all parts (each vertex once, splits, edge cut, uuids) is checked only where all parts are verified;
-    the content's uuid also needs the features. progress: called with the number of vertices done.
-
-    Raises DataError naming file, array, row and value of the first fault.
+    the content's uuid also needs the features. `progress` and errors are as in `verify_graph`.
     """
     original_of = _original_ids(dataset)
     lanes = np.zeros(2, np.uint64)
@@ -106,9 +81,8 @@ def verify(
     for number in range(dataset.parts) if parts is None else list(parts):
         part = dataset.part(number)
         with reading(part.path):
-            first = int(dataset.offsets[number])
-            found = _verify_part(part, dataset, original_of, first, features, progress, parts is None and features)
-            cut += _edges_out(part, first)
+            found = _verify_part(part, dataset, original_of, features, parts is None and features, progress)
+            cut += _edges_out(part, int(dataset.offsets[number]))
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
                 _verify_columns(part, part.columns, dataset)
@@ -118,7 +92,6 @@ def verify(
     # The dataset as a whole.
     if parts is None:
         _verify_whole(dataset, original_of, cut)
-        _verify_entries(dataset)
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
@@ -139,25 +112,19 @@ def _verify_part(
     part: Part,
     dataset: Dataset,
     original_of: np.ndarray,
-    first: int,
     features: bool,
-    progress: Callable[[int], object] | None,
     hashed: bool,
+    progress: Callable[[int], object] | None,
 ) -> np.ndarray:
     """Verify one part by itself; returns its content lanes if `hashed`."""
-    where = str(part.path)
+    where, first = str(part.path), int(dataset.offsets[part.number])
     check_bounds(part.indptr, len(part.indices), where)
-    check_vertex_data(None, part.labels, part.split, dataset.classes, where)
+    check_vertex_data(part.labels, part.split, dataset.classes, where)
+    report = progress and (lambda done: progress(first + done))
+    scan_part = partial(scan, part, original_of, dataset.vertices, first, where, progress=report)
     lanes = _verify_arrays(
-        part.path,
-        names.PART_FORMAT,
-        part,
-        original_of,
-        dataset.vertices,
-        first,
-        features,
-        progress and (lambda done: progress(first + done)),
-        hashed,
+        *(part.path, names.PART_FORMAT, part.arrays(features=features)),
+        lambda sinks: scan_part(features=features, hashed=hashed, sinks=sinks),
     )
 
     # Members of the splits as the part and as dataset.h5 list them.
@@ -211,8 +178,9 @@ def _edges_out(part: Part, first: int) -> int:
 def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     """Check what concerns all parts: each vertex in one part, order of the splits, edge cut `cut`, and the uuid."""
     path = dataset.folder / names.DATASET_FILE
-    if (repeated := _first_repeated(original_of)) is not None:
-        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated} stands in two parts; partition again")
+    ordered = np.sort(original_of)
+    if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
+        raise DataError(f"{dataset.folder}: {names.ORIGINAL_ID} {repeated[0]} stands in two parts; partition again")
     for name in names.SPLIT_NAMES.values():
         members = original_of[getattr(dataset.splits, name)]
         check_ascending(members, f"{path} (in original ids)", f"{names.SPLITS}/{name}")
@@ -223,21 +191,9 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
         raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
     found = dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
     _check_uuid(path, names.UUID, dataset.uuid, found)
-
-
-def _first_repeated(ids: np.ndarray) -> int | None:
-    """The smallest of `ids` int64[n] that stands there twice, None where there is none."""
-    ordered = np.sort(ids)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    return int(repeated[0]) if len(repeated) else None
-
-
-def _verify_entries(dataset: Dataset) -> None:
-    """Compare the number of entries of sparse features with that in dataset.h5."""
-    if not dataset.sparse:
-        return
-    found = sum(len(dataset.part(number).sparse_features.indices) for number in range(dataset.parts))
-    check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), found, dataset.folder / names.DATASET_FILE)
+    if dataset.sparse:
+        entries = sum(len(dataset.part(number).sparse_features.indices) for number in range(dataset.parts))
+        check_entries(dataset.attributes.get(names.FEATURE_ENTRIES), entries, path)
 
 
 def _check_uuid(path: Path, name: str, stored: str | None, found: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.traffic_model import Traffic
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
-from leapmpi.comm.world import World, abort
+from leapmpi.comm.world import abort
 from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
 from leapmpi.fault_tolerance.heartbeats import Facts
 from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.runs.file_names import failure_file
 from leapmpi.runs.run import FAILED, INTERRUPTED
-from leapmpi.system.phase_timers import PhaseTimers
 
 DEFECT_CODE = 70
 """Exit code of a defect of leapmpi."""
@@ -37,14 +35,15 @@ class Failure(LeapmpiError):
 
 
 @contextmanager
-def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog) -> Iterator[None]:
+def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
     """Run the body on all ranks; a failure of one ends all of them.
 
     An error that all ranks raise in step (`World.on_all`) is passed on for an orderly end. Any other one is reported
     here with rank, host, phase, epoch and iteration; with several ranks MPI is then aborted. summary.json in the run
-    folder (`folder`, empty while there is none) then says that the run failed and why, and a traceback goes to
-    failure-rank-R.txt beside it.
+    folder, once there is one, then says that the run failed and why, and a traceback goes to failure-rank-R.txt beside
+    it.
     """
+    world, phases, folder = watchdog.world, watchdog.phases, watchdog.folder
     try:
         yield
     except (LeapmpiError, KeyboardInterrupt) as error:
@@ -53,63 +52,54 @@ def ends_the_job(world: World, phases: PhaseTimers, folder: list[Path], watchdog
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
-                record_failure_once(why, folder, _facts(world, phases), status)
+                record_failure_once(why, folder, _facts(watchdog), status)
             raise
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
-        _end_all(f"{why} ({world.name}, {phases.where()})", code, world, phases, folder, watchdog, status)
+        _end_all(f"{why} ({world.name}, {phases.where()})", code, watchdog, status)
     except Exception as error:
         # Memory that was refused, or a defect.
-        found = _explain(error, world, phases, folder)
+        found = _explain(error, watchdog)
         if world.size == 1:
-            record_failure_once(str(found), folder, _facts(world, phases))
+            record_failure_once(str(found), folder, _facts(watchdog))
             raise found from error
-        _end_all(str(found), found.exit_code, world, phases, folder, watchdog)
+        _end_all(str(found), found.exit_code, watchdog)
 
 
-def _end_all(
-    why: str, code: int, world: World, phases: PhaseTimers, folder: list[Path], watchdog: Watchdog, status: str = FAILED
-) -> None:
+def _end_all(why: str, code: int, watchdog: Watchdog, status: str = FAILED) -> None:
     """Report this rank's failure and abort the job; the loss of another rank is reported by the watchdog."""
-    time.sleep(_AFTER_RANK_0 if status == INTERRUPTED and world.rank else _FOR_WATCHDOG)
+    time.sleep(_AFTER_RANK_0 if status == INTERRUPTED and watchdog.world.rank else _FOR_WATCHDOG)
     if watchdog.has_reported:
         watchdog.wait_for_the_end()
     watchdog.announce_failure()
     watchdog.clean_up_launcher(status == INTERRUPTED)
-    report_failure(why, folder, _facts(world, phases), status)
-    abort(world, code)
+    report_failure(why, watchdog.folder, _facts(watchdog), status)
+    abort(watchdog.world, code)
 
 
-def _facts(world: World, phases: PhaseTimers) -> Facts:
-    """Where this rank is, for summary.json."""
+def _facts(watchdog: Watchdog) -> Facts:
+    world, phases = watchdog.world, watchdog.phases
     place = {"phase": phases.current, "epoch": phases.epoch, "iteration": phases.iteration}
     return {"rank": world.rank, "host": world.host, **place}
 
 
-def _explain(error: Exception, world: World, phases: PhaseTimers, folder: list[Path]) -> LeapmpiError:
+def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
     """The error to report for one that is not a LeapmpiError."""
-    if _lacks_memory(error):
+    # Python, numpy or torch was refused memory; on a CPU only the text of torch's error says so.
+    world, where = watchdog.world, watchdog.phases.where()
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if refused or "can't allocate memory" in str(error):
         return ResourceError(
-            f"{world.name} ran out of memory in {phases.where()}; use a smaller batch, fan-out or hidden width, "
-            "fewer ranks per node, or more nodes"
+            f"{world.name} ran out of memory in {where}; use a smaller batch, fan-out or hidden width, fewer ranks per "
+            "node, or more nodes"
         )
+
+    # The traceback goes to the run folder, where it can be written.
+    kept = ""
+    for folder in watchdog.folder:
+        path = folder / failure_file(world.rank)
+        with suppress(OSError):
+            path.write_text(traceback.format_exc(), encoding="utf-8")
+            kept = f" (traceback in {path})"
     # The first line: torch appends the calls inside its library.
     said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-    return Failure(f"{world.name} failed in {phases.where()}: {said}{_keep_traceback(world, folder)}")
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether Python, numpy or torch was refused memory; on a CPU only the text of torch's error says so."""
-    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return refused or "can't allocate memory" in str(error)
-
-
-def _keep_traceback(world: World, folder: list[Path]) -> str:
-    """Write the traceback to the run folder; returns where it is, for the message."""
-    if not folder:
-        return ""
-    path = folder[0] / failure_file(world.rank)
-    try:
-        path.write_text(traceback.format_exc(), encoding="utf-8")
-    except OSError:
-        return ""
-    return f" (traceback in {path})"
+    return Failure(f"{world.name} failed in {where}: {said}{kept}")

@@ -1,10 +1,8 @@
 """Heartbeats: where each rank is, in memory that outlives it. Survivors and the next start of the run read them.
 
-The memory is a mapped file of the run folder, ranks.stamps. Before there is one, and for ranks that cannot reach it, it
-is memory shared by the ranks of a node. Each rank writes one slot. A slot has a page to itself, so that ranks on
-different hosts never write to the same page of a network file system. The training thread writes the phase, epoch and
-iteration at each change of phase, in well under a microsecond; the watchdog's thread writes the rest, the pulse, a few
-times a second.
+The memory is a mapped file of the run folder, ranks.stamps, or shared by the ranks of a node. Each rank writes a slot,
+which has a page to itself: hosts never write to the same page of a network file system. The training thread writes
+the phase, epoch and iteration at each change of phase; the watchdog's writes the rest, the pulse.
 """
 
 from __future__ import annotations
@@ -71,13 +69,7 @@ class Heartbeat:
 
     def facts(self) -> Facts:
         """What summary.json says of the rank that a failure is about."""
-        return {
-            "rank": self.rank,
-            "host": self.host,
-            "phase": self.phase,
-            "epoch": self.epoch,
-            "iteration": self.iteration,
-        }
+        return {name: getattr(self, name) for name in ("rank", "host", "phase", "epoch", "iteration")}
 
 
 class HeartbeatTable:
@@ -96,7 +88,6 @@ class HeartbeatTable:
         self.state = RUNNING
 
     def write_place(self, phase: str, epoch: int | None, iteration: int | None) -> None:
-        """Write where this rank is now."""
         self.changes += 1
         numbers = (-1 if epoch is None else epoch, -1 if iteration is None else iteration)
         _PLACE.pack_into(self.memory, self._slot + _PLACE_AT, _NUMBER[phase], *numbers, time.time(), self.changes)
@@ -107,17 +98,11 @@ class HeartbeatTable:
 
     @property
     def state(self) -> int:
-        """RUNNING, GIVING_UP, FAILED or ENDED."""
         return self.memory[self._slot + _STATE_AT]
 
     @state.setter
     def state(self, value: int) -> None:
-        self.set_state(self.memory, self.rank, value)
-
-    @staticmethod
-    def set_state(memory: mmap.mmap | bytearray, rank: int, state: int) -> None:
-        """Set the state of `rank` in `memory`."""
-        memory[PAGE * (1 + rank) + _STATE_AT] = state
+        self.memory[self._slot + _STATE_AT] = value
 
     def any_other_in(self, state: int) -> bool:
         """Whether another rank is in `state`, as far as this host can see."""
@@ -146,7 +131,6 @@ def heartbeats_in(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
 
 
 def table_bytes(ranks: int) -> int:
-    """Bytes of the slots of `ranks` ranks and the header before them."""
     return PAGE * (1 + ranks)
 
 

@@ -6,20 +6,16 @@ import os
 import select
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
-
-if TYPE_CHECKING:
-    from leapmpi.comm.world import World
-    from leapmpi.fault_tolerance.heartbeats import Heartbeat
+from leapmpi.comm.world import World
+from leapmpi.fault_tolerance.heartbeats import Heartbeat
 
 
 class HostPeers:
     """Ranks of the same host whose processes this process can see: those of its process name space."""
 
     def __init__(self) -> None:
-        """No peers are known before `find`."""
         self.ranks: dict[int, int] = {}
         """The rank of each pidfd, which becomes readable when the process ends."""
 
@@ -49,6 +45,5 @@ class HostPeers:
         return heartbeat.processor_seconds
 
     def close(self) -> None:
-        """Close the pidfds."""
         for handle in self.ranks:
             os.close(handle)

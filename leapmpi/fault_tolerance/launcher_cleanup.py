@@ -80,7 +80,6 @@ def wait_and_end(
 
 
 def _children(process: int) -> list[int]:
-    """pidfds of the children of `process`."""
     found = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):

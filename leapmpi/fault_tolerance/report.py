@@ -1,6 +1,7 @@
 """What is said of a failure, and where: one line on standard error and in the run's summary, by one rank only.
 
-The sentences about ranks that died or that the job waits for are made here; errors bring theirs.
+The sentences about ranks that died or that the job waits for are made here; errors bring theirs. Where no rank was left
+to report, the next start of the run reads from its folder how the last one ended.
 """
 
 from __future__ import annotations
@@ -8,21 +9,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
-from leapmpi.fault_tolerance.heartbeats import Facts, Heartbeat
+from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, read_heartbeats
 from leapmpi.fault_tolerance.stall_detector import late_ranks
+from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
 from leapmpi.runs.run_folder import record_failure
 
+_AT_ONCE = 1.0
+"""Seconds between the last signs of life of ranks that count as having ended at once."""
+
 
 def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> str:
-    """A sentence about ranks that ended without a report.
+    """A sentence about ranks, of `ranks`, that ended without a report and whose last heartbeats are `lost`.
 
-    Args:
-        lost: their last heartbeats.
-        ranks: how many the job has.
-        for_memory: whether the system has just killed a process for lack of memory.
+    for_memory: whether the system has just killed a process for lack of memory.
     """
     names = " and ".join(f"rank {each.rank}/{ranks} on {each.host} in {each.where()}" for each in lost)
     if for_memory:
@@ -36,14 +39,9 @@ def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> st
 def describe_stall(
     heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
 ) -> tuple[str, Heartbeat | None]:
-    """A sentence about a job in which nothing moves, and the heartbeat of the rank to blame, where there is one.
+    """A sentence about a job in which nothing has moved for `limit` seconds, and the heartbeat of the rank to blame.
 
-    Args:
-        heartbeats: those that can be seen, by rank.
-        silent: ranks among them that have stopped giving a sign of life.
-        ranks: how many the job has.
-        limit: seconds in which nothing has moved.
-        seen_by: the name of the rank that observes.
+    heartbeats: those that the rank called `seen_by` can see, by rank. silent: those that give no sign of life any more.
     """
     blamed = late_ranks(heartbeats.values(), silent)
     text = f"nothing has moved for {limit:g} s (--comm-timeout)"
@@ -78,3 +76,31 @@ def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAI
 def record_failure_once(why: str, folder: list[Path], facts: Facts, status: str = FAILED) -> bool:
     """Record in the run folder that the run failed; False where there is none or something is recorded already."""
     return bool(folder) and record_failure(folder[0], why, status, **facts)
+
+
+def how_it_ended(folder: Path) -> dict[str, Any] | None:
+    """How the last start in the run folder failed, as in summary.json: `status` (failed or interrupted), `why`, and the
+    rank with which it began, its host, phase, epoch and iteration. None when the last start did not fail."""
+    # What survivors have recorded counts.
+    failure = Run(folder).failure
+    if failure is not None or Run(folder).finished:
+        return failure
+
+    # Else ranks whose last heartbeats say that they run were lost.
+    try:
+        heartbeats = read_heartbeats(folder / HEARTBEATS_FILE)
+    except (OSError, ValueError):
+        return None
+    silent = [each for each in heartbeats.values() if each.state == RUNNING]
+    if not silent:
+        return None
+
+    # Of those, the ones that stopped first, where the times differ.
+    last = max(each.pulse for each in heartbeats.values())
+    first = [each for each in silent if each.pulse < last - _AT_ONCE] or silent
+    names = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in first)
+    return {
+        "status": FAILED,
+        "why": f"lost without a word: {names}; killed from outside, out of memory, or crashed",
+        **first[0].facts(),
+    }

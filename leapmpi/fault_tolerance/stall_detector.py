@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from leapmpi.fault_tolerance.heartbeats import Heartbeat
+from leapmpi.fault_tolerance.heartbeats import Heartbeat
 
 PATIENCE = 10
 """How many times the limit a rank may compute without changing its phase or hearing from another rank."""
@@ -33,11 +31,6 @@ class RankActivity:
     worked: float
     waiting: bool
 
-    @property
-    def quiet_since(self) -> float:
-        """Since when it has neither moved nor computed."""
-        return max(self.moved, self.worked)
-
 
 class StallDetector:
     """Follows ranks by what they are seen to do; all times are seconds of the observer's clock."""
@@ -50,12 +43,7 @@ class StallDetector:
     def observe(self, now: float, rank: int, moves: int, processor_seconds: float, waiting: bool) -> None:
         """Take note of what `rank` had done by `now`; a rank seen for the first time has just moved.
 
-        Args:
-            now: time of the observation.
-            rank: the observed rank.
-            moves: how often it has moved since it started.
-            processor_seconds: processor time of its process since it started.
-            waiting: whether it waits for other ranks.
+        It has moved `moves` times and used `processor_seconds` since it started, and may be `waiting` for other ranks.
         """
         activity = self.ranks.get(rank)
         if activity is None:
@@ -80,12 +68,12 @@ class StallDetector:
     def is_moving(self, rank: int, now: float, limit: float | None = None) -> bool:
         """Whether `rank` has moved or computed within `limit` (by default the limit), and is in no endless loop."""
         activity = self.ranks[rank]
-        still = now - activity.quiet_since >= (limit or self.limit)
+        still = self.quiet_seconds(rank, now) >= (limit or self.limit)
         return not still and now - activity.moved < PATIENCE * self.limit
 
     def quiet_seconds(self, rank: int, now: float) -> float:
         """Seconds since `rank` was last seen to move or compute."""
-        return now - self.ranks[rank].quiet_since
+        return now - max(self.ranks[rank].moved, self.ranks[rank].worked)
 
 
 def late_ranks(heartbeats: Iterable[Heartbeat], silent: Collection[int] = ()) -> list[Heartbeat]:

@@ -1,4 +1,4 @@
-"""Stopping a job before it is done: signals are noticed between steps, and all ranks decide in a vote.
+"""Stopping a job before it is done: signals, and the end of Slurm's time, are noticed between steps; all ranks vote.
 
 A signal's handler only takes a note. In every iteration each rank sends one stop request. The maximum over ranks
 (an all-reduce) is found while the iteration runs, so the vote costs no round trip, and all ranks get the same result.
@@ -6,18 +6,18 @@ A signal's handler only takes a note. In every iteration each rank sends one sto
 
 from __future__ import annotations
 
+import os
+import re
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import Interrupted
-
-if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
@@ -26,6 +26,9 @@ _SAME_EVENT = 1.0
 
 _SAME_CAUSE = 10.0
 """The same for a signal of another kind: a scheduler's SIGTERM, which a batch script passes on as SIGUSR2."""
+
+_PATIENCE = 10.0
+"""Seconds to wait for squeue."""
 
 _KILLED = 128
 """The exit code of a process that a signal ended is this plus the signal's number."""
@@ -62,7 +65,6 @@ class Signals:
                 signal.signal(each, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _frame: object) -> None:
-        """The handler: note the signal, or raise Interrupted."""
         now = time.monotonic()
         name = signal.Signals(number).name
         if self.number and now - self._since < (_SAME_EVENT if number == self.number else _SAME_CAUSE):
@@ -97,30 +99,52 @@ class StopRequest:
 
     @classmethod
     def unpacked(cls, number: int) -> StopRequest:
-        """The request of which `packed` made `number`."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
-        """Why to stop, for people."""
         if self.signal:
             return f"{signal.Signals(self.signal).name} on rank {self.rank}"
         return "the job's time is running out"
 
 
-class StopVote:
-    """One vote of all ranks per iteration: `ask` at its start, `answer` at its end."""
+def begin_vote(communicator: Communicator, request: StopRequest) -> Callable[[], StopRequest]:
+    """Begin a vote of all ranks with the `request` of this one. Collective.
 
-    def __init__(self, communicator: Communicator, request: Callable[[], StopRequest]) -> None:
-        """`request` gives this rank's request when the vote begins."""
-        self.communicator = communicator
-        self.request = request
-        self._result: Callable[[], int] | None = None
+    What is returned waits for the largest request, the same on all ranks; all ranks must call that too.
+    """
+    largest = communicator.start_all_reduce_maximum(request.packed())
+    return lambda: StopRequest.unpacked(largest())
 
-    def ask(self) -> None:
-        """Begin a vote with this rank's request. Collective."""
-        self._result = self.communicator.start_all_reduce_maximum(self.request().packed())
 
-    def answer(self) -> StopRequest:
-        """The largest request of the vote begun last, the same on all ranks. Collective."""
-        assert self._result is not None, "`ask` comes first"
-        return StopRequest.unpacked(self._result())
+def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
+    """The end of the Slurm job in seconds since 1970, None outside of Slurm or where there is no limit.
+
+    From $SLURM_JOB_END_TIME where Slurm sets it, else from squeue. Starts a process, so call it before MPI runs.
+    """
+    # Newer versions of Slurm set the end.
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    if end.isdigit() and int(end) > 0:
+        return float(end)
+
+    # With others, squeue says how much time is left.
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job.isdigit():
+        return None
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=dict(environment))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    left = seconds_of(answer.stdout.strip())
+    return None if left is None else time.time() + left
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds from Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and other words."""
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
+        return None
+    days, _, clock = text.rpartition("-")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = 60 * seconds + int(part)
+    return float(86400 * int(days or 0) + seconds)

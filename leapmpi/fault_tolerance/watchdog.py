@@ -10,7 +10,6 @@ What may block on a broken file system or a full pipe runs in further threads, f
 
 from __future__ import annotations
 
-import mmap
 import os
 import select
 import sys
@@ -27,25 +26,15 @@ from leapmpi.comm.launcher import launcher_size
 from leapmpi.comm.polling import waits
 from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
-from leapmpi.fault_tolerance.heartbeats import (
-    ENDED,
-    FAILED,
-    GIVING_UP,
-    RUNNING,
-    Heartbeat,
-    HeartbeatTable,
-    create_heartbeats,
-    heartbeats_in,
-    map_heartbeats,
-    table_bytes,
-)
+from leapmpi.fault_tolerance import heartbeats
+from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, RUNNING, Heartbeat, HeartbeatTable
 from leapmpi.fault_tolerance.host_peers import HostPeers
 from leapmpi.fault_tolerance.launcher_cleanup import end_launcher, end_launcher_after_failure
 from leapmpi.fault_tolerance.report import describe_lost, describe_stall, report_failure
 from leapmpi.fault_tolerance.stall_detector import PATIENCE, StallDetector
 from leapmpi.runs.file_names import HEARTBEATS_FILE, stuck_file
 from leapmpi.system.memory import kills_for_memory
-from leapmpi.system.phase_timers import PhaseTimers, ignore_change
+from leapmpi.system.phase_timers import PhaseTimers
 
 LOST_CODE = 76
 """The exit code of a rank that ends because another was lost or nothing moves any more: start the job again."""
@@ -67,22 +56,20 @@ _SUSPENDED = 5.0
 class Watchdog:
     """Watches over this rank and the others. `has_reported` is true once it has reported a lost rank."""
 
-    def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
-        """Watch from `start` on.
+    table: HeartbeatTable
+    """Where this rank writes its heartbeats; `start` makes the first, in the memory of the node."""
+    _node_table: HeartbeatTable
 
-        Args:
-            world: the job.
-            phases: where this rank is.
-            limit: seconds without any move after which the job is ended; 0 waits for ever.
-            folder: the run folder once there is one.
+    def __init__(self, world: World, phases: PhaseTimers, limit: float, folder: list[Path]) -> None:
+        """Watch from `start` on; the job is ended after `limit` seconds without any move (0: never).
+
+        `phases` says where this rank is; `folder` holds the run folder once there is one.
         """
         self.world = world
         self.phases = phases
         self.limit = limit
         self.folder = folder
         self.has_reported = False
-        self._table: HeartbeatTable | None = None
-        self._node_memory: mmap.mmap | bytearray = bytearray()
         self._peers = HostPeers()
         self._parent = os.getppid() if launcher_size() else 0
         self._killed_for_memory = kills_for_memory()
@@ -102,9 +89,10 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin to watch. Collective."""
-        size = table_bytes(self.world.size)
-        self._node_memory = map_shared(self.world.node_comm, size, "leapmpi-stamps") or bytearray(size)
-        self._use(HeartbeatTable(self._node_memory, self.world.rank))
+        size = heartbeats.table_bytes(self.world.size)
+        memory = map_shared(self.world.node_comm, size, "leapmpi-stamps") or bytearray(size)
+        self._node_table = HeartbeatTable(memory, self.world.rank)
+        self._use(self._node_table)
         self._peers.find(self.world)
         self._training_thread = threading.get_ident()
         self._last_tick = time.monotonic()
@@ -116,15 +104,15 @@ class Watchdog:
         if self.world.rank == 0:
             # A folder that cannot hold the heartbeats is no reason to end: the nodes keep theirs.
             with suppress(OSError):
-                created = create_heartbeats(folder / HEARTBEATS_FILE, self.world.size)
+                created = heartbeats.create_heartbeats(folder / HEARTBEATS_FILE, self.world.size)
         token = all_gather_values(self.world.comm, created)[0]
-        memory = token and map_heartbeats(folder / HEARTBEATS_FILE, token)
+        memory = token and heartbeats.map_heartbeats(folder / HEARTBEATS_FILE, token)
         if memory:
             self._use(HeartbeatTable(memory, self.world.rank, folder / HEARTBEATS_FILE))
 
     def stop(self) -> None:
         """Watch no longer: this rank has come to its end in order."""
-        self.phases.on_change = ignore_change
+        self.phases.on_change = None
         self._set_state(ENDED)
         os.eventfd_write(self._stop, 1)
         self._thread.join()
@@ -138,7 +126,7 @@ class Watchdog:
 
     def clean_up_launcher(self, interrupted: bool = False) -> None:
         """This process is about to end with an error: make sure that the launcher does not hang for long after it."""
-        if self._parent and self._speaks_for_host():
+        if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher_after_failure(self._parent, interrupted)
 
     def wait_for_the_end(self) -> NoReturn:
@@ -146,23 +134,14 @@ class Watchdog:
         self._thread.join()
         os._exit(LOST_CODE)
 
-    @property
-    def table(self) -> HeartbeatTable:
-        """Where this rank writes its heartbeats; `start` makes the first."""
-        assert self._table is not None
-        return self._table
-
     def _use(self, table: HeartbeatTable) -> None:
-        """Write heartbeats to `table` from now on."""
         table.write_place(self.phases.current, self.phases.epoch, self.phases.iteration)
-        self._table = table
+        self.table = table
         self.phases.on_change = table.write_place
 
     def _set_state(self, state: int) -> None:
         """Set this rank's state in its table, and in the memory of the node, where peers may look."""
-        self.table.state = state
-        if self.table.memory is not self._node_memory:
-            HeartbeatTable.set_state(self._node_memory, self.world.rank, state)
+        self.table.state = self._node_table.state = state
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -252,9 +231,7 @@ class Watchdog:
         # Ranks that cannot reach the run folder write to the node's memory.
         def read() -> None:
             self.table.flush()
-            found = self.table.read()
-            if self.table.memory is not self._node_memory:
-                found = {**heartbeats_in(self._node_memory), **found}
+            found = {**self._node_table.read(), **self.table.read()}
             self._others = {rank: heartbeat for rank, heartbeat in found.items() if rank != self.world.rank}
 
         self._run_aside(read)
@@ -271,7 +248,7 @@ class Watchdog:
         """The heartbeats of those of the `dead` ranks that have not reported why they ended."""
         if not dead:
             return []
-        found = {**heartbeats_in(self._node_memory), **heartbeats_in(self.table.memory)}
+        found = {**self._node_table.read(), **heartbeats.heartbeats_in(self.table.memory)}
         return [found[rank] for rank in dead if rank in found and found[rank].state == RUNNING]
 
     def _end(self, report: Callable[[], None]) -> None:
@@ -282,7 +259,6 @@ class Watchdog:
         os._exit(LOST_CODE)
 
     def _report_lost(self, lost: list[Heartbeat]) -> None:
-        """Report ranks that died."""
         self.has_reported = True
         self.clean_up_launcher()
         for_memory = kills_for_memory() > self._killed_for_memory
@@ -290,38 +266,32 @@ class Watchdog:
         time.sleep(_LINGER)
 
     def _report_launcher(self) -> None:
-        """Report that the launcher is gone."""
         time.sleep(_LINGER)
         self._report(f"the launcher of {self.world.name} is gone ({self.phases.where()})", None)
 
     def _report_stall(self, now: float) -> None:
-        """Report the rank that the job waits for."""
         # Let others write their stacks first: the report may end the job.
         self._set_state(GIVING_UP)
         self._leave_stack()
         time.sleep(min(_LINGER, self.limit))
 
         # What is known of all ranks, and who gave no sign of life.
-        mine = heartbeats_in(self.table.memory)[self.world.rank]
-        heartbeats = dict(sorted({**self._others, self.world.rank: mine}.items()))
+        mine = heartbeats.heartbeats_in(self.table.memory)[self.world.rank]
+        known = dict(sorted({**self._others, self.world.rank: mine}.items()))
         silent = [rank for rank, (_, since) in self._pulses.items() if now - since > self.limit / 2]
 
         # Rank 0's report matters most: the launcher is on its host, and this rank may be cut off.
         if self.world.rank:
             time.sleep(_LINGER)
-        why, blamed = describe_stall(heartbeats, silent, self.world.size, self.limit, self.world.name)
-        if self._parent and self._speaks_for_host():
+        why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name)
+        if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
         self._report(why + (f" (stacks in {self.folder[0]}/stuck-rank-*.txt)" if self.folder else ""), blamed)
 
     def _report(self, why: str, about: Heartbeat | None) -> None:
         """Report once: where there is no run folder that shows who has reported, the lowest rank of the node does."""
-        if self.folder or self._speaks_for_host():
+        if self.folder or self._peers.lowest_is(self.world.rank):
             report_failure(why, self.folder, about.facts() if about else {})
-
-    def _speaks_for_host(self) -> bool:
-        """Whether this is the lowest living rank of its host."""
-        return self._peers.lowest_is(self.world.rank)
 
     def _leave_stack(self) -> None:
         """Write where this rank is, the stack of the thread that trains included, to the run folder."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leapmpi.dataset.topology import Topology
+from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
-
-if TYPE_CHECKING:
-    from leapmpi.dataset.topology import Topology
-    from leapmpi.plan.schedule import Schedule
-    from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sampler import Sampler
 
 POLICIES = Registry("cache policy", "leapmpi.features.policies")
 
@@ -41,7 +38,6 @@ class AccessPattern:
 
     @property
     def local(self) -> slice:
-        """The vertices of this rank."""
         return slice(int(self.rank_offsets[self.rank]), int(self.rank_offsets[self.rank + 1]))
 
 

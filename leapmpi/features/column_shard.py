@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.dataset.feature_columns import column_bounds
 from leapmpi.dataset.hdf5.reader import reading
-from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import joined
 from leapmpi.features.host_shard import HostShard
@@ -30,10 +29,19 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     needed = dataset.vertices * (end - first) * dtype.itemsize * sharers
     check_memory(needed, "features held by columns take", host)
     values = np.empty((dataset.vertices, end - first), dtype)
-    if dataset.has_columns:
-        _copy_from_columns(dataset, first, end, values)
-    else:
-        _copy_from_rows(dataset, first, end, values)
+
+    # From the feature columns of the parts that hold some of them, or from the feature rows of all parts.
+    bounds = column_bounds(dataset.feature_dim, dataset.parts).tolist()
+    for number in range(dataset.parts):
+        if not dataset.has_columns:
+            rows = values[dataset.offsets[number] : dataset.offsets[number + 1]]
+            part = dataset.part(number)
+            _copy(part, part.dense_features, slice(first, end), rows)
+        elif (begin := max(first, bounds[number])) < (stop := min(end, bounds[number + 1])):
+            part = dataset.part(number)
+            assert part.columns is not None, "the dataset has columns"
+            chosen = slice(begin - bounds[number], stop - bounds[number])
+            _copy(part, part.columns, chosen, values[:, begin - first : stop - first])
     return HostShard([values], 0)
 
 
@@ -50,24 +58,8 @@ def _sparse_columns(dataset: Dataset, first: int, end: int, host: str, sharers: 
     return SparseShard([joined(blocks)], 0)
 
 
-def _copy_from_rows(dataset: Dataset, first: int, end: int, values: np.ndarray) -> None:
-    """Copy the columns first..end-1 of the rows of all parts to `values`."""
-    parts = [dataset.part(part) for part in range(dataset.parts)]
-    for part, begin in zip(parts, dataset.offsets, strict=False):
-        with reading(part.path):
-            rows = part.dense_features
-            for start, stop in row_ranges(len(rows), rows.strides[0]):
-                values[begin + start : begin + stop] = rows[start:stop, first:end]
-
-
-def _copy_from_columns(dataset: Dataset, first: int, end: int, values: np.ndarray) -> None:
-    """Copy the columns first..end-1 from the parts that hold some of them to `values`."""
-    bounds = column_bounds(dataset.feature_dim, dataset.parts)
-    for number in np.flatnonzero((bounds[:-1] < end) & (bounds[1:] > first)):
-        part = dataset.part(int(number))
-        begin, stop = max(first, int(bounds[number])), min(end, int(bounds[number + 1]))
-        assert part.columns is not None, "the dataset has columns"
-        with reading(part.path):
-            for top, bottom in row_ranges(dataset.vertices, part.columns.strides[0]):
-                here = part.columns[top:bottom, begin - bounds[number] : stop - bounds[number]]
-                values[top:bottom, begin - first : stop - first] = here
+def _copy(part: Part, source: np.ndarray, columns: slice, target: np.ndarray) -> None:
+    """target[...] = source[:, columns], both of `part`, by blocks of rows."""
+    with reading(part.path):
+        for start, stop in row_ranges(len(source), source.strides[0]):
+            target[start:stop] = source[start:stop, columns]

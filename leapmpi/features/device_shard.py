@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.host_shard import HostShard
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.compression import RowEncoding, RowErrors
-    from leapmpi.features.row_request import RowRequest
-    from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.system.phase_timers import PhaseTimers
 
 _STAGING_BYTES = 64 << 20
 """Pinned host memory through which rows go to the device."""
@@ -30,17 +27,12 @@ class DeviceShard:
     """Rows in device memory have no address that the host can read."""
 
     def __init__(self, host: HostShard, device: torch.device) -> None:
-        import torch
-
         self.first = int(host.bounds[0])
         self.width = host.width
         self.device = device
         dtype = getattr(torch, host.dtype.name)
         self.values = torch.empty((int(host.bounds[-1]) - self.first, host.width), dtype=dtype, device=device)
-        self._load(host, dtype)
-
-    def _load(self, host: HostShard, dtype: torch.dtype) -> None:
-        import torch
+        self.row_bytes, self.nbytes = host.row_bytes, host.nbytes
 
         rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
         staging = torch.empty((rows, host.width), dtype=dtype, pin_memory=self.device.type == "cuda")
@@ -52,43 +44,25 @@ class DeviceShard:
                 self.values[begin : begin + len(block)].copy_(staging[: len(block)])
                 begin += len(block)
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.width * self.values.element_size()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return self.values.numel() * self.values.element_size()
-
     def whole(self) -> torch.Tensor:
-        """All rows as one device tensor (rows, width)."""
         return self.values
 
     def rows(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in this shard) as a device tensor (k, width) of the stored type."""
-        import torch
-
         return self.values[torch.from_numpy(ids - self.first).to(self.device)]
 
     def new_rows(self, count: int) -> torch.Tensor:
-        """`count` unfilled rows of the stored width and type, on the device."""
         return self.values.new_empty((count, self.width))
 
-    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> DeviceRows:
-        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
-        return DeviceRows(self, device, dtype, phases)
 
-
+@dataclass
 class DeviceRows:
     """The local half of a fetch from a DeviceShard, with the methods of HostRows. All rows stay on the device."""
 
-    def __init__(self, shard: DeviceShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
-        self.shard = shard
-        self.device = device
-        self.dtype = dtype
-        self.phases = phases
+    shard: DeviceShard
+    device: torch.device
+    dtype: torch.dtype
+    phases: PhaseTimers
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
@@ -111,8 +85,6 @@ class DeviceRows:
         self, request: RowRequest, arrived: torch.Tensor, encoding: RowEncoding | None, cache: RowCache | None
     ) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
-        import torch
-
         if encoding:
             arrived = encoding.decode_tensor(arrived)
         rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
@@ -122,7 +94,7 @@ class DeviceRows:
         rows[self._index(request.remote_positions)] = arrived.to(self.dtype)
         if cache:
             assert isinstance(cache.rows, torch.Tensor), "cached rows are where the shard is"
-            slots = torch.from_numpy(request.cached_slots).long().to(self.device)
+            slots = self._index(request.cached_slots).long()
             rows[self._index(request.cached_positions)] = cache.rows[slots].to(self.dtype)
         return rows
 
@@ -130,8 +102,6 @@ class DeviceRows:
         """Nothing: the device needs no kernel of ours."""
 
     def _index(self, positions: np.ndarray) -> torch.Tensor:
-        import torch
-
         return torch.from_numpy(positions).to(self.device)
 
 
@@ -143,8 +113,6 @@ def load_shard(host: HostShard, device: torch.device) -> HostShard | DeviceShard
     """
     if device.type != "cuda" or not isinstance(host.parts[0], np.ndarray):
         return host
-    import torch
-
     free, _ = torch.cuda.mem_get_info(device)
     if host.nbytes <= free * _DEVICE_SHARE:
         return DeviceShard(host, device)

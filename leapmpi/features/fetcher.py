@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import torch
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.features.compression import RowErrors
-from leapmpi.features.host_shard import HostRows, stand_in_addresses
-from leapmpi.features.row_exchange import RowExchange
-from leapmpi.features.row_request import RowRequest
-from leapmpi.plan.homes import RankView, home_of
+from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowEncoding, RowErrors
+from leapmpi.features.device_shard import DeviceRows, DeviceShard
+from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
+from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.scattered_rows import LEAST_WIDTH
+from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.comm.communicator import Communicator
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.compression import RowEncoding
-    from leapmpi.features.device_shard import DeviceShard
-    from leapmpi.features.host_shard import HostShard
-    from leapmpi.nn.rows import Rows
 
 CACHE_BATCH_BYTES = 32 << 20
 """Bytes of rows that a rank requests at a time when it fills its cache."""
@@ -37,14 +32,11 @@ class FeatureFetcher:
         communicator: connects this rank with the others. A RankView without one can request, but not fetch.
         shard: this rank's rows.
         rank_offsets: int64[ranks + 1], the range of vertices of each rank.
-        device: torch.device of the tensors that a fetch returns.
-        dtype: torch.dtype of these tensors.
+        device: where the tensors that a fetch returns are, of `dtype`.
         kind: the kind under which bytes are counted; rows are counted when it is "features".
-        phases: timers; copying rows counts as "gather".
         encoding: how rows are sent when `fetch` may lose precision; otherwise they are sent in the stored type.
 
     `cache` holds copies of remote rows once `fill` has brought them; `errors` adds up what `encoding` lost.
-    SparseFeatureFetcher does the same for sparse rows.
     """
 
     sparse = False
@@ -71,11 +63,14 @@ class FeatureFetcher:
         self.errors = RowErrors()
         self.cache: RowCache | None = None
         self.id_codec = IdCodec.home_ranks(rank_offsets)
-        self._local_half = shard.fetch_half(device, dtype, self.phases)
+        self._local_half: HostRows | DeviceRows
+        if isinstance(shard, HostShard):
+            self._local_half = HostRows(shard, device, dtype, self.phases)
+        else:
+            self._local_half = DeviceRows(shard, device, dtype, self.phases)
 
     @property
     def network(self) -> Communicator:
-        """The communicator of a fetcher that can fetch."""
         return cast("Communicator", self.communicator)
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:
@@ -92,16 +87,15 @@ class FeatureFetcher:
         ScatteredRows and none is copied.
         """
         request = self.request(ids)
-        self._count_rows(request)
+        if self.kind == "features":
+            read = {"local": request.local_ids, "remote": request.remote_ids, "cached": request.cached_slots}
+            for place, rows in read.items():
+                self.network.byte_counters.add_rows(place, len(rows))
         encoding = None if exact else self.encoding
-        collect = self._collect_addresses if scattered and self.scatters else self._collect
-        return self._exchange(request, encoding, partial(collect, request, encoding))
+        return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Rows:
-        """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor (k, width). Local.
-
-        With `scattered`, where `scatters` allows it, they come as ScatteredRows and none is copied.
-        """
+        """The rows of `ids` (int64[k], all local, repeats allowed) as a tensor; `scattered` as in `prepare`. Local."""
         if scattered and self.scatters:
             assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
             return self._local_half.local_addresses(ids)
@@ -120,8 +114,6 @@ class FeatureFetcher:
     @cached_property
     def scatters(self) -> bool:
         """Whether rows can be read from their addresses, without a copy: float32 rows in host memory."""
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
-
         if self.sparse or self.device.type != "cpu" or str(self.dtype) != "torch.float32":
             return False
         return self.shard.width >= LEAST_WIDTH and self.shard.addressable
@@ -133,10 +125,7 @@ class FeatureFetcher:
 
     def missing(self, ids: np.ndarray) -> int:
         """How many rows a fetch of distinct `ids` (int64[k]) requests from other ranks. Local."""
-        remote = home_of(ids, self.rank_offsets) != self.communicator.rank
-        if self.cache:
-            remote &= self.cache.slots(ids) < 0
-        return int(remote.sum())
+        return len(self.request(ids).remote_ids)
 
     @property
     def sent_row_bytes(self) -> int:
@@ -158,10 +147,6 @@ class FeatureFetcher:
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
         """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
-        import torch
-
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
-
         if scattered and self.scatters and width >= LEAST_WIDTH:
             return stand_in_addresses(count, width)
         return torch.zeros((count, width), dtype=self.dtype, device=self.device)
@@ -183,20 +168,14 @@ class FeatureFetcher:
 
         The remote rows of `request` will arrive in order of its remote ids, encoded or in the stored type.
         """
-        requested, counts = self._requested_of_this_rank(request)
+        requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         sent, arriving = self._local_half.pack(requested, len(request.remote_ids), encoding, self.errors)
         return RowExchange(self.network, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
 
-    def _requested_of_this_rank(self, request: RowRequest) -> tuple[np.ndarray, np.ndarray]:
-        """The ids that other ranks request from this one, and how many each requests. Collective."""
-        return self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
-
-    def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: Any) -> Rows:
-        """The rows of `request`: local, cached and those that have `arrived`. Local."""
-        return self._local_half.collect(request, arrived, encoding, self.cache)
-
-    def _collect_addresses(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> Rows:
-        """As `_collect`, but no row is copied. Local."""
+    def _collect(self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: Any) -> Rows:
+        """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""
+        if not scattered:
+            return self._local_half.collect(request, arrived, encoding, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
         return self._local_half.collect_addresses(request, arrived, encoding, self.cache)
 
@@ -207,10 +186,3 @@ class FeatureFetcher:
         for number in range(requests):
             slots = slice(number * step, (number + 1) * step)
             yield slots, RowRequest(cache.ids[slots], self.rank_offsets, self.communicator.rank)
-
-    def _count_rows(self, request: RowRequest) -> None:
-        if self.kind == "features":
-            counters = self.network.byte_counters
-            counters.add_rows("local", len(request.local_ids))
-            counters.add_rows("remote", len(request.remote_ids))
-            counters.add_rows("cached", len(request.cached_slots))

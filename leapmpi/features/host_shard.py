@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
 
+from leapmpi.features.cache import RowCache
+from leapmpi.features.compression import RowEncoding, RowErrors
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.compression import RowEncoding, RowErrors
-    from leapmpi.features.row_request import RowRequest
-    from leapmpi.nn.scattered_rows import ScatteredRows
-    from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.phase_timers import PhaseTimers
 
 
 @compiled
@@ -48,44 +46,24 @@ class HostShard:
     `first` is the global id of the first row. One-dimensional arrays count as width 1.
     """
 
-    parts: list[Any]
-    """By part, its rows: arrays here, SparseFeatures in a SparseShard."""
-
     def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
-        self.parts = [np.asarray(part).reshape(len(part), -1) for part in parts]
-        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
-
-    @property
-    def width(self) -> int:
-        """Values per row."""
-        return self.parts[0].shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the stored values."""
-        return self.parts[0].dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.width * self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return sum(part.nbytes for part in self.parts)
-
-    @property
-    def addressable(self) -> bool:
+        self._hold([np.asarray(part).reshape(len(part), -1) for part in parts], first)
+        self.row_bytes = self.width * self.dtype.itemsize
+        self.addressable = all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
         """Whether every row lies in host memory as float32 of this machine, element after element."""
-        return all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
+
+    def _hold(self, parts: list[Any], first: int) -> None:
+        self.parts = parts
+        """By part, its rows: arrays here, SparseFeatures in a SparseShard."""
+        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+        self.width: int = parts[0].shape[1]
+        self.dtype: np.dtype = parts[0].dtype
+        self.nbytes: int = sum(part.nbytes for part in parts)
 
     def whole(self) -> torch.Tensor | None:
         """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
         if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
             return None
-        import torch
-
         with warnings.catch_warnings():
             # Mapped files are read-only, which torch cannot express.
             warnings.simplefilter("ignore", UserWarning)
@@ -121,14 +99,10 @@ class HostShard:
         return out
 
     def new_rows(self, count: int) -> np.ndarray:
-        """`count` unfilled rows of the stored width and type."""
         return np.empty((count, self.width), self.dtype)
 
-    def fetch_half(self, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> HostRows:
-        """What a fetcher reads and places rows with, for tensors of `dtype` on `device`."""
-        return HostRows(self, device, dtype, phases)
 
-
+@dataclass
 class HostRows:
     """The local half of a fetch from a HostShard: packs rows for others, and puts all rows of a request in one tensor.
 
@@ -136,14 +110,13 @@ class HostRows:
     of copying rows counts as the phase "gather". Nothing here is collective.
     """
 
-    def __init__(self, shard: HostShard, device: torch.device, dtype: torch.dtype, phases: PhaseTimers) -> None:
-        self.shard = shard
-        self.device = device
-        self.dtype = dtype
-        self.phases = phases
-        self._sent = BufferPool()
-        self._arriving = BufferPool()
-        self._rows = BufferPool()
+    shard: HostShard
+    device: torch.device
+    dtype: torch.dtype
+    phases: PhaseTimers
+    _sent: BufferPool = field(default_factory=BufferPool)
+    _arriving: BufferPool = field(default_factory=BufferPool)
+    _rows: BufferPool = field(default_factory=BufferPool)
 
     def local(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
@@ -159,15 +132,12 @@ class HostRows:
 
         Rows are sent encoded (uint8), or in the stored type. Adds what `encoding` loses to `errors`.
         """
-        dtype: np.dtype | str
-        if encoding:
-            width, dtype = encoding.row_bytes(self.shard.width), "uint8"
-        else:
-            width, dtype = self.shard.width, self.shard.dtype
+        width = encoding.row_bytes(self.shard.width) if encoding else self.shard.width
+        dtype = np.dtype(np.uint8) if encoding else self.shard.dtype
         with self.phases("gather"):
             packed = self._sent.array((len(ids), width), dtype)
             if encoding:
-                encoding.encode(self.shard, ids, packed, errors)
+                encoding.encode(self.shard.split(ids), packed, errors)
             else:
                 self.shard.rows(ids, packed)
         return packed, self._arriving.array((count, width), dtype)
@@ -176,8 +146,6 @@ class HostRows:
         self, request: RowRequest, arrived: np.ndarray, encoding: RowEncoding | None, cache: RowCache | None
     ) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
-        import torch
-
         with self.phases("gather"):
             rows = self._new_tensor(len(request.ids))
             target = rows.numpy()
@@ -207,18 +175,18 @@ class HostRows:
                 arrived = self._rows.array((len(encoded), self.shard.width), "float32")
                 encoding.decode(encoded, arrived, np.arange(len(arrived)))
             self.shard.locate(request.local_ids, addresses, request.local_positions)
-            _locate(arrived, np.arange(len(arrived)), addresses, request.remote_positions)
+            addresses[request.remote_positions] = _addresses(arrived, np.arange(len(arrived)))
             if cache:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
-                _locate(cache.rows, request.cached_slots, addresses, request.cached_positions)
+                addresses[request.cached_positions] = _addresses(cache.rows, request.cached_slots)
         # What the addresses point to must live as long as they do.
-        return _scattered(addresses, self.shard.width, (self.shard, arrived, cache))
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard, arrived, cache))
 
     def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
         """As `local`, but no row is copied. Only where the shard is `addressable`."""
         addresses = np.empty(len(ids), np.int64)
         self.shard.locate(ids, addresses, np.arange(len(ids)))
-        return _scattered(addresses, self.shard.width, (self.shard,))
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard,))
 
     def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
         """Compile the kernels of a fetch by moving one local row."""
@@ -229,12 +197,10 @@ class HostRows:
         place_rows(row, position, 0, target, position)
         if encoding:
             encoded = np.empty((1, encoding.row_bytes(self.shard.width)), np.uint8)
-            encoding.decode(encoding.encode(self.shard, ids, encoded, errors), target, position)
+            encoding.decode(encoding.encode(self.shard.split(ids), encoded, errors), target, position)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
-        import torch
-
         if self.device.type == "cpu":
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))
@@ -244,19 +210,9 @@ class HostRows:
 def stand_in_addresses(count: int, width: int) -> ScatteredRows:
     """`count` rows of `width` zeros, given by their addresses: to compile and to measure with."""
     rows = np.zeros((count, width), np.float32)
-    addresses = np.empty(count, np.int64)
-    _locate(rows, np.arange(count), addresses, np.arange(count))
-    return _scattered(addresses, width, (rows,))
+    return ScatteredRows(torch.from_numpy(_addresses(rows, np.arange(count))), width, (rows,))
 
 
-def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
-    """addresses[positions[i]] = the address of row rows[i] of `source`, which is C-contiguous."""
-    addresses[positions] = source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)
-
-
-def _scattered(addresses: np.ndarray, width: int, sources: tuple[Any, ...]) -> ScatteredRows:
-    import torch
-
-    from leapmpi.nn.scattered_rows import ScatteredRows
-
-    return ScatteredRows(torch.from_numpy(addresses), width, sources)
+def _addresses(source: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """int64[k]: the addresses of the rows numbered `rows` (integers[k]) of `source`, which is C-contiguous."""
+    return source.ctypes.data + source.strides[0] * rows.astype(np.int64, copy=False)

@@ -1,13 +1,14 @@
 """One copy of the topology per node, shared by its ranks.
 
-The memory is an anonymous file (memfd). It has no name, so nothing is left in /dev/shm or a temporary folder however
-the job ends, and the size of /dev/shm does not limit it. Ranks that cannot reach it (separate process or container
-name spaces) hold a private copy each.
+Ranks that cannot reach the common memory (separate process or container name spaces) hold a private copy each.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from leapmpi.system.memory import check_memory
 
 _ALIGNMENT = 64
 
+Arrays = TypeVar("Arrays")
+
 
 def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
@@ -27,24 +30,18 @@ def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
     starts = _layout(dataset)
-    world.on_all(lambda: check_memory(starts[-1], "the graph's topology takes", world.host))
-    memory = map_shared(world.node_comm, starts[-1], "leapmpi-topology")
 
-    # The ranks of a node share the parts of a common copy; a rank reads all parts of its private one.
-    if memory is None:
-        topology, held = empty_topology(dataset), "a copy per rank"
-        parts = range(dataset.parts)
-    else:
-        topology, held = _arrays(memory, dataset, starts), "one copy per node"
-        parts = range(world.node_comm.rank, dataset.parts, world.node_comm.size)
+    def arrays(memory: mmap.mmap | None) -> Topology:
+        like = empty_topology(dataset)
+        if memory is None:
+            return like
+        places = zip((like.indptr, like.indices, like.original_id), starts, strict=False)
+        return Topology(*(np.frombuffer(memory, array.dtype, len(array), start) for array, start in places))
 
-    def fill() -> None:
-        for part in parts:
-            fill_topology(dataset, part, topology.indptr, topology.indices, topology.original_id)
-
-    # Also a barrier: no rank continues before its node's copy is complete.
-    world.on_all(fill)
-    return topology, held
+    topology, shared = _share(
+        world, dataset, starts[-1], ("the graph's topology takes", "leapmpi-topology"), arrays, fill_topology
+    )
+    return topology, "one copy per node" if shared else "a copy per rank"
 
 
 def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
@@ -52,35 +49,45 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
-    size = 4 * dataset.vertices
-    world.on_all(lambda: check_memory(size, "the lengths of sparse feature rows take", world.host))
-    memory = map_shared(world.node_comm, size, "leapmpi-entries")
-    counts = np.empty(dataset.vertices, np.int32) if memory is None else np.frombuffer(memory, np.int32)
+    n = dataset.vertices
+
+    def array(memory: mmap.mmap | None) -> np.ndarray:
+        return np.empty(n, np.int32) if memory is None else np.frombuffer(memory, np.int32)
+
+    names = "the lengths of sparse feature rows take", "leapmpi-entries"
+    return _share(world, dataset, 4 * n, names, array, fill_entry_counts)[0]
+
+
+def _share(
+    world: World,
+    dataset: Dataset,
+    size: int,
+    names: tuple[str, str],
+    arrays: Callable[[mmap.mmap | None], Arrays],
+    fill: Callable[[Dataset, int, Arrays], None],
+) -> tuple[Arrays, bool]:
+    """What `arrays` makes of `size` bytes of memory, which `fill` has filled part by part. Collective.
+
+    The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory.
+    """
+    world.on_all(lambda: check_memory(size, names[0], world.host))
+    memory = map_shared(world.node_comm, size, names[1])
+    made = arrays(memory)
+
+    # The ranks of a node share the parts of a common copy; a rank reads all parts of its private one.
     rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
 
-    def fill() -> None:
+    def fill_parts() -> None:
         for part in range(rank, dataset.parts, ranks):
-            fill_entry_counts(dataset, part, counts)
+            fill(dataset, part, made)
 
-    # Also a barrier, as above.
-    world.on_all(fill)
-    return counts
+    # Also a barrier: no rank continues before its node's copy is complete.
+    world.on_all(fill_parts)
+    return made, memory is not None
 
 
 def _layout(dataset: Dataset) -> list[int]:
     """Where indptr, indices and original_id begin in the shared memory, and its size."""
     like = empty_topology(dataset)
-    starts = [0]
-    for array in (like.indptr, like.indices, like.original_id):
-        starts.append(starts[-1] + -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT)
-    return starts
-
-
-def _arrays(memory: mmap.mmap, dataset: Dataset, starts: list[int]) -> Topology:
-    """The topology of `dataset` in `memory`, unfilled."""
-    like = empty_topology(dataset)
-    views = [
-        np.frombuffer(memory, array.dtype, len(array), start)
-        for array, start in zip((like.indptr, like.indices, like.original_id), starts, strict=False)
-    ]
-    return Topology(*views)
+    sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in (like.indptr, like.indices, like.original_id))
+    return list(accumulate(sizes, initial=0))

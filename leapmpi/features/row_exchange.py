@@ -1,64 +1,85 @@
-"""One exchange of rows between ranks: packed, then moving, then arrived."""
+"""Which rows are requested and where they are, and the exchange of rows: packed, then moving, then arrived."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
 
 from leapmpi.comm.communicator import Communicator
-
-if TYPE_CHECKING:
-    from leapmpi.comm.mpi_buffers import Array
+from leapmpi.plan.homes import home_of
 
 
+class RowRequest:
+    """Distinct vertex ids grouped by where their rows are: on this rank, in the cache, or on which other rank.
+
+    `ids` int64[k]; `rank_offsets` int64[ranks + 1]; `slots` int[k]: the slot of each id in the cache, negative where
+    there is none.
+
+    Each of the three groups has its positions in `ids`. Local rows have `local_ids`; remote rows have `remote_ids`,
+    sorted by home rank, and `remote_counts` int64[ranks]; cached rows have `cached_slots`.
+    """
+
+    def __init__(self, ids: np.ndarray, rank_offsets: np.ndarray, rank: int, slots: np.ndarray | None = None) -> None:
+        ranks = len(rank_offsets) - 1
+
+        # Sort stably by home rank; cached rows come last, as if at home on one rank more.
+        home = home_of(ids, rank_offsets).astype(np.uint16)
+        if slots is not None:
+            home[slots >= 0] = ranks
+        order = np.argsort(home, kind="stable")
+        counts = np.bincount(home, minlength=ranks + 1).astype(np.int64)
+        begin = int(counts[:rank].sum())
+        end = begin + int(counts[rank])
+        cached = len(ids) - int(counts[ranks])
+
+        # Local rows lie at [begin, end) of that order, cached ones from `cached` on; the others are remote.
+        self.ids = ids
+        self.local_positions = order[begin:end]
+        self.local_ids = ids[self.local_positions]
+        self.remote_positions = np.concatenate((order[:begin], order[end:cached]))
+        self.remote_ids = ids[self.remote_positions]
+        self.cached_positions = order[cached:]
+        self.cached_slots = slots[self.cached_positions] if slots is not None else self.cached_positions
+        counts[rank] = 0
+        self.remote_counts = counts[:ranks]
+
+
+@dataclass
 class RowExchange:
     """The rows that others requested from this rank, and memory for those that this rank requested.
 
-    Call `begin`, `wait` and `unpack` in this order, in one lane (leapmpi/system/channels.py), which moves one exchange
-    at a time.
-
-    Args:
-        communicator: moves the rows.
-        kind: the kind under which bytes are counted.
-        sent: the packed rows, sorted by the rank they go to, and int64[ranks]: how many go to each.
-        arriving: memory for the requested rows, and int64[ranks]: how many come from each rank.
-        unpack: makes the result of the rows that have arrived.
+    Call `begin`, `wait` and `unpack` in this order, in one channel (leapmpi/system/channels.py), which moves one
+    exchange at a time. Bytes are counted under `kind`; `result_of` makes the result of the rows that have arrived.
     """
 
-    def __init__(
-        self,
-        communicator: Communicator,
-        kind: str,
-        sent: tuple[Array, np.ndarray],
-        arriving: tuple[Array, np.ndarray],
-        unpack: Callable[[Any], Any],
-    ) -> None:
-        self._communicator = communicator
-        self._kind = kind
-        self._sent: tuple[Array, np.ndarray] | None = sent
-        self._arriving = arriving
-        self._unpack = unpack
-        self._end: Callable[[], None] | None = None
+    communicator: Communicator
+    kind: str
+    sent: tuple[np.ndarray | torch.Tensor, np.ndarray] | None
+    """The packed rows, sorted by the rank they go to, and int64[ranks]: how many go to each."""
+    arriving: tuple[np.ndarray | torch.Tensor, np.ndarray]
+    """Memory for the requested rows, and int64[ranks]: how many come from each rank."""
+    result_of: Callable[[Any], Any]
+    _end: Callable[[], None] | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Start moving the rows. Collective."""
-        assert self._sent is not None, "rows are sent once"
-        rows, counts = self._sent
-        arriving, arriving_counts = self._arriving
-        self._end = self._communicator.start_exchange(rows, counts, arriving, arriving_counts, self._kind)
+        assert self.sent is not None, "rows are sent once"
+        self._end = self.communicator.start_exchange(*self.sent, *self.arriving, self.kind)
 
     def wait(self) -> None:
         """Wait until all rows have arrived; a second call does nothing. Collective."""
         if self._end:
             end, self._end = self._end, None
             end()
-            self._sent = None
+            self.sent = None
 
     def unpack(self) -> Any:
         """The result, once the rows have arrived. Local."""
-        return self._unpack(self._arriving[0])
+        return self.result_of(self.arriving[0])
 
     def complete(self) -> Any:
         """Move the rows and unpack them. Collective."""

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.errors import ConfigError
+from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
+from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.row_exchange import RowExchange
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
+from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.tensors import Edges
+from leapmpi.plan.homes import RankView
 from leapmpi.system.buffer_pool import BufferPool
-
-if TYPE_CHECKING:
-    import torch
-
-    from leapmpi.comm.communicator import Communicator
-    from leapmpi.features.cache import RowCache
-    from leapmpi.features.device_shard import DeviceShard
-    from leapmpi.features.host_shard import HostShard
-    from leapmpi.features.row_request import RowRequest
-    from leapmpi.nn.sparse_matrix import SparseMatrix
-    from leapmpi.plan.homes import RankView
-    from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.phase_timers import PhaseTimers
 
 
 class SparseFeatureFetcher(FeatureFetcher):
-    """Fetches rows of a SparseShard as SparseMatrix. The arguments are those of FeatureFetcher."""
+    """Fetches rows of a SparseShard as SparseMatrix."""
 
     shard: SparseShard
     sparse = True
@@ -51,7 +48,6 @@ class SparseFeatureFetcher(FeatureFetcher):
 
     @property
     def sent_row_bytes(self) -> int:
-        """Bytes of a row that is sent in training, on average."""
         return max(1, round(self.shard.mean_entries * self._sent_entry_bytes(self.encoding)))
 
     @property
@@ -60,12 +56,10 @@ class SparseFeatureFetcher(FeatureFetcher):
         return 8 + round(self.shard.mean_entries * (INDEX_BYTES + self.dtype.itemsize))
 
     def cached_bytes(self, cache: RowCache) -> int:
-        """Bytes of the entries of the rows of `cache`, and of its lookup tables."""
         entries = int(self.shard.entry_counts[cache.ids].sum(dtype=np.int64))
         return cache.held_bytes(0) + entries * self.shard.entry_bytes + 8 * (len(cache.ids) + 1)
 
     def answer_bytes(self, request: RowRequest, exact: bool = False) -> np.ndarray:
-        """int64[ranks]: bytes of the rows of `request` that each rank sends. Local."""
         return self._entries_by_rank(request) * self._sent_entry_bytes(None if exact else self.encoding)
 
     def stand_in(self, count: int, width: int, scattered: bool = False) -> SparseMatrix:
@@ -84,14 +78,12 @@ class SparseFeatureFetcher(FeatureFetcher):
         self.cache = cache
 
     def warm_up(self) -> None:
-        """Compile the kernels that `fetch` runs, by moving one local row. Local."""
         row = self.shard.take(np.array([self.shard.bounds[0]]))
         packed = _pack(row, self.encoding, RowErrors())
         self._matrix(_unpack(packed, row, np.diff(row.indptr), self.encoding))
 
     def _exchange(self, request: RowRequest, encoding: RowEncoding | None, unpack: Callable[[Any], Any]) -> RowExchange:
-        """Exchange ids and pack the entries that others requested. Collective."""
-        requested, row_counts = self._requested_of_this_rank(request)
+        requested, row_counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         with self.phases("gather"):
             rows = self.shard.take(requested)
             entry_counts = np.diff(rows.indptr[np.concatenate(([0], np.cumsum(row_counts)))])
@@ -100,8 +92,9 @@ class SparseFeatureFetcher(FeatureFetcher):
         arriving = self._arriving.array((int(arriving_counts.sum()), self._sent_entry_bytes(encoding)), "uint8")
         return RowExchange(self.network, self.kind, (sent, entry_counts), (arriving, arriving_counts), unpack)
 
-    def _collect(self, request: RowRequest, encoding: RowEncoding | None, arrived: np.ndarray) -> SparseMatrix:
-        """The rows of `request`: local, cached and those that have `arrived`. Local."""
+    def _collect(
+        self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: np.ndarray
+    ) -> SparseMatrix:
         with self.phases("gather"):
             remote = self._remote_rows(request, encoding, arrived)
             rows = empty_rows(self.shard.entry_counts[request.ids], remote)
@@ -126,11 +119,6 @@ class SparseFeatureFetcher(FeatureFetcher):
         return INDEX_BYTES + encoding.each if encoding else self.shard.entry_bytes
 
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
-        import torch
-
-        from leapmpi.nn.sparse_matrix import SparseMatrix
-        from leapmpi.nn.tensors import Edges
-
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
         if self.device.type != "cpu":
             indices = indices.long()
@@ -152,17 +140,16 @@ def fetcher_for(
 
     Raises ConfigError, on all ranks, for an encoding with a scale per row where rows are sparse.
     """
-    if not isinstance(shard, SparseShard):
-        return FeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
-    fetcher = SparseFeatureFetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
-    if fetcher.encoding and fetcher.encoding.head:
+    sparse = isinstance(shard, SparseShard)
+    if sparse and encoding and encoding.head:
         error = ConfigError(
-            f"--wire-dtype {fetcher.encoding.name} scales dense rows, and features are stored sparse; use float16, "
-            "bfloat16 or native"
+            f"--wire-dtype {encoding.name} scales dense rows, and features are stored sparse; use float16, bfloat16 or "
+            "native"
         )
         error.agreed = True
         raise error
-    return fetcher
+    kind_of_fetcher = SparseFeatureFetcher if sparse else FeatureFetcher
+    return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
 
 
 def _pack(rows: SparseFeatures, encoding: RowEncoding | None, errors: RowErrors) -> np.ndarray:
@@ -189,8 +176,6 @@ def _unpack(
 
 def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> np.ndarray:
     """The values of `rows`, encoded: uint8[entries, bytes of one]. Counts the errors by row."""
-    import torch
-
     if not len(rows.data):  # torch takes no other view of an empty tensor
         return np.empty((0, encoding.each), np.uint8)
     encoded = encoding.encode_tensor(torch.from_numpy(rows.data).unsqueeze(1), RowErrors()).numpy()
@@ -203,9 +188,6 @@ def _encoded(rows: SparseFeatures, encoding: RowEncoding, errors: RowErrors) -> 
 
 
 def _decoded(values: np.ndarray, encoding: RowEncoding) -> np.ndarray:
-    """float32[entries] of encoded values."""
-    import torch
-
     if not len(values):
         return np.empty(0, np.float32)
     return encoding.decode_tensor(torch.from_numpy(values)).numpy().reshape(-1)

@@ -69,39 +69,22 @@ class SparseShard(HostShard):
     are sent.
     """
 
-    addressable = False
     parts: list[SparseFeatures]
 
     def __init__(self, parts: Sequence[SparseFeatures], first: int, counts: np.ndarray | None = None) -> None:
-        self.parts = list(parts)
+        self._hold(list(parts), first)
+        self.addressable = False
         self.counts = counts
-        self.bounds = first + np.concatenate(([0], np.cumsum([len(part) for part in self.parts]))).astype(np.int64)
-
-    @property
-    def width(self) -> int:
-        """Columns."""
-        return self.parts[0].width
+        self.entry_bytes = parts[0].entry_bytes
+        self.mean_entries = sum(len(part.indices) for part in parts) / max(1, int(self.bounds[-1] - self.bounds[0]))
+        self.row_bytes = max(1, round(self.mean_entries * self.entry_bytes))
+        """Bytes of the entries of a row, on average."""
 
     @property
     def entry_counts(self) -> np.ndarray:
         """int32[n]: `counts`, of a shard whose rows are sent."""
         assert self.counts is not None
         return self.counts
-
-    @property
-    def entry_bytes(self) -> int:
-        """Bytes of a stored entry."""
-        return self.parts[0].entry_bytes
-
-    @property
-    def mean_entries(self) -> float:
-        """Entries of a row, on average."""
-        return sum(len(part.indices) for part in self.parts) / max(1, int(self.bounds[-1] - self.bounds[0]))
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the entries of a row, on average."""
-        return max(1, round(self.mean_entries * self.entry_bytes))
 
     def whole(self) -> None:
         """None: sparse rows are not read in place."""

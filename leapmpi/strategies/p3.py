@@ -17,7 +17,7 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.world import World
-from leapmpi.dataset.feature_columns import column_bounds
+from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.exchange.base import ExchangeMode

@@ -14,13 +14,19 @@ from pathlib import Path
 from leapmpi.errors import DataError, ResourceError
 
 
-def _sync(path: Path) -> None:
-    """Bring the file or folder `path` to disk."""
-    handle = os.open(path, os.O_RDONLY)
+@contextmanager
+def _descriptor(path: Path) -> Iterator[int]:
+    """A descriptor of the file or folder `path` while the body runs."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        yield descriptor
     finally:
-        os.close(handle)
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    with _descriptor(path) as descriptor:
+        os.fsync(descriptor)
 
 
 def remove(path: Path) -> None:
@@ -34,14 +40,11 @@ def remove(path: Path) -> None:
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
     """Mark the temporary file or folder `path` as in use while the body runs, or this process lives."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
+    with _descriptor(path) as descriptor:
         # Where a file system has no locks, nothing there is ever taken for abandoned.
         with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(handle)
 
 
 def remove_abandoned(path: Path) -> None:
@@ -66,17 +69,10 @@ def remove_abandoned(path: Path) -> None:
 
 def _is_abandoned(entry: Path) -> bool:
     """Whether nobody holds `entry`; where that cannot be found out, it counts as held."""
-    try:
-        handle = os.open(entry, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError), _descriptor(entry) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+    return False
 
 
 def put_in_place(aside: Path, path: Path) -> None:

@@ -27,7 +27,6 @@ class BufferPool:
     """
 
     def __init__(self) -> None:
-        """The pool is empty."""
         self._free: list[np.ndarray] = []
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:

@@ -1,10 +1,9 @@
 """The channels of a rank: its training, the work it does ahead of the iteration that is trained, and feature rows.
 
-A channel is an order of collectives, with an MPI communicator for it alone. The order is the same on all ranks, and no
-channel waits for another, so none can block another, however ranks differ in how far ahead they are. The channel of a
-thread decides how its messages are sent (`leapmpi.comm.communicator`) and under what its seconds are counted
-(`phase_timers`). The thread that works ahead moves feature rows in a separate channel, so that it can plan an iteration
-while the rows of the iteration before travel.
+A channel is an order of collectives, the same on all ranks, with an MPI communicator for it alone: none can block
+another, however ranks differ in how far ahead they are. The channel of a thread decides how its messages are sent
+(`leapmpi.comm.communicator`) and under what its seconds are counted (`phase_timers`). An iteration can be planned ahead
+while the rows of the one before travel, since these have their own.
 """
 
 from __future__ import annotations

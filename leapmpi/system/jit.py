@@ -1,7 +1,6 @@
-"""numba, set up for batch jobs: a cache that works where home folders are shared or read-only.
+"""numba, set up for batch jobs: all kernels' settings, and a cache that works where home folders are read-only.
 
-All kernels are compiled by `compiled`, `compiled_parallel` or `compiled_dot`, so numba's settings are in one place.
-numba keys its cache by source and processor type; the folder adds the user. Threads are set by `set_threads`.
+numba keys its cache by source and processor type; the folder adds the user.
 """
 
 from __future__ import annotations

@@ -38,13 +38,12 @@ class PhaseTimers:
 
     `current`, `epoch` and `iteration` say where the calling thread's channel is. Others may listen: `span`, where set,
     is called with every stretch of time: channel, phase, epoch, iteration, and its begin and end on the clock
-    time.perf_counter. `on_change` is called at every change of phase with the phase, epoch and iteration in which the
-    rank is: those of training, or those of the work ahead that training waits for.
+    time.perf_counter. `on_change`, where set, is called at every change of phase with the rank's phase, epoch and
+    iteration: those of training, or those of the work ahead that training waits for.
     """
 
     def __init__(self) -> None:
-        """All clocks begin in the phase "start"; nobody listens."""
-        self.on_change: Callable[[str, int | None, int | None], None] = ignore_change
+        self.on_change: Callable[[str, int | None, int | None], None] | None = None
         self.span: Callable[[int, str, int | None, int | None, float, float], None] | None = None
         self._lock = threading.Lock()
         self._clocks = [_Clock() for _ in channels.CHANNELS]
@@ -52,12 +51,10 @@ class PhaseTimers:
 
     @property
     def current(self) -> str:
-        """The phase in which the calling thread's channel is."""
         return self._mine.phase
 
     @property
     def epoch(self) -> int | None:
-        """The epoch in which the channel is, from 0."""
         return self._mine.epoch
 
     @epoch.setter
@@ -66,7 +63,6 @@ class PhaseTimers:
 
     @property
     def iteration(self) -> int | None:
-        """The iteration in which the channel is, from 0."""
         return self._mine.iteration
 
     @iteration.setter
@@ -125,7 +121,8 @@ class PhaseTimers:
             # Where training waits for the work ahead, the rank is where that work is.
             clock.switch(phase, now)
             shown = ahead if training.phase == "wait" and ahead.phase in PHASES else training
-            self.on_change(shown.phase, shown.epoch, shown.iteration)
+            if listener := self.on_change:
+                listener(shown.phase, shown.epoch, shown.iteration)
         if self.span and left in PHASES:
             self.span(channel, left, clock.epoch, clock.iteration, begin, now)
         return left
@@ -155,10 +152,6 @@ def place(phase: str, epoch: int | None, iteration: int | None) -> str:
     if iteration is not None:
         text += f", iteration {iteration + 1}"
     return text
-
-
-def ignore_change(phase: str, epoch: int | None, iteration: int | None) -> None:
-    """What `on_change` is while nobody listens."""
 
 
 class _Clock:

@@ -31,7 +31,6 @@ class Trace:
     """
 
     def __init__(self, path: Path, phases: PhaseTimers, rank: int, name: str) -> None:
-        """`name` is what the viewer calls the rank."""
         self.path = path
         self.phases = phases
         self.rank = rank
@@ -64,7 +63,6 @@ class Trace:
         self._written += len(events)
 
     def close(self) -> None:
-        """Write the rest and listen no more."""
         self.phases.span = None
         self.write("]\n")
 
@@ -83,5 +81,4 @@ def record_timeline(path: Path | None, phases: PhaseTimers, rank: int, name: str
 
 
 def _named(kind: str, rank: int, number: int, name: str) -> dict:
-    """The event that names a process or thread in the viewer."""
     return {"name": kind, "ph": "M", "pid": rank, "tid": number, "args": {"name": name}}

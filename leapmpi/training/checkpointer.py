@@ -18,7 +18,7 @@ import numpy as np
 
 from leapmpi.config.setting import parse_interval
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
-from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, StopVote
+from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, begin_vote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
@@ -41,7 +41,7 @@ class Checkpointer:
         self.trainer, self.folder, self.signals = trainer, folder, signals
         self.checkpoints = CheckpointFolder(folder.path, run.checkpoint_keep)
         self.every, self.seconds = parse_interval(run.checkpoint_every, "run.checkpoint_every")
-        self._vote = StopVote(trainer.ctx.communicator, self._request)
+        self._answer: Callable[[], StopRequest] = StopRequest
         self.last: str | None = None
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end, run.stop_before_end)
@@ -50,14 +50,14 @@ class Checkpointer:
     def iteration_begins(self) -> None:
         """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
         self._begun_at = time.monotonic()
-        self._vote.ask()
+        self._answer = begin_vote(self.trainer.ctx.communicator, self._request())
 
     def iteration_ended(self, quiet: Callable[[], AbstractContextManager] = nullcontext) -> None:
         """Save if it is time to; raise Interrupted on all ranks, the state being saved, if any rank wants to stop.
 
         In the context that `quiet` makes nobody else uses MPI.
         """
-        request, progress = self._vote.answer(), self.trainer.progress
+        request, progress = self._answer(), self.trainer.progress
         self._slowest = max(self._slowest, time.monotonic() - self._begun_at)
         done = progress.epoch * self.trainer.per_epoch + progress.iteration
         if request.action == NOTHING and not (self.every and done % self.every == 0):
@@ -74,9 +74,9 @@ class Checkpointer:
     @contextmanager
     def evaluation_round(self) -> Iterator[None]:
         """One round of an evaluation, after which Interrupted is raised on all ranks if any rank wants to stop."""
-        self._vote.ask()
+        answer = begin_vote(self.trainer.ctx.communicator, self._request())
         yield
-        request = self._vote.answer()
+        request = answer()
         if request.action == STOP:
             self.stop(request)
 

@@ -17,9 +17,8 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.features.access import AccessPattern, choose
-from leapmpi.features.cache import RowCache
+from leapmpi.features.cache import RowCache, predicted_hits
 from leapmpi.features.compression import RowErrors
-from leapmpi.features.hit_rate import predicted_hits
 from leapmpi.system.memory import check_memory
 
 

@@ -19,7 +19,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
-from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses

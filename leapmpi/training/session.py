@@ -23,8 +23,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import check_prefetch
 from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
-from leapmpi.fault_tolerance.job_deadline import job_end
-from leapmpi.fault_tolerance.stop_signals import Signals
+from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.system.allocator import take_back_lasting_objects
@@ -81,7 +80,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
         with (
             _log_to_screen(config.run.log_level, world),
             _deterministic(config.run.deterministic),
-            ends_the_job(world, phases, folder, watchdog),
+            ends_the_job(watchdog),
             session.signals.handled(),
         ):
             session.world.on_all(lambda: check_device(config.run.device, device))

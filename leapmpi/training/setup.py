@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
-from leapmpi.comm.polling import wait_all
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config
 from leapmpi.config.vary import models_of
@@ -125,7 +125,7 @@ def warm_up(world: World, ctx: RankContext, config: Config) -> None:
     """
     if world.node_comm.rank == 0:
         _run_once(ctx, config)
-    wait_all([world.node_comm.Ibarrier()])
+    wait_for(world.node_comm.Ibarrier)
     if world.node_comm.rank != 0:
         _run_once(ctx, config)
 

@@ -1,6 +1,7 @@
 """Waits: eager at first, then asleep, longer in long waits."""
 
-from leapmpi.comm.polling import Backoff, complete, waits
+from leapmpi.comm.flow_control import complete
+from leapmpi.comm.polling import Backoff, waits
 
 
 def naps(count):

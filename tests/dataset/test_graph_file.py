@@ -8,9 +8,9 @@ import pytest
 from leapmpi.dataset.graph import Graph, content_uuid
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from leapmpi.dataset.topology import from_graph
-from leapmpi.dataset.validation import validate
 from leapmpi.dataset.verify import verify_graph
 from leapmpi.errors import DataError
+from tests.support.datasets import validate
 from tests.support.graphs import from_lists, random_graph
 
 pytestmark = pytest.mark.compiles

@@ -134,7 +134,7 @@ def test_a_rank_that_does_nothing_is_named_and_the_job_ended(what, data, tmp_pat
     waiting = (run / "stuck-rank-0.txt").read_text()
     assert "iteration 3: waits for others" in waiting
     # Its training thread waits for messages, or for the thread that sends them.
-    assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/polling", "comm/progress_thread"))
+    assert any(f"leapmpi/{name}.py" in waiting for name in ("comm/flow_control", "comm/progress_thread"))
 
 
 def test_a_rank_that_computes_is_waited_for(data, tmp_path):

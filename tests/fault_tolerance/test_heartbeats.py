@@ -18,7 +18,7 @@ from leapmpi.fault_tolerance.heartbeats import (
     read_heartbeats,
     table_bytes,
 )
-from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run_folder import record_failure
 from leapmpi.system.phase_timers import PHASES, PhaseTimers

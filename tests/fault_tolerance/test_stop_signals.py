@@ -12,8 +12,17 @@ import pytest
 from leapmpi import load_run
 from leapmpi.cli.main import main
 from leapmpi.errors import Interrupted
-from leapmpi.fault_tolerance.job_deadline import job_end, seconds_of
-from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, SIGNALS, STOP, Signals, StopRequest, StopVote
+from leapmpi.fault_tolerance.stop_signals import (
+    NOTHING,
+    SAVE,
+    SIGNALS,
+    STOP,
+    Signals,
+    StopRequest,
+    begin_vote,
+    job_end,
+    seconds_of,
+)
 from leapmpi.training.checkpointer import _stop_at
 from tests.support.launch import mpirun
 
@@ -37,11 +46,8 @@ def test_alone_a_rank_gets_its_request():
         def start_all_reduce_maximum(self, value):
             return lambda: value
 
-    given = iter([StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)])
-    vote = StopVote(Alone(), lambda: next(given))
-    for expected in (StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)):
-        vote.ask()
-        assert vote.answer() == expected
+    for request in (StopRequest(), StopRequest(STOP, signal.SIGUSR2, 0)):
+        assert begin_vote(Alone(), request)() == request
 
 
 def test_signals_are_noted_only_inside_and_while_somebody_polls():

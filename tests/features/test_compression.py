@@ -24,7 +24,7 @@ def encoded_on_host(name, rows, ids=None, parts=1):
     ids = np.arange(len(rows)) if ids is None else ids
     shard = HostShard(np.array_split(rows, parts), 100)
     out = np.empty((len(ids), encoding.row_bytes(rows.shape[1])), np.uint8)
-    encoding.encode(shard, ids + 100, out, errors)
+    encoding.encode(shard.split(ids + 100), out, errors)
     target = np.full((len(ids), rows.shape[1]), 9, np.float64)
     encoding.decode(out, target, np.arange(len(ids))[::-1])
     return out, target[::-1], errors

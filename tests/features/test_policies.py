@@ -7,7 +7,7 @@ import pytest
 
 from leapmpi.dataset.topology import Topology, from_graph
 from leapmpi.errors import ConfigError
-from leapmpi.features import hit_rate
+from leapmpi.features import cache
 from leapmpi.features.access import POLICIES, AccessPattern, choose
 from leapmpi.features.policies.degree import out_degree
 from leapmpi.features.policies.presample import read_counts
@@ -94,15 +94,15 @@ def test_another_epoch_of_the_dry_run_is_other_evidence_and_may_be_cut_short():
 
 @pytest.mark.parametrize("other", ["balance", "sampler"])
 def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(other, monkeypatch):
-    monkeypatch.setattr(hit_rate.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
+    monkeypatch.setattr(cache.vip, "inclusion", lambda access: np.full(access.topology.vertices, 0.5))
     law = access(from_graph(random_graph(n=120, degree=4)), train=np.arange(0, 120, 2), batch_size=12)
     ids = np.arange(60, 70)
-    assert hit_rate.predicted_hits(law, ids) == (5, 30)
+    assert cache.predicted_hits(law, ids) == (5, 30)
     sampler = Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options())
     law = dataclasses.replace(law, **({"sampler": sampler} if other == "sampler" else {"balances": True}))
     # Five iterations an epoch: sixteen hold three.
     counts = read_counts(law, epoch=2) + read_counts(law, epoch=3) + read_counts(law, epoch=4)
-    assert hit_rate.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
+    assert cache.predicted_hits(law, ids) == (counts[ids].sum(), counts[60:].sum())
 
 
 def test_degrees_count_those_who_may_draw_a_vertex():

@@ -94,11 +94,11 @@ def test_too_little_memory_is_reported_on_all_ranks(dataset, monkeypatch, world)
 def test_a_damaged_part_is_reported_on_all_ranks(dataset, monkeypatch, world):
     filled = node_shared.fill_topology
 
-    def fill(dataset, part, *arrays):
+    def fill(dataset, part, topology):
         if part == 3:
             raise DataError("part-00003.h5: damaged")
         time.sleep(0.01)
-        filled(dataset, part, *arrays)
+        filled(dataset, part, topology)
 
     monkeypatch.setattr(node_shared, "fill_topology", fill)
     with pytest.raises(DataError, match="part-00003"):

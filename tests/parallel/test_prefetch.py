@@ -10,8 +10,7 @@ import torch
 
 import leapmpi
 from leapmpi.comm.communicator import Communicator
-from leapmpi.comm.flow_control import FRAGMENT, WINDOW
-from leapmpi.comm.polling import wait_all
+from leapmpi.comm.flow_control import FRAGMENT, WINDOW, wait_for
 from leapmpi.comm.progress_thread import ProgressThread, ProgressThreadStopped
 from leapmpi.config.schema import Config
 from leapmpi.engine.minibatch import MiniBatch
@@ -223,9 +222,9 @@ def test_in_a_pause_the_training_thread_has_mpi_to_itself(world):
             engine.step(ahead.next())
             if number == 1:
                 with pytest.raises(RuntimeError, match="does not own MPI"):
-                    wait_all([])
+                    wait_for(world.comm.Ibarrier)
                 with ahead.paused():
-                    wait_all([world.comm.Ibarrier()])
+                    wait_for(world.comm.Ibarrier)
     assert engine.trained == list(range(len(JOBS)))
 
 

@@ -6,7 +6,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import ModelConfig, TrainConfig
-from leapmpi.dataset.feature_columns import column_bounds
+from leapmpi.dataset.partitioned import column_bounds
 from leapmpi.errors import DataError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.parameters import ParameterLayout

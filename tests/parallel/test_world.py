@@ -5,7 +5,7 @@ import time
 import pytest
 from mpi4py import MPI
 
-from leapmpi.comm.polling import wait_all
+from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.world import finish, start
 from leapmpi.errors import ConfigError, DataError
 
@@ -67,10 +67,6 @@ def test_waiting_ranks_leave_the_processor_alone(world):
     if world.rank == 0:
         time.sleep(0.6)
     spent = time.process_time()
-    wait_all([world.comm.Ibarrier()])
+    wait_for(world.comm.Ibarrier)
     if world.rank:
         assert time.process_time() - spent < 0.3
-
-
-def test_waiting_for_nothing_ends_at_once():
-    assert wait_all([]) is None

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.fault_tolerance.heartbeats import RUNNING, read_heartbeats
-from leapmpi.fault_tolerance.post_mortem import how_it_ended
+from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import Run, load_run
 from tests.support.datasets import assign, make_graph

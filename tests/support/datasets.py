@@ -16,7 +16,7 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.sparse_features import from_entries
-from leapmpi.dataset.validation import validate
+from leapmpi.dataset.validation import check_features, check_lists, check_outline
 
 VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
@@ -80,6 +80,14 @@ def make_graph(labels: str) -> Graph:
     graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, CLASSES)
     validate(graph)
     return graph
+
+
+def validate(graph: Graph) -> None:
+    """Check everything that `Graph` promises. Raises DataError naming array, row and value of the first fault."""
+    check_outline(graph, "the graph")
+    check_lists(graph.indptr, graph.indices, graph.original_id, graph.vertices, 0, "the graph")
+    if graph.features is not None:
+        check_features(graph.features, "the graph")
 
 
 def _multi_labels(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -6,21 +6,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.reader import array_in, opened, read_attributes
 from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.errors import DataError
-
-
-def stored_digest(file: h5py.File, path: Path, name: str) -> str:
-    """The digest stored with array `name`. Raises DataError when there is none."""
-    value = read_attributes(array_in(file, path, name)).get(names.DIGEST)
-    if not isinstance(value, str):
-        raise DataError(f"{path}: array {name} has no digest; make the file again")
-    return value
 
 
 class Digests:
@@ -42,9 +33,12 @@ class Digests:
                 sink(block)
 
     def compare(self, path: Path, kind: str) -> None:
-        """Raise DataError naming the first array of `path` whose stored digest differs."""
+        """Raise DataError naming the first array of `path` without a stored digest, or whose digest differs."""
         with opened(path, kind) as (file, _):
-            stored = {name: stored_digest(file, path, name) for name in self._states}
+            stored = {name: read_attributes(array_in(file, path, name)).get(names.DIGEST) for name in self._states}
+        for name, digest in stored.items():
+            if not isinstance(digest, str):
+                raise DataError(f"{path}: array {name} has no digest; make the file again")
         for name, state in self._states.items():
             if stored[name] != state.hexdigest():
                 raise DataError(

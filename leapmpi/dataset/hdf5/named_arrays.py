@@ -31,7 +31,7 @@ def write_named_arrays(
     with new_file(path) as file:
         write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
         for name, array in arrays.items():
-            write_array(file, f"{group}/{name}", array.shape, array.dtype.newbyteorder("<").str, [array])
+            write_array(file, f"{group}/{name}", array.shape, array.dtype, [array])
         write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 GRAPH_FORMAT = "leapmpi-graph"
 DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
@@ -68,8 +66,3 @@ def part_file_name(part: int) -> str:
 def index_dtype(vertices: int) -> str:
     """The little-endian dtype of vertex ids in `topology/indices` of a graph of `vertices` vertices."""
     return "<i4" if vertices < 2**31 else "<i8"
-
-
-def version_of(attributes: Mapping[str, object]) -> int:
-    """The format version of a file with these root attributes: the oldest whose readers understand it."""
-    return 2 if attributes.get(FEATURE_STORAGE) == SPARSE else 1

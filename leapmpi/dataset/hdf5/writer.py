@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,21 +59,19 @@ class _Disk(io.FileIO):
         return size or 0
 
     def raise_error(self) -> None:
-        """Raise the stored error, if any."""
         if self.error is not None:
             raise self.error
 
 
+@dataclass
 class NewFile:
-    """An HDF5 file being written: its root group `root`, and `raise_error` for failures that HDF5 did not see."""
+    """An HDF5 file being written: its root group `root`, and `disk`, which knows of failures that HDF5 did not see."""
 
-    def __init__(self, root: h5py.File, disk: _Disk) -> None:
-        self.root = root
-        self.raise_error = disk.raise_error
-        self.write_at = disk.write_at
+    root: h5py.File
+    disk: _Disk
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayWriter:
-        """A new contiguous array with space reserved in the file, to be written by blocks and finished."""
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> ArrayWriter:
+        """A new contiguous little-endian array with space reserved, to be written by blocks and finished."""
         # Contiguous, allocated at once and never filled: its bytes are written directly.
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_layout(h5py.h5d.CONTIGUOUS)
@@ -84,10 +83,10 @@ class NewFile:
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
 
-        kind = h5py.h5t.py_create(np.dtype(dtype), logical=True)
+        kind = h5py.h5t.py_create(np.dtype(dtype).newbyteorder("<"), logical=True)
         space = h5py.h5s.create_simple(shape)
         made = h5py.h5d.create(self.root.id, name.encode(), kind, space, dcpl=properties, lcpl=links)
-        self.raise_error()
+        self.disk.raise_error()
         return ArrayWriter(self, h5py.Dataset(made))
 
 
@@ -108,7 +107,7 @@ class ArrayWriter:
         data = np.ascontiguousarray(block, self._dtype).reshape(-1).view(np.uint8)
         assert self._written + data.nbytes <= self._size, (self._array.name, self._written, data.nbytes, self._size)
         self._state.update(data)
-        self._file.write_at(self._begin + self._written, memoryview(data))
+        self._file.disk.write_at(self._begin + self._written, memoryview(data))
         self._written += data.nbytes
 
     def finish(self) -> None:
@@ -131,7 +130,9 @@ def new_file(path: Path) -> Iterator[NewFile]:
             disk.raise_error()
 
 
-def write_array(file: NewFile, name: str, shape: tuple[int, ...], dtype: str, blocks: Iterable[np.ndarray]) -> None:
+def write_array(
+    file: NewFile, name: str, shape: tuple[int, ...], dtype: np.dtype | str, blocks: Iterable[np.ndarray]
+) -> None:
     """Write `blocks` of rows, whose concatenation has `shape`, as one contiguous array with its digest."""
     array = file.array(name, shape, dtype)
     for block in blocks:
@@ -143,7 +144,8 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes that every file of leapmpi has, then `attributes`, and the digest of all of them."""
     every = {
         names.FORMAT: kind,
-        names.VERSION: names.version_of(attributes),
+        # The oldest version whose readers understand the file.
+        names.VERSION: 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1,
         names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},

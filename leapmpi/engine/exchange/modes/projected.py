@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.features.row_request import RowRequest
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
