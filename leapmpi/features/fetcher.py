@@ -120,7 +120,7 @@ class FeatureFetcher:
     @cached_property
     def scatters(self) -> bool:
         """Whether rows can be read from their addresses, without a copy: float32 rows in host memory."""
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
+        from leapmpi.nn.rows import LEAST_WIDTH
 
         if self.sparse or self.device.type != "cpu" or str(self.dtype) != "torch.float32":
             return False
@@ -160,7 +160,7 @@ class FeatureFetcher:
         """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         import torch
 
-        from leapmpi.nn.scattered_rows import LEAST_WIDTH
+        from leapmpi.nn.rows import LEAST_WIDTH
 
         if scattered and self.scatters and width >= LEAST_WIDTH:
             return stand_in_addresses(count, width)

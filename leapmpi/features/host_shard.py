@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leapmpi.features.cache import RowCache
     from leapmpi.features.compression import RowEncoding, RowErrors
     from leapmpi.features.row_request import RowRequest
-    from leapmpi.nn.scattered_rows import ScatteredRows
+    from leapmpi.nn.rows import ScatteredRows
     from leapmpi.system.phase_timers import PhaseTimers
 
 
@@ -257,6 +257,6 @@ def _locate(source: np.ndarray, rows: np.ndarray, addresses: np.ndarray, positio
 def _scattered(addresses: np.ndarray, width: int, sources: tuple[Any, ...]) -> ScatteredRows:
     import torch
 
-    from leapmpi.nn.scattered_rows import ScatteredRows
+    from leapmpi.nn.rows import ScatteredRows
 
     return ScatteredRows(torch.from_numpy(addresses), width, sources)

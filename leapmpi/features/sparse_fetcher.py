@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leapmpi.features.device_shard import DeviceShard
     from leapmpi.features.host_shard import HostShard
     from leapmpi.features.row_request import RowRequest
-    from leapmpi.nn.sparse_matrix import SparseMatrix
+    from leapmpi.nn.rows import SparseMatrix
     from leapmpi.plan.homes import RankView
     from leapmpi.system.phase_timers import PhaseTimers
 
@@ -128,7 +128,7 @@ class SparseFeatureFetcher(FeatureFetcher):
     def _matrix(self, rows: SparseFeatures) -> SparseMatrix:
         import torch
 
-        from leapmpi.nn.sparse_matrix import SparseMatrix
+        from leapmpi.nn.rows import SparseMatrix
         from leapmpi.nn.tensors import Edges
 
         indptr, indices, values = (torch.from_numpy(each) for each in (rows.indptr, rows.indices, rows.data))
