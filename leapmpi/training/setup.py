@@ -11,8 +11,7 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import models_of
+from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.engine.context import Loaded, RankContext

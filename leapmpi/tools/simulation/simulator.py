@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import variations
+from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine

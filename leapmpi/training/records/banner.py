@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import enumeration
+from leapmpi.config.schema import Config, enumeration
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.nn.parameters import ParameterLayout
