@@ -235,7 +235,7 @@ def _with_self(indptr, indices, out_indptr, out_indices):
         out_indptr[i + 1] = place
 
 
-def run_compiled(kernel: Callable[..., None], *arguments: Tensor | float) -> None:
+def run_compiled(kernel: Callable[..., None], *arguments: Tensor | np.generic | float) -> None:
     """Run a compiled kernel on the memory of tensors, of which those that it fills are contiguous."""
     kernel(*(each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments))
 
