@@ -49,7 +49,6 @@ MEMBERS = {
     "leapmpi.plan.merging": {"merge"},
     "leapmpi.sampling.samplers": {"build"},
     "leapmpi.strategies": {"STRATEGY"},
-    "leapmpi.tools.doctor.checks": {"find"},
     "data_prep.commands": COMMAND,
     "data_prep.partitioning.methods": {"partition|choose"},
     "data_prep.sources": {"SUMMARY", "OPTIONS", "can_read", "read"},

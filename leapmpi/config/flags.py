@@ -14,13 +14,8 @@ from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError
 
 OF_RUN_FOLDERS = (
-    "run.folder",
-    "run.overwrite",
-    "run.replay",
-    "run.timeline",
-    "run.checkpoint_every",
-    "run.checkpoint_keep",
-    "run.stop_before_end",
+    *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
+    *("run.checkpoint_every", "run.checkpoint_keep", "run.stop_before_end"),
 )
 """Settings that act on nothing where no run folder is made."""
 
@@ -62,8 +57,7 @@ def add_flag(
         keywords["action"] = argparse.BooleanOptionalAction
     else:
         keywords["metavar"] = setting.metavar
-    if setting.type == tuple[str, ...]:
-        keywords["action"] = "append"
+        keywords["action"] = "append" if setting.type == tuple[str, ...] else "store"
 
     # The help, the choices that the metavar does not show, and the default.
     help = setting.limits["help"]
@@ -79,9 +73,7 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
 
     Raises ConfigError for a value that cannot be used, and for values that do not fit together.
     """
-    config = config or Config()
-    known = dict(fields())
-
+    config, known = config or Config(), dict(fields())
     # Each source in turn; errors name the source.
     if arguments.config is not None:
         config = config.assigned(read_toml(arguments.config), arguments.config)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, get_type_hints
+from typing import Any
 
-from leapmpi.config.setting import Setting, names_code, parse_value
+from leapmpi.config.setting import parse_value, settings_of
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.registry import Registry
 
 SAMPLERS = Registry("sampler", "leapmpi.sampling.samplers")
-
-
-def check_options(sampler: str, texts: Sequence[str]) -> None:
-    """Raise ConfigError for options `texts` that `sampler` does not take. A custom sampler is not loaded."""
-    if not names_code(sampler):
-        sampler_options(sampler, texts)
 
 
 def sampler_options(sampler: str, texts: Sequence[str]) -> Any:
@@ -31,11 +24,7 @@ def parse_options(kind: type | None, texts: Sequence[str], sampler: str) -> Any:
     name and for a value that cannot be used, naming `sampler`.
     """
     # The options that the sampler declares, by name.
-    types = get_type_hints(kind) if kind else {}
-    known = {
-        each.name.replace("_", "-"): Setting(each.name, types[each.name], each.default, each.metadata)
-        for each in (dataclasses.fields(kind) if kind else ())
-    }
+    known = {name.replace("_", "-"): each for name, each in (settings_of(kind) if kind else {}).items()}
 
     # The options that are given.
     found: dict[str, Any] = {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
-from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting
+from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
 from leapmpi.errors import nearest
 
 DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
@@ -214,14 +213,8 @@ class RunConfig:
 DATA: Any = setting("", "dataset folder")
 """The one setting outside of a section: a dataclass field."""
 
-SECTIONS: dict[str, type] = {
-    "model": ModelConfig,
-    "sampling": SamplingConfig,
-    "strategy": StrategyConfig,
-    "train": TrainConfig,
-    "evaluate": EvaluateConfig,
-    "run": RunConfig,
-}
+SECTIONS: dict[str, type] = {"model": ModelConfig, "sampling": SamplingConfig, "strategy": StrategyConfig}
+SECTIONS |= {"train": TrainConfig, "evaluate": EvaluateConfig, "run": RunConfig}
 
 _GROUP_OF_SECTION = {
     "model": "model",
@@ -239,23 +232,15 @@ GROUPS = (DATA_AND_RUN, *_GROUP_OF_SECTION.values(), CHECKPOINTS, MACHINE)
 @functools.cache
 def fields() -> tuple[tuple[str, Setting], ...]:
     """All settings by dotted key, in order of declaration."""
-    return tuple(_declared())
-
-
-def _declared() -> Iterator[tuple[str, Setting]]:
-    yield "data", Setting("data", str, DATA.default, DATA.metadata)
+    found = {"data": Setting("data", str, DATA.default, DATA.metadata)}
     for name, section in SECTIONS.items():
-        types = get_type_hints(section)
-        for each in dataclasses.fields(section):
-            key = f"{name}.{each.name}"
-            limits = {"group": _GROUP_OF_SECTION.get(name), **each.metadata}
-            yield key, Setting(key, types[each.name], each.default, limits)
+        found |= settings_of(section, f"{name}.", group=_GROUP_OF_SECTION.get(name))
+    return tuple(found.items())
 
 
 def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     """A clause about a key that is no setting: it names a section, lacks its section, or is unknown."""
-    if any(name.startswith(f"{key}.") for name in known):
-        inside = [name for name in known if name.startswith(f"{key}.")]
+    if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
     same_name = [name for name in known if name.rpartition(".")[2] == key]
     return f"unknown key {key!r}; " + (f"did you mean {same_name[0]!r}?" if same_name else nearest(key, known))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_type_hints
 
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.registry import Registry
@@ -30,7 +31,7 @@ def setting(default: Any, help: str, **limits: Any) -> Any:
     Command line: `flag` (its name), `metavar` (what stands for the value in --help), `group` (the heading it stands
     under) and `common` (whether --help shows it; --help-all shows every flag).
     """
-    return field(default=default, metadata={"help": help, **limits})
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,9 @@ class Setting:
     @property
     def metavar(self) -> str:
         """What stands for the value in --help: as declared, the choices where short, or a word for the type."""
-        if declared := self.limits.get("metavar"):
-            return declared
         choices = "|".join(self.choices())
-        if choices:
-            return choices if len(choices) <= _LONGEST_METAVAR else "NAME"
-        return _METAVARS[self.type]
+        kind = choices if len(choices) <= _LONGEST_METAVAR else "NAME"
+        return self.limits.get("metavar") or kind or _METAVARS[self.type]
 
     @property
     def default_text(self) -> str:
@@ -69,9 +67,17 @@ class Setting:
     def choices(self) -> tuple[str, ...]:
         """The accepted values of a choice, empty for free values."""
         if package := self.limits.get("registry"):
-            members = Registry(self.key, package).names()
-            return (*members, *self.limits.get("also", ()))
+            return (*Registry(self.key, package).names(), *self.limits.get("also", ()))
         return self.limits.get("choices", ())
+
+
+def settings_of(kind: type, prefix: str = "", **limits: Any) -> dict[str, Setting]:
+    """The fields of the dataclass `kind`, by `prefix` and name; `limits` hold where a field declares none."""
+    types = get_type_hints(kind)
+    return {
+        (key := f"{prefix}{each.name}"): Setting(key, types[each.name], each.default, {**limits, **each.metadata})
+        for each in dataclasses.fields(kind)
+    }
 
 
 def parse_value(setting: Setting, value: Any, where: str) -> Any:
@@ -113,10 +119,9 @@ def parse_interval(text: str, where: str) -> tuple[int, float]:
     """(iterations, seconds) between checkpoints: '100' is (100, 0), '10m' is (0, 600). Raises ConfigError."""
     if text == "off":
         return 0, 0.0
-    number = text.removesuffix("m")
     minutes = text.endswith("m")
     try:
-        value = float(number) if minutes else int(number)
+        value = float(text[:-1]) if minutes else int(text)
     except ValueError:
         value = -1
     if not 0 <= value < _LARGEST:
@@ -145,11 +150,11 @@ def _one_fanout(item: Any, where: str) -> int:
 
 
 def _as_bool(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("true", "yes", "1", "false", "no", "0"):
-        return str(value).lower() in ("true", "yes", "1")
-    raise ConfigError(f"{where}: {value!r} is neither true nor false")
+    # As text, True and False are among the words too.
+    text = str(value).lower()
+    if text not in ("true", "yes", "1", "false", "no", "0"):
+        raise ConfigError(f"{where}: {value!r} is neither true nor false")
+    return text in ("true", "yes", "1")
 
 
 def _as_number(kind: type, value: Any, where: str) -> int | float:

@@ -1,7 +1,8 @@
-"""Configs as TOML. The standard library reads it; the writer stands here, since the library has none."""
+"""Configs as TOML. The standard library reads it, but has no writer."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,7 @@ def to_toml(config: Config) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join('"all"' if item == ALL_NEIGHBOURS else _toml_value(item) for item in value) + "]"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
-    return repr(value)
+    if isinstance(value, tuple):
+        value = ["all" if item == ALL_NEIGHBOURS else item for item in value]
+    # Values are written as in JSON, which leaves only one control character as it is: DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -16,8 +16,7 @@ from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
 from leapmpi.features.row_exchange import RowExchange, RowRequest
-from leapmpi.nn.rows import Rows
-from leapmpi.nn.scattered_rows import LEAST_WIDTH
+from leapmpi.nn.rows import LEAST_WIDTH, Rows
 from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
 

@@ -16,7 +16,7 @@ import torch
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.row_exchange import RowRequest
-from leapmpi.nn.scattered_rows import ScatteredRows
+from leapmpi.nn.rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
 from leapmpi.system.phase_timers import PhaseTimers

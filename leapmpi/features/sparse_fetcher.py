@@ -23,7 +23,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from leapmpi.plan.homes import RankView
 from leapmpi.system.buffer_pool import BufferPool

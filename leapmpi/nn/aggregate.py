@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.scattered_rows import ScatteredRows
+from leapmpi.nn.rows import Rows, ScatteredRows, dense
 from leapmpi.nn.tensors import BlockTensors, Edges, operations
 
 
@@ -71,37 +71,35 @@ class _Maximum(Function):
         return operations(grad.device).maximum_backward(chosen, grad, ctx.sources), None
 
 
-def weighted_sum(edges: Edges, z: Tensor | ScatteredRows, weight: Tensor) -> Tensor:
+def weighted_sum(edges: Edges, z: Rows, weight: Tensor) -> Tensor:
     """Sum of weighted source rows per destination.
 
     `z` is float[sources, width]; `weight` float[edges], or float[edges, heads] where each head weights its own
     slice of the columns (heads must divide the width). Returns float[destinations, width]; both are differentiable.
     """
-    if isinstance(z, ScatteredRows):
-        if weight.dim() == 1 and not weight.requires_grad:
-            return z.weighted_sums(edges.indptr, edges.indices, weight)
-        z = z.dense()
-    return _WeightedSum.apply(z, weight if weight.dim() == 2 else weight.unsqueeze(1), edges)
+    if isinstance(z, ScatteredRows) and weight.dim() == 1 and not weight.requires_grad:
+        return z.weighted_sums(edges.indptr, edges.indices, weight)
+    return _WeightedSum.apply(dense(z), weight if weight.dim() == 2 else weight.unsqueeze(1), edges)
 
 
-def mean(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
+def mean(block: BlockTensors, z: Rows) -> Tensor:
     """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
     return weighted_sum(block.edges, z, block.share(z.dtype))
 
 
-def total(block: BlockTensors, z: Tensor | ScatteredRows) -> Tensor:
+def total(block: BlockTensors, z: Rows) -> Tensor:
     """Sum of `z` (float[n_src, width]) over each destination's sampled edges, times their weights if they have any."""
     edges = len(block.edges.indices)
     weight = torch.ones(edges, dtype=z.dtype, device=z.device) if block.weight is None else block.weight.to(z.dtype)
     return weighted_sum(block.edges, z, weight)
 
 
-def maximum(edges: Edges, z: Tensor | ScatteredRows) -> Tensor:
+def maximum(edges: Edges, z: Rows) -> Tensor:
     """Largest of `z` (float[sources, width]) over the edges of each destination, column by column; 0 without edges.
 
     Of equal values the first in the order of edges gets the gradient, which is that of the lowest original id.
     """
-    return _Maximum.apply(z.dense() if isinstance(z, ScatteredRows) else z, edges)
+    return _Maximum.apply(dense(z), edges)
 
 
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:

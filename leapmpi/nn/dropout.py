@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.kernels.csr import run_compiled
+from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled, compiled_parallel, prange
@@ -126,12 +126,9 @@ def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int
     """`x` (float[n, width]) with elements dropped and the rest scaled; row i is that of vertices[i] (int64[n])."""
     if x.device.type != "cpu":
         return mask_vertices_tensor(x, vertices, base, below, first)
-    rows = x.detach().contiguous()
-    out = torch.empty_like(rows)
-    scale = rows.numpy().dtype.type(_scale(below))
-    _mask_vertices(
-        rows.numpy(), vertices.numpy(), np.uint64(base), np.uint32(below), scale, np.int64(first), out.numpy()
-    )
+    out = x.new_empty(x.shape)
+    scale = out.numpy().dtype.type(_scale(below))
+    run_compiled(_mask_vertices, x, vertices, np.uint64(base), np.uint32(below), scale, np.int64(first), out)
     return out
 
 
@@ -139,11 +136,9 @@ def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int)
     """`x` (float[edges, heads]) with elements dropped and the rest scaled; `vertices` int64[sources]."""
     if x.device.type != "cpu":
         return mask_edges_tensor(x, edges, vertices, base, below)
-    rows = x.detach().contiguous()
-    out = torch.empty_like(rows)
-    scale = rows.numpy().dtype.type(_scale(below))
-    arrays = (edges.indptr.numpy(), edges.indices.numpy(), vertices.numpy())
-    _mask_edges(rows.numpy(), *arrays, np.uint64(base), np.uint32(below), scale, out.numpy())
+    out = x.new_empty(x.shape)
+    scale = out.numpy().dtype.type(_scale(below))
+    run_compiled(_mask_edges, x, edges.indptr, edges.indices, vertices, np.uint64(base), np.uint32(below), scale, out)
     return out
 
 
@@ -171,10 +166,10 @@ def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first
     """float[entries]: the values of `x` as `mask_vertices` returns them in the dense matrix."""
     if x.device.type != "cpu":
         return mask_entries_tensor(x, vertices, base, below, first)
-    out = torch.empty_like(x.values)
+    out = x.values.new_empty(x.values.shape)
     scale = out.numpy().dtype.type(_scale(below))
-    arrays = (x.values.numpy(), x.entries.indptr.numpy(), x.entries.indices.numpy(), vertices.numpy())
-    _mask_entries(*arrays, np.uint64(base), np.uint64(below), scale, np.int64(first), out.numpy())
+    hashed = (vertices, np.uint64(base), np.uint64(below), scale, np.int64(first))
+    run_compiled(_mask_entries, x.values, x.entries.indptr, x.entries.indices, *hashed, out)
     return out
 
 

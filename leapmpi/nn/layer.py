@@ -26,11 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.partial_form import PartialForm
-from leapmpi.nn.projection import Projection
-from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.scattered_rows import ScatteredRows
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
@@ -52,6 +50,22 @@ class Normalise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """float[rows, width] -> float[rows, width]."""
         return F.layer_norm(x, x.shape[1:]) * self.gain + self.bias
+
+
+class Projection(nn.Module):
+    """Multiplication of rows by a weight float[out, in], without bias: x float[n, in] -> float[n, out].
+
+    `fans` overrides the widths (in, out) that set the range of the initial weights, where the weight is several maps.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, fans: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_dim, in_dim))
+        self.fans = {"weight": fans or (in_dim, out_dim)}
+
+    def forward(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        """With `rows`, int64[n] numbers of rows of x, the product of x[rows]."""
+        return product(x, self.weight, rows)
 
 
 class Layer(nn.Module):
@@ -111,7 +125,7 @@ class Layer(nn.Module):
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
         raise NotImplementedError
 
-    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """float[n_src, width] -> float[n_dst, width]: combine the in-neighbours of each destination."""
         raise NotImplementedError
 
@@ -126,11 +140,8 @@ class Layer(nn.Module):
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Output float[n_dst, out] from both contributions; `x_dst` float[n_dst, in] is the input before prefix."""
         h = (neighbours if own is None else own + neighbours) + self.bias
-        if not self.last:
-            h = self.activation(h)
-        if self.residual is None:
-            return h
-        return h + dense(self.residual(x_dst))
+        h = h if self.last else self.activation(h)
+        return h if self.residual is None else h + dense(self.residual(x_dst))
 
     @property
     def plain_prefix(self) -> bool:
@@ -170,8 +181,7 @@ class Layer(nn.Module):
         return before < after
 
     def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
-        """Predicted cost of projecting before and after aggregation, in multiply-adds; the latter for linear
-        layers only.
+        """Predicted cost of projecting before and (linear layers only) after aggregation, in multiply-adds.
 
         `passes_on` says that the input needs a gradient too.
         """
@@ -206,7 +216,6 @@ class Layer(nn.Module):
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""
-        assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
         shares = vars(type(self)).get("shares_sums", False) and self.plain_prefix
         if block.sums is None or self.number > 1 or not shares:
             return self.aggregate(block, rows, key)

@@ -1,20 +1,27 @@
-"""A model: layers applied to the blocks of a sample, from the farthest hop to the roots."""
+"""A model: layers applied to the blocks of a sample, from the farthest hop to the roots; its initial weights.
+
+Initial weights are a function of seed and parameter name: the same on every rank and in every precision.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.initial import initialise
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.registry import Registry
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
@@ -22,6 +29,8 @@ if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
 
 MODELS = Registry("model", "leapmpi.nn.models")
+
+_WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
 
 class Model(nn.Module):
@@ -58,6 +67,38 @@ def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out
     """A model of `layers` equal layers of width config.hidden, the last of width `out_dim`."""
     widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
     return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])
+
+
+@compiled
+def _fill(base, limit, out):
+    for i in range(len(out)):
+        # 53 bits of the hash: as many as a float64 in [0, 1) has.
+        unit = np.float64(fold(base, i) >> np.uint64(11)) * 2.0**-53
+        out[i] = (2.0 * unit - 1.0) * limit
+
+
+def uniform(seed: int, name: str, size: int, limit: float) -> np.ndarray:
+    """float64[size] uniform in [-limit, limit): number i is a function of (seed, name, i)."""
+    digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    base = fold(np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _WEIGHTS)), np.uint64(digest))
+    out = np.empty(size)
+    _fill(np.uint64(base), limit, out)
+    return out
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw every parameter that its module lists in `fans` (name -> (fan in, fan out)); others keep their constants.
+
+    Values are computed in float64 and rounded to the parameter's dtype: a float32 model is the rounded float64 one.
+    """
+    for path, module in model.named_modules():
+        for name, fans in getattr(module, "fans", {}).items():
+            parameter = module.get_parameter(name)
+            full_name = f"{path}.{name}" if path else name
+            # The range that keeps variances: Glorot and Bengio (AISTATS 2010), equation 16.
+            values = torch.from_numpy(uniform(seed, full_name, parameter.numel(), math.sqrt(6 / sum(fans))))
+            with torch.no_grad():
+                parameter.copy_(values.view(parameter.shape))
 
 
 def build_model(

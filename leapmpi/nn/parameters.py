@@ -7,6 +7,7 @@ it as a whole. Here every rank holds all parameters; sharded_parameters.py split
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -63,14 +64,13 @@ class ParameterLayout:
 
         With `flat`, of other `count` numbers that are laid out like `values`, such as an optimizer's moments.
         """
-        return self._arrays(self.values if flat is None else flat)
+        return self._arrays(flat)
 
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str, flat: torch.Tensor | None = None) -> None:
         """Set the parameters, or `flat` laid out like them, from the result of `by_name`. No communication.
 
         Raises DataError, naming `origin`, when names or shapes differ.
         """
-        # The arrays must be those of this model.
         found = {name: tuple(array.shape) for name, array in arrays.items()}
         expected = self.whole_shapes
         if found != expected:
@@ -92,15 +92,14 @@ class ParameterLayout:
         """A model with the current values of all parameters, for evaluation. Collective."""
         return self.model
 
-    def _arrays(self, flat: torch.Tensor) -> dict[str, np.ndarray]:
-        """Copies of this rank's parameters, by name, from numbers that are laid out like `values`."""
-        numbers = flat.detach().cpu().numpy()
-        arrays, begin = {}, 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape, dtype=np.int64))
-            arrays[name] = numbers[begin : begin + size].reshape(shape).copy()
-            begin += size
-        return arrays
+    def _arrays(self, flat: torch.Tensor | None) -> dict[str, np.ndarray]:
+        """The result of `by_name` for the parameters of this rank."""
+        numbers = (self.values if flat is None else flat).detach().cpu()
+        parts = numbers.split([math.prod(shape) for shape in self.shapes.values()])
+        return {
+            name: part.numpy().reshape(shape).copy()
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
 
     def _shard(self, name: str, array: np.ndarray) -> np.ndarray:
         """This rank's part of the parameter `name`, of which `array` is the whole."""

@@ -7,6 +7,7 @@ share has and how shares combine. `Combination` is one such computation: local s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -50,16 +51,13 @@ class SumCombination(Combination):
             self.rows = local.new_zeros((total, local.shape[1])).index_add_(0, positions, local)
 
     def add(self, arrived: Tensor, positions: Tensor) -> None:
-        """Add up."""
         self._arrived = positions
         self.rows.index_add_(0, positions, arrived)
 
     def local_gradient(self, gradient: Tensor) -> Tensor:
-        """The rows at the local positions; all, in order, where there is one local share a row."""
         return gradient if self._local is None else gradient.index_select(0, self._local)
 
     def arrived_gradient(self, gradient: Tensor) -> Tensor:
-        """The rows at the positions of what arrived."""
         return gradient.index_select(0, self._arrived)
 
 
@@ -71,29 +69,34 @@ class MaximumCombination(Combination):
     """
 
     def __init__(self, local: Tensor, positions: Tensor | None, total: int) -> None:
-        width = local.shape[1]
-        if positions is None:
-            positions = torch.arange(total, device=local.device)
-        self._half, self._local_values, self._local = total // 2, local, positions
-        self._top = local.new_full((self._half, width), -torch.inf)
-        self._self_parts = SumCombination(local[:0], positions[:0], self._half)
-        maxima = positions < self._half
-        self._raise_to(local[maxima], positions[maxima])
-        self._self_parts.rows.index_add_(0, positions[~maxima] - self._half, local[~maxima])
+        self._half = total // 2
+        self._top = local.new_full((self._half, local.shape[1]), -torch.inf)
+        self._self_parts = torch.zeros_like(self._top)
+        self._local = local, torch.arange(total, device=local.device) if positions is None else positions
+        self._combine(*self._local)
 
     def add(self, arrived: Tensor, positions: Tensor) -> None:
-        """Take the larger values; rows that no share reached are 0."""
+        self._arrived = arrived, positions
+        self._combine(arrived, positions)
+        self.rows = torch.cat([self._top.masked_fill(self._top == -torch.inf, 0.0), self._self_parts])
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        return self._gradient(gradient, self._local[1], 0)
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        return self._gradient(gradient, self._arrived[1], len(self._local[1]))
+
+    def _combine(self, values: Tensor, positions: Tensor) -> None:
+        """Raise maxima to `values` (float[k, width]) at `positions` (int64[k]), and add self parts."""
         maxima = positions < self._half
-        self._arrived_values, self._arrived = arrived, positions
-        self._raise_to(arrived[maxima], positions[maxima])
-        self._self_parts.rows.index_add_(0, positions[~maxima] - self._half, arrived[~maxima])
-        self.rows = torch.cat([self._top.masked_fill(self._top == -torch.inf, 0.0), self._self_parts.rows])
+        largest = values[maxima]
+        self._top.scatter_reduce_(0, positions[maxima].unsqueeze(1).expand_as(largest), largest, "amax")
+        self._self_parts.index_add_(0, positions[~maxima] - self._half, values[~maxima])
 
     @cached_property
     def _holders(self) -> Tensor:
         """int32[half, width]: the share that holds each maximum. Local shares are numbered first; the lowest counts."""
-        values = torch.cat([self._local_values, self._arrived_values])
-        positions = torch.cat([self._local, self._arrived])
+        values, positions = (torch.cat(both) for both in zip(self._local, self._arrived, strict=True))
         among = positions < self._half
         numbers = torch.arange(len(positions), device=positions.device, dtype=torch.int32)[among].unsqueeze(1)
         reached = values[among] == self._top[positions[among]]
@@ -103,19 +106,8 @@ class MaximumCombination(Combination):
         )
         return holders.masked_fill_(self._top == -torch.inf, nobody)
 
-    def local_gradient(self, gradient: Tensor) -> Tensor:
-        """The gradient where a local share holds the maximum, and that of the local self parts."""
-        return self._gradient(gradient, self._local, 0)
-
-    def arrived_gradient(self, gradient: Tensor) -> Tensor:
-        """The gradient where a share that arrived holds the maximum, and that of self parts that arrived."""
-        return self._gradient(gradient, self._arrived, len(self._local))
-
-    def _raise_to(self, values: Tensor, positions: Tensor) -> None:
-        """Raise the maxima at `positions` (int64[k]) to `values` (float[k, width]) where these are larger."""
-        self._top.scatter_reduce_(0, positions.unsqueeze(1).expand_as(values), values, "amax")
-
     def _gradient(self, gradient: Tensor, positions: Tensor, first: int) -> Tensor:
+        """The gradient of shares at `positions`, numbered from `first`: of maxima where they hold them."""
         chosen = gradient.index_select(0, positions)
         numbers = first + torch.arange(len(positions), device=positions.device)
         maxima = positions < self._half
@@ -124,41 +116,21 @@ class MaximumCombination(Combination):
         return chosen
 
 
-class PartialForm(ABC):
+@dataclass(frozen=True)
+class PartialForm:
     """How shares of a layer's aggregate are laid out and combined. One instance serves all layers of its kind."""
 
-    separate_self = False
+    combination: type[Combination]
+    separate_self: bool = False
     """Whether a destination's self part travels as a row of its own instead of within its home rank's share."""
 
-    combination: type[Combination]
-
-    @abstractmethod
     def parts(self, rows: Tensor, destinations: int) -> tuple[Tensor | None, Tensor]:
         """The self parts (None if they are in the aggregate) and the aggregates, float[destinations, out] each.
 
-        `rows` is the combined matrix; `Layer.finish` takes both.
+        `rows` is the combined matrix, with the self parts, if separate, below; `Layer.finish` takes both.
         """
+        return (rows[destinations:], rows[:destinations]) if self.separate_self else (None, rows)
 
 
-class SumForm(PartialForm):
-    """One row per destination: shares add up, the self part is in the share of the destination's home rank."""
-
-    combination = SumCombination
-
-    def parts(self, rows: Tensor, destinations: int) -> tuple[Tensor | None, Tensor]:
-        """`rows` float[destinations, out] hold both."""
-        return None, rows
-
-
-class MaximumForm(PartialForm):
-    """Two rows per destination: the maximum over its neighbours, from every owner, and the self part, from its home."""
-
-    separate_self = True
-    combination = MaximumCombination
-
-    def parts(self, rows: Tensor, destinations: int) -> tuple[Tensor | None, Tensor]:
-        """`rows` float[2 destinations, out]: maxima, then self parts."""
-        return rows[destinations:], rows[:destinations]
-
-
-SUM, MAXIMUM = SumForm(), MaximumForm()
+SUM, MAXIMUM = PartialForm(SumCombination), PartialForm(MaximumCombination, separate_self=True)
+"""Sums: one row per destination. Maxima: one from every owner of a neighbour, and a self part from the home."""

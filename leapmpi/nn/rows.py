@@ -2,15 +2,142 @@
 
 from __future__ import annotations
 
-from typing import overload
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
+import numba
+import numpy as np
+import torch
 from torch import Tensor
 
-from leapmpi.nn.scattered_rows import ScatteredRows
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.kernels import row_sums
+from leapmpi.nn.kernels.simd import COLUMNS
+from leapmpi.nn.tensors import Edges
+
+LEAST_WIDTH = COLUMNS
+"""Columns of a vector: narrower rows cannot be read in whole vectors."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScatteredRows:
+    """float32[rows, width] on the CPU, at least LEAST_WIDTH wide, never differentiated.
+
+    Local rows lie in their shard, remote ones in the buffer they arrived in. Products and sums read them one by one by
+    address, so no matrix of them is built. Their memory must not move, and `sources` keeps it alive.
+    """
+
+    addresses: Tensor
+    """int64[rows]: the address of each row's first element."""
+    width: int
+    sources: tuple[Any, ...]
+    """The arrays and buffers that the rows lie in."""
+
+    requires_grad = False
+    dtype = torch.float32
+    device = torch.device("cpu")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, width)."""
+        return len(self.addresses), self.width
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def to(self, dtype: torch.dtype) -> ScatteredRows | Tensor:
+        """These rows, or a dense copy in another dtype."""
+        return self if dtype == self.dtype else self.dense().to(dtype)
+
+    def __getitem__(self, rows: slice | np.ndarray | Tensor) -> ScatteredRows:
+        """The rows of a slice, or those numbered int64[k]."""
+        return replace(self, addresses=self.addresses[rows])
+
+    def dense(self) -> Tensor:
+        """A copy as float32[rows, width]."""
+        # Each row is the sum of itself alone.
+        rows = torch.arange(len(self) + 1)
+        return self.weighted_sums(rows, rows[:-1], torch.ones(len(self), dtype=self.dtype))
+
+    def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
+        """float32[n, width]: row i is the sum over its edges e of weight[e] * row indices[e], in the order of edges.
+
+        indptr int64[n + 1], indices int32 or int64[edges], weight float32[edges]. Raises ValueError for weights of
+        another dtype or shape.
+        """
+        if weight.dtype != self.dtype or weight.shape != indices.shape:
+            raise ValueError(f"{weight.dtype} {tuple(weight.shape)} cannot weigh {len(indices)} edges of float32 rows")
+        if not len(indices):
+            return torch.zeros(len(indptr) - 1, self.width, dtype=self.dtype)
+
+        out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)
+        arrays = (each.contiguous().numpy() for each in (indptr, indices, weight, self.addresses))
+        row_sums.weighted_sums(*arrays, out.numpy(), numba.get_num_threads())
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMatrix:
+    """float[rows, width], never differentiated, of which products read the non-zero entries alone."""
+
+    entries: Edges
+    """One edge for each non-zero element, from its column (source) to its row (destination)."""
+    values: Tensor
+    """float[entries]."""
+
+    requires_grad = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, width)."""
+        return len(self), self.entries.sources
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the values."""
+        return self.values.device
+
+    def __len__(self) -> int:
+        return len(self.entries.indptr) - 1
+
+    def to(self, dtype: torch.dtype) -> SparseMatrix:
+        """The same matrix with values of `dtype`."""
+        return replace(self, values=self.values.to(dtype))
+
+    def __getitem__(self, rows: slice | np.ndarray | Tensor) -> SparseMatrix:
+        """The rows of a slice, as views, or those numbered int64[k], as copies."""
+        if isinstance(rows, slice):
+            first, end, _ = rows.indices(len(self))
+            entries, chosen = self.entries.of_destinations(first, end)
+            return SparseMatrix(entries, self.values[chosen])
+
+        # Where the entries of each row start in the copy.
+        rows = torch.as_tensor(rows, device=self.device)
+        counts = self.entries.counts[rows]
+        indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(counts, 0, out=indptr[1:])
+
+        # The number, in this matrix, of each entry of the copy.
+        shift = self.entries.indptr[rows] - indptr[:-1]
+        number = torch.arange(int(indptr[-1]), device=self.device) + shift.repeat_interleave(counts)
+        return SparseMatrix(Edges(indptr, self.entries.indices[number], self.entries.sources), self.values[number])
+
+    def dense(self) -> Tensor:
+        """float[rows, width], zeros included."""
+        out = self.values.new_zeros(self.shape)
+        row = torch.arange(len(self), device=self.device).repeat_interleave(self.entries.counts)
+        out[row, self.entries.indices.long()] = self.values
+        return out
+
 
 Rows = Tensor | ScatteredRows | SparseMatrix
 """float[rows, width]."""
+
+R = TypeVar("R", bound=Rows)
 
 
 def dense(x: Rows) -> Tensor:
@@ -18,14 +145,8 @@ def dense(x: Rows) -> Tensor:
     return x if isinstance(x, Tensor) else x.dense()
 
 
-@overload
-def select(x: Tensor, rows: Tensor | None) -> Tensor: ...
-@overload
-def select(x: ScatteredRows, rows: Tensor | None) -> ScatteredRows: ...
-@overload
-def select(x: SparseMatrix, rows: Tensor | None) -> SparseMatrix: ...
-@overload
-def select(x: Rows, rows: Tensor | None) -> Rows: ...
-def select(x: Rows, rows: Tensor | None) -> Rows:
+def select(x: R, rows: Tensor | None) -> R:
     """x[rows] for rows int64[k], or x itself where `rows` is None."""
-    return x if rows is None else x.index_select(0, rows)
+    if rows is None:
+        return x
+    return cast("R", x.index_select(0, rows) if isinstance(x, Tensor) else x[rows])

@@ -45,12 +45,10 @@ class ShardedParameterLayout(ParameterLayout):
 
     @property
     def whole_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters of the whole model."""
         return {name: tuple(each.shape) for name, each in self._whole.named_parameters()}
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
-        """Copies of all parameters by name: the split ones gathered, the others those of this rank. Collective."""
-        local = self._arrays(self.values if flat is None else flat)
+        local = self._arrays(flat)
         return {name: self._gathered(local[name]) if name in self.split else local[name] for name in self.whole_shapes}
 
     def gradient_norm(self) -> float:
@@ -60,7 +58,6 @@ class ShardedParameterLayout(ParameterLayout):
         return math.sqrt(float(self.communicator.all_gather_rows(np.array([split])).sum()) + shared)
 
     def whole_model(self) -> Model:
-        """The whole model, with the weights of all ranks. Collective."""
         arrays = self.by_name()
         with torch.no_grad():
             for name, parameter in self._whole.named_parameters():

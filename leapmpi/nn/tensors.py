@@ -15,7 +15,7 @@ from leapmpi.sampling.block import Block
 
 
 def operations(device: torch.device) -> ModuleType:
-    """The module that implements sums over edges on `device`: `kernels` on the CPU, else `portable`."""
+    """The module that implements sums over edges on `device`."""
     return csr if device.type == "cpu" else csr_torch
 
 
@@ -39,6 +39,23 @@ class Edges:
     def counts(self) -> Tensor:
         """int64[destinations]: edges of each destination."""
         return self.indptr.diff()
+
+    def of_destinations(self, first: int, end: int) -> tuple[Edges, slice]:
+        """The edges of destinations `first` to `end` (exclusive), and where they stand in this list."""
+        indptr = self.indptr[first : end + 1]
+        edges = slice(int(indptr[0]), int(indptr[-1]))
+        return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
+
+
+def _shares(counts: Tensor, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
+    """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+
+    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `counts`, `sampled`
+    and `degree` are int64[destinations].
+    """
+    if weight is None:
+        return sampled.to(dtype).reciprocal_().repeat_interleave(counts)
+    return weight.to(dtype) / degree.repeat_interleave(counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +94,8 @@ class BlockTensors:
         return values
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
-
-        One over the sampled count, or weight over full degree where the sampler weights its edges.
-        """
-        counts = self.edges.counts
-        if self.weight is None:
-            return counts.to(dtype).reciprocal_().repeat_interleave(counts)
-        return self.weight.to(dtype) / self.src_degree[: self.n_dst].repeat_interleave(counts)
+        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination."""
+        return _shares(self.edges.counts, self.edges.counts, self.weight, self.src_degree[: self.n_dst], dtype)
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:
@@ -135,27 +146,22 @@ class PartialBlock:
 
     def share(self, dtype: torch.dtype) -> Tensor:
         """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination."""
-        counts = self.edges.counts
-        if self.weight is None:
-            return self.sampled.to(dtype).reciprocal().repeat_interleave(counts)
-        return self.weight.to(dtype) / self.dst_degree.repeat_interleave(counts)
+        return _shares(self.edges.counts, self.sampled, self.weight, self.dst_degree, dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""
         return self._destinations(0, destinations), self._destinations(destinations, self.n_dst)
 
     def _destinations(self, first: int, end: int) -> PartialBlock:
-        """The partial block of destinations `first` to `end` (exclusive)."""
-        indptr = self.edges.indptr[first : end + 1]
-        begin, last = int(indptr[0]), int(indptr[-1])
+        edges, kept = self.edges.of_destinations(first, end)
         destinations, rows = self.local
         among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())
         return PartialBlock(
-            Edges(indptr - begin, self.edges.indices[begin:last], self.n_src),
+            edges,
             self.sampled[first:end],
             self.dst_degree[first:end],
             self.src_original,
             self.src_degree,
             (destinations[among] - first, rows[among]),
-            None if self.weight is None else self.weight[begin:last],
+            None if self.weight is None else self.weight[kept],
         )

@@ -11,8 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import models_of, variations
+from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.errors import ConfigError
 from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer

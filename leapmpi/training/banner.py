@@ -8,8 +8,7 @@ import os
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import enumeration
+from leapmpi.config.schema import Config, enumeration
 from leapmpi.engine.context import Loaded
 from leapmpi.runs.tables.rank_table import rank_table
 from leapmpi.runs.tables.text import size_text

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.world import World
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import variations
+from leapmpi.config.schema import Config, variations
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.nn.model import model_of

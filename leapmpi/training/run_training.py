@@ -13,8 +13,7 @@ import numpy as np
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import model_names
+from leapmpi.config.schema import Config, model_names
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth

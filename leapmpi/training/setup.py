@@ -12,8 +12,7 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import models_of
+from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.engine.context import Loaded, RankContext

@@ -4,9 +4,8 @@ import pytest
 
 from leapmpi.config.flags import add_settings, config_from
 from leapmpi.config.parser import CommandParser
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.config.toml import read_toml, to_toml
-from leapmpi.config.vary import models_of, variations
 from leapmpi.errors import ConfigError
 
 

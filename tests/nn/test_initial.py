@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn.initial import uniform
-from leapmpi.nn.model import build_model
+from leapmpi.nn.model import build_model, uniform
 
 pytestmark = pytest.mark.compiles
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from leapmpi.nn.aggregate import maximum, total, weighted_sum
 from leapmpi.nn.kernels.gemm import product, sum_of_outer
-from leapmpi.nn.rows import dense
-from leapmpi.nn.scattered_rows import LEAST_WIDTH, ScatteredRows
+from leapmpi.nn.rows import LEAST_WIDTH, ScatteredRows, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.jit import set_threads
 
@@ -47,7 +46,7 @@ def test_rows_are_taken_by_slices_and_numbers(rows):
     x, copies = scattered(12, 20)
     assert torch.equal(x[rows].dense(), copies[rows])
     if not isinstance(rows, slice):
-        assert torch.equal(x.index_select(0, torch.from_numpy(rows)).dense(), copies[rows])
+        assert torch.equal(x[torch.from_numpy(rows)].dense(), copies[rows])
 
 
 @pytest.mark.parametrize("out", [1, 16, 33])

@@ -7,7 +7,7 @@ import torch
 from leapmpi.nn.dropout import drop_features
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.model import build_model
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from tests.nn.conftest import KEY
 
@@ -30,7 +30,7 @@ def test_rows_are_those_of_the_dense_matrix():
     numbers = torch.tensor([5, 5, 15, 0, 29])
     for actual, expected in (
         (sparse, dense), (sparse[4:9], dense[4:9]), (sparse[:0], dense[:0]),
-        (sparse.index_select(0, numbers), dense[numbers]), (sparse[numbers.numpy()], dense[numbers]),
+        (sparse[numbers], dense[numbers]), (sparse[numbers.numpy()], dense[numbers]),
         (sparse.to(torch.float32), dense.float()),
     ):  # fmt: skip
         assert actual.shape == tuple(expected.shape)

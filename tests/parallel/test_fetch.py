@@ -14,7 +14,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.scattered_rows import ScatteredRows
+from leapmpi.nn.rows import ScatteredRows
 
 PER_RANK = [17, 1, 40, 9]  # vertices of each rank
 WIDTH = 5

@@ -8,8 +8,7 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm.world import start
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import variations
+from leapmpi.config.schema import Config, variations
 from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers

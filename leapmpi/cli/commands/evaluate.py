@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from leapmpi.config.flags import add_flag, given
@@ -45,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
         [(run.config.replaced(changed, "evaluate"), run) for run in runs.values()], arguments.weights
     )
     if job_rank() == 0:
-        print_scores = _print_json if arguments.json else _print_lines
-        print_scores(arguments.weights, dict(zip(runs, outcomes, strict=True)))
-        sys.stdout.flush()
+        text_of = _json if arguments.json else _line
+        for number, outcome in zip(runs, outcomes, strict=True):
+            print(text_of(arguments.weights, number, outcome), flush=True)
     return 0
 
 
@@ -64,17 +63,13 @@ def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
     return {number: models[number]}
 
 
-def _print_json(weights: str, outcomes: dict[int | None, dict[str, Any]]) -> None:
-    about = {"schema": 1, "weights": weights}
-    for number, outcome in outcomes.items():
-        named = {} if number is None else {"model": number}
-        sys.stdout.write(json.dumps({**about, **named, **outcome}) + "\n")
+def _json(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
+    named = {} if number is None else {"model": number}
+    return json.dumps({"schema": 1, "weights": weights, **named, **outcome})
 
 
-def _print_lines(weights: str, outcomes: dict[int | None, dict[str, Any]]) -> None:
-    for number, outcome in outcomes.items():
-        known = {split: outcome[split] for split in ("val", "test") if outcome[split] is not None}
-        scores = " ".join(f"{split} {score:.4f}" for split, score in known.items()) or "no vertices to score"
-        named = "" if number is None else f"model {number}  "
-        line = f"{named}{weights} weights (epoch {outcome['epoch'] + 1})  {outcome['metric']} {scores}"
-        sys.stdout.write(line + "\n")
+def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
+    known = {split: outcome[split] for split in ("val", "test") if outcome[split] is not None}
+    scores = " ".join(f"{split} {score:.4f}" for split, score in known.items()) or "no vertices to score"
+    named = "" if number is None else f"model {number}  "
+    return f"{named}{weights} weights (epoch {outcome['epoch'] + 1})  {outcome['metric']} {scores}"

@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the scripts; with --yes hand them to sbatch."""
-    from leapmpi.tools.slurm.job import job_of
-    from leapmpi.tools.slurm.sbatch import submit
+    from leapmpi.tools.slurm.job import job_of, submit
     from leapmpi.tools.slurm.script import Job, preparation_script, training_script
     from leapmpi.tools.slurm.site import read_site
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from leapmpi.config.flags import add_settings, config_from, given
 from leapmpi.config.parser import CommandParser
@@ -67,7 +68,6 @@ def _list(configs: dict[int, Config]) -> int:
 
 def _train(index: int, config: Config) -> int:
     """Train one run and return its exit code. Raises errors that end the sweep."""
-    from leapmpi.comm.world import job_rank
     from leapmpi.training.run_training import train
 
     folder = Path(config.run.folder)
@@ -82,9 +82,7 @@ def _train(index: int, config: Config) -> int:
         # A stop request ends the sweep; a run that cannot be trained does not.
         if not error.agreed or isinstance(error, Interrupted):
             raise
-        if job_rank() == 0:
-            sys.stderr.write(f"leapmpi: error: run {index}: {one_line(error)}\n")
-            sys.stderr.flush()
+        _print_once(f"leapmpi: error: run {index}: {one_line(error)}", sys.stderr)
         return error.exit_code
     return 0
 
@@ -100,10 +98,9 @@ def _compare(configs: dict[int, Config]) -> None:
         sys.stdout.flush()
 
 
-def _print_once(text: str) -> None:
-    """Print a line, on rank 0."""
+def _print_once(text: str, file: TextIO | None = None) -> None:
+    """Print a line to `file`, standard output if None, on rank 0."""
     from leapmpi.comm.world import job_rank
 
     if job_rank() == 0:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        print(text, file=file, flush=True)

@@ -1,9 +1,7 @@
-"""The functions of csr.py in plain torch operations, for devices other than the CPU.
+"""The functions of csr.py, which says what they take and return, in torch operations for devices other than the CPU.
 
-Shapes are those of csr.py: `indptr` int64[rows + 1], `indices` int32 or int64[edges], `z` float[sources, width],
-`weight` float[edges, heads]; float is float32 or float64. Sparse products keep memory proportional to vertices x
-features; where rows must be gathered by edge, they are gathered in batches of bounded size. These functions run on the
-CPU too, and the tests compare them with those of csr.py.
+Sparse products keep memory proportional to vertices x features; where rows must be gathered by edge, they are gathered
+in batches of bounded size. These functions run on the CPU too, and the tests compare them with those of csr.py.
 """
 
 from __future__ import annotations
@@ -27,10 +25,7 @@ def _rows(indptr: Tensor) -> Tensor:
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """float[rows, width]: row i, head by head, is the sum over its edges e of weight[e] * z[indices[e]].
-
-    One sparse product per head.
-    """
+    """One sparse product per head."""
     rows, heads = len(indptr) - 1, weight.shape[1]
     if rows == 0 or len(indices) == 0:
         return z.new_zeros(rows, z.shape[1])
@@ -43,10 +38,7 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
 
 
 def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: int) -> Tensor:
-    """float[edges, heads]: for each edge e of row i, head by head, the dot product of g[i] and z[indices[e]].
-
-    `g` is float[rows, width]. Rows are gathered for at most MOST_GATHERED elements at once.
-    """
+    """Rows are gathered for at most MOST_GATHERED elements at once."""
     out = z.new_empty(len(indices), heads)
     count = max(1, MOST_GATHERED // max(1, z.shape[1]))
     shape = (-1, heads, z.shape[1] // heads)
@@ -58,11 +50,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
 
 
 def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of z[indices[e]] over the edges e of each row, element by element, and the first source that has it.
-
-    Returns float[rows, width] and int32[rows, width]; rows without edges get 0, and -1 for the source. Columns are
-    gathered for at most MOST_GATHERED elements at once.
-    """
+    """Columns are gathered for at most MOST_GATHERED elements at once."""
     rows = len(indptr) - 1
     row = _rows(indptr)
     out = z.new_zeros(rows, z.shape[1])
@@ -87,10 +75,7 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 
 def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
-    """float[sources, width]: `grad` float[rows, width], each element added to the source of its maximum.
-
-    `chosen` int32[rows, width] is what `maximum` returned. On a GPU the order of the sums may differ from run to run.
-    """
+    """On a GPU the order of the sums may differ from run to run."""
     out = grad.new_zeros(sources, grad.shape[1])
     if sources == 0:
         return out
@@ -98,19 +83,10 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
 
 
 def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """float[rows, heads]: row i is the sum of values[edges[k]] over k from indptr[i] to indptr[i + 1].
-
-    `edges` int64[edges] are edge numbers, `values` float[edges, heads].
-    """
     return torch.segment_reduce(values[edges], "sum", offsets=indptr, axis=0, initial=0)
 
 
 def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
-    """float[edges, heads]: softmax, over the edges e of each row i, of LeakyReLU(source[indices[e]] + target[i]).
-
-    `source` is float[sources, heads], `target` float[rows, heads], `slope` that of LeakyReLU's negative side. Large
-    scores do not overflow.
-    """
     row = _rows(indptr)
     score = torch.nn.functional.leaky_relu(source[indices.long()] + target[row], slope)
     largest = torch.segment_reduce(score, "max", offsets=indptr, axis=0)
@@ -121,11 +97,6 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
 def softmax_backward(
     indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slope: float, share: Tensor, grad: Tensor
 ) -> Tensor:
-    """float[edges, heads]: the gradient of each edge's score before LeakyReLU.
-
-    `share` float[edges, heads] is what `softmax` returned for the same arguments, `grad` float[edges, heads] its
-    gradient.
-    """
     row = _rows(indptr)
     mean = torch.segment_reduce(share * grad, "sum", offsets=indptr, axis=0, initial=0)
     change = share * (grad - mean[row])
@@ -133,10 +104,6 @@ def softmax_backward(
 
 
 def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges by source, in the order they had: indptr int64[sources + 1], rows and numbers of the edges.
-
-    The rows are of the dtype of `indices`, the numbers int64; both are [edges].
-    """
     edges = torch.argsort(indices, stable=True)
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64, device=indices.device)
     out_indptr[1:] = torch.bincount(indices, minlength=sources).cumsum(0)
@@ -144,7 +111,6 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
 
 
 def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges with one from i to i put before the others of each row i: indptr and indices of the same dtypes."""
     rows = len(indptr) - 1
     out_indptr = indptr + torch.arange(rows + 1, device=indices.device)
     out_indices = indices.new_empty(len(indices) + rows)

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.simd import COLUMNS
-from leapmpi.nn.rows import Rows, dense, select
-from leapmpi.nn.scattered_rows import ScatteredRows
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
 from leapmpi.system.jit import compiled, compiled_parallel, prange
 
 
@@ -59,7 +58,9 @@ def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
     is made on the CPU. Raises ValueError for operands whose shapes or dtypes do not fit.
     """
     if isinstance(x, SparseMatrix):
-        return select(x, rows).times(weight)
+        # A weighted sum, over the entries of a row, of rows of the transposed weights.
+        chosen = select(x, rows)
+        return weighted_sum(chosen.entries, weight.t().contiguous(), chosen.values)
     return _Product.apply(x, weight, rows)
 
 

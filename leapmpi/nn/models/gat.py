@@ -15,11 +15,9 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edge_softmax, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
 from leapmpi.nn.kernels.gemm import product
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.scattered_rows import ScatteredRows
 from leapmpi.nn.tensors import BlockTensors
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ class GATLayer(Layer):
         return self.attend_source.numel()
 
     def project(self, x: Rows) -> Tensor:
-        """float[rows, in] -> float[rows, heads x width]."""
         return self.neighbour(x)
 
     def scores(self, z: Tensor) -> Tensor:
@@ -60,15 +57,14 @@ class GATLayer(Layer):
         each = torch.eye(self.heads, dtype=z.dtype, device=z.device).unsqueeze(2)
         return product(z, torch.cat([each * self.attend_source, each * self.attend_target]).flatten(1))
 
-    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
-        """Attention-weighted sum over in-neighbours and the destination itself."""
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         edges, z = block.edges_with_self, dense(z)
         source, target = self.scores(z).split(self.heads, dim=1)
         share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
         if block.weight is not None:
             share = reweighted(share, block)
-        mask_key = self.mask_key(key)
-        share = drop_attention(share, edges, block.src_original, mask_key, self.number, self.attention_dropout)
+        rate = self.attention_dropout
+        share = drop_attention(share, edges, block.src_original, self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
@@ -78,7 +74,6 @@ class GATLayer(Layer):
         return super().finish(own, neighbours, x_dst)
 
     def activation(self, h: Tensor) -> Tensor:
-        """ELU, as in the paper."""
         return F.elu(h)
 
 

@@ -13,13 +13,10 @@ from torch import Tensor
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.partial_form import SUM
-from leapmpi.nn.projection import Projection
-from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.scattered_rows import ScatteredRows
-from leapmpi.nn.sparse_matrix import SparseMatrix
+from leapmpi.nn.rows import Rows, dense, select
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
@@ -46,11 +43,9 @@ class GCNLayer(Layer):
         self.neighbour = Projection(in_dim, out_dim)
 
     def project(self, x: Rows) -> Tensor:
-        """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
-        """Normalised sum over in-neighbours and the destination itself."""
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
@@ -66,12 +61,10 @@ class GCNLayer(Layer):
             projected = self.project(rows)
             own = projected.index_select(0, local_rows)
             return weighted_sum(block.edges, projected, weight).index_add(0, destinations, own * self_weight)
-        assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
         sums = weighted_sum(block.edges, rows, weight)
-        own = dense(rows.index_select(0, local_rows))
+        own = dense(select(rows, local_rows))
         return self.project(sums.index_add(0, destinations, own * self_weight))
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GCN of `layers` layers."""
     return stack(GCNLayer, config, layers, in_dim, out_dim)

@@ -14,13 +14,10 @@ from torch import Tensor
 from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.layer import Layer
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm
-from leapmpi.nn.projection import Projection
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.scattered_rows import ScatteredRows
-from leapmpi.nn.sparse_matrix import SparseMatrix
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
@@ -39,20 +36,16 @@ class SAGELayer(Layer):
         self.neighbour = Projection(in_dim, out_dim)
 
     def project(self, x: Rows) -> Tensor:
-        """float[rows, in] -> float[rows, out]."""
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
-        """Mean over the sampled in-neighbours."""
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         return mean(block, z)
 
     def self_part(self, x_dst: Rows) -> Tensor:
-        """float[n_dst, in] -> float[n_dst, out]."""
         return self.own(x_dst)
 
     @property
     def projected_width(self) -> int:
-        """Both contributions of a row."""
         return 2 * self.out_dim
 
     def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
@@ -71,7 +64,6 @@ class SAGELayer(Layer):
         if self.projects_first(block, rows):
             sums = weighted_sum(block.edges, self.project(rows), weight)
         else:
-            assert not isinstance(rows, SparseMatrix), "sparse rows are projected first"
             sums = self.project(weighted_sum(block.edges, rows, weight))
         destinations, local_rows = block.local
         return sums.index_add(0, destinations, self.own(rows, local_rows))
@@ -84,7 +76,7 @@ class MaximumSAGELayer(SAGELayer):
     partial_form = MAXIMUM
     edge_data = ()
 
-    def aggregate(self, block: BlockTensors, z: Tensor | ScatteredRows, key: DropoutKey | None) -> Tensor:
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Maximum over the sampled in-neighbours, 0 without any. Raises ConfigError where edges have weights."""
         if block.weight is not None:
             raise ConfigError("a maximum has no use for a sampler's edge weights; choose model.aggregate = mean")
@@ -99,6 +91,4 @@ class MaximumSAGELayer(SAGELayer):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GraphSAGE of `layers` layers."""
-    layer = MaximumSAGELayer if config.aggregate == "max" else SAGELayer
-    return stack(layer, config, layers, in_dim, out_dim)
+    return stack(MaximumSAGELayer if config.aggregate == "max" else SAGELayer, config, layers, in_dim, out_dim)

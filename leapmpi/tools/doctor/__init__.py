@@ -1,5 +1,5 @@
 """`leapmpi doctor`: what a job would run with, and what is wrong with it.
 
-rank.py, mpi.py, links.py and folders.py gather facts; checks/, one file per subject, find problems in them;
-examination.py does both on all ranks and prints.
+facts.py and links.py gather facts; machine_checks.py and job_checks.py find problems in them; examination.py does both
+on all ranks and prints.
 """

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
 from leapmpi.comm.collectives import all_gather_values
+from leapmpi.comm.launcher import launched_rank
 from leapmpi.comm.world import World, abort, finish, load_mpi, start
+from leapmpi.errors import LaunchError
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
-from leapmpi.tools.doctor import folders, links, mpi, rank
+from leapmpi.tools.doctor import job_checks, links, machine_checks
+from leapmpi.tools.doctor.facts import choose_device, folder_facts, mpi_facts, rank_facts
 from leapmpi.tools.doctor.facts_text import lines
-from leapmpi.tools.doctor.problems import Problem, problems
-from leapmpi.tools.doctor.time_limit import time_limit
+from leapmpi.tools.doctor.problems import Problem
 
 SCHEMA = 2
 """Version of the JSON that --json prints."""
+
+CHECKS = (
+    *(machine_checks.cores, machine_checks.gpus, machine_checks.kernels, job_checks.launch, machine_checks.limits),
+    *(machine_checks.memory, job_checks.network, job_checks.places, job_checks.versions),
+)
+
+SECONDS = 300.0
+"""After which the examination ends: on a misconfigured network, messages get lost and ranks would wait forever."""
+
+_OTHERS_LATER = 2.0
+"""Seconds by which the other ranks end after rank 0, so that rank 0 writes the message."""
 
 
 def doctor(as_json: bool = False, data: str | None = None, run: str | None = None) -> int:
@@ -29,11 +46,11 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
     """
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
-    device = rank.choose_device()
+    device = choose_device()
 
     # `stage` names what rank is doing, for the message of the time limit.
     stage = ["the start of MPI"]
-    with time_limit(stage):
+    with _time_limit(stage):
         world = start()
         try:
             facts = _facts(library, world, device, data, run, stage)
@@ -54,18 +71,20 @@ def _facts(
 ) -> dict[str, Any]:
     """All facts, the same on all ranks. Collective."""
     stage.append("gathering facts")
-    ranks = all_gather_values(world.comm, rank.facts(world, device))
-    seen = folders.facts(data, run) if world.node_comm.rank == 0 else None
+    ranks = all_gather_values(world.comm, rank_facts(world, device))
+    seen = folder_facts(data, run) if world.node_comm.rank == 0 else None
     of_nodes = [each for each in all_gather_values(world.comm, seen) if each]
     stage.append("measuring links")
-    measured = links.measured(world, device is not None) if _usable(ranks) else []
+    # The communicator needs kernels on all ranks.
+    usable = all(each["kernels"]["writable"] for each in ranks)
+    measured = links.measured(world, device is not None) if usable else []
     versions = ranks[0]["versions"]
-    return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
+    return {"mpi": mpi_facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
 
 
-def _usable(ranks: list[dict[str, Any]]) -> bool:
-    """Whether leapmpi's kernels can be loaded on all ranks, which the communicator needs."""
-    return all(each["kernels"]["writable"] for each in ranks)
+def problems(facts: Mapping[str, Any]) -> list[Problem]:
+    """All problems, the grave ones first."""
+    return sorted((found for check in CHECKS for found in check(facts)), key=lambda problem: not problem.grave)
 
 
 def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
@@ -76,3 +95,25 @@ def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:
         text = "\n".join(lines(facts, found))
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def _time_limit(stage: list[str]) -> Iterator[None]:
+    """Run the body; after SECONDS end this process, and with it the job, with a message that names the last `stage`."""
+    rank = launched_rank()
+    timer = threading.Timer(SECONDS + _OTHERS_LATER * (rank > 0), _end, (rank, stage))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end(rank: int, stage: list[str]) -> None:
+    sys.stderr.write(
+        f"leapmpi: error: rank {rank} waited {SECONDS:.0f} s in {stage[-1]}: messages between ranks do not arrive; run "
+        "leapmpi doctor on each host alone, and name the network by OMPI_MCA_btl_tcp_if_include=NETWORK/BITS\n"
+    )
+    sys.stderr.flush()
+    os._exit(LaunchError.exit_code)

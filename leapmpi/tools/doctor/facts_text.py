@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from leapmpi.runs.tables.rank_table import ranks_text
-from leapmpi.tools.doctor.problems import Problem, by_node
+from leapmpi.tools.doctor.problems import Problem, by_node, named
 
 _MOST_RANKS = 16
 """Ranks listed one by one at most; of more ranks, only the nodes are listed."""
@@ -71,7 +70,7 @@ def _nodes(nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:
         room = f"{shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free" if shared else "none"
         limits = " ".join(f"{name}={'unlimited' if it is None else it}" for name, it in first["limits"].items())
         addresses = " ".join(f"{name}={address}" for name, address in first["addresses"].items())
-        yield f"  node {node}: {first['host']}, {ranks_text(rank['rank'] for rank in ranks)}, {first['processor']}"
+        yield f"  node {node}: {first['host']}, {named(ranks)}, {first['processor']}"
         yield f"    /dev/shm {room}; {addresses or 'no addresses'}; limits {limits}"
         yield f"    kernels in {first['kernels']['folder']}"
     if len(nodes) > _MOST_NODES:

@@ -1,15 +1,13 @@
-"""Problems that checks find, and the registry of checks."""
+"""Problems that checks find, and what checks share."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leapmpi.registry import Registry
-
-REGISTRY = Registry("check", "leapmpi.tools.doctor.checks")
+from leapmpi.runs.tables.rank_table import ranks_text
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,14 @@ class Problem:
     grave: bool = True
 
 
-def problems(facts: Mapping[str, Any]) -> list[Problem]:
-    """All problems, the grave ones first."""
-    found = [problem for name in REGISTRY.names() for problem in REGISTRY.load(name).find(facts)]
-    return sorted(found, key=lambda problem: not problem.grave)
-
-
 def by_node(facts: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
     """The facts of ranks, by node."""
     nodes = defaultdict(list)
     for rank in facts["ranks"]:
         nodes[rank["node"]].append(rank)
     return nodes
+
+
+def named(ranks: Iterable[Mapping[str, Any]]) -> str:
+    """'ranks 0-3, 7', from the facts of ranks."""
+    return ranks_text(rank["rank"] for rank in ranks)

@@ -35,11 +35,16 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     forecasts, left_out = [], []
     for size in sizes:
         if size > forecaster.dataset.parts:
-            left_out.append(_too_many(forecaster.dataset.parts, size))
+            left_out.append(
+                f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
+                f"partition the graph again with --parts {size}"
+            )
             continue
         for label, each in configs.items():
             try:
-                forecasts.append(_forecast(forecaster, label, each, size, rates))
+                one_model = each.strategy.replicas != "independent"
+                known = rates.rates(each, size) if rates and one_model else None
+                forecasts.append(forecaster.forecast(label, each, size, known).to_values())
             except ConfigError as error:
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
     if not forecasts:
@@ -102,21 +107,6 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
         raise ConfigError(f"--iterations must be at least 1, not {iterations}")
     dataset = open_for_training(config)
     return Forecaster(dataset, load_topology(dataset), iterations)
-
-
-def _forecast(
-    forecaster: Forecaster, label: str, config: Config, ranks: int, rates: LinkRates | None
-) -> dict[str, Any]:
-    one_model = config.strategy.replicas != "independent"
-    known = rates.rates(config, ranks) if rates and one_model else None
-    return forecaster.forecast(label, config, ranks, known).to_values()
-
-
-def _too_many(parts: int, ranks: int) -> str:
-    return (
-        f"{ranks} ranks need a dataset of at least {ranks} parts and this one has {parts}: "
-        f"partition the graph again with --parts {ranks}"
-    )
 
 
 def _compared(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numba
@@ -59,21 +57,15 @@ class LinkRates:
         begin, end = ctx.rank_offsets[:2]
         train = self._forecaster.dataset.splits.train
         roots = train[(train >= begin) & (train < end)][: max(1, batch)]
-        with _one_thread():
+        # On one thread, as each of many ranks of a node would.
+        before = torch.get_num_threads(), numba.get_num_threads()
+        torch.set_num_threads(1)
+        set_threads(1)
+        try:
             return compute_rates(ctx, roots if len(roots) else np.arange(begin, begin + 1))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread, as each of many ranks of a node would."""
-    before = torch.get_num_threads(), numba.get_num_threads()
-    torch.set_num_threads(1)
-    set_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        set_threads(before[1])
+        finally:
+            torch.set_num_threads(before[0])
+            set_threads(before[1])
 
 
 def _is_run(link: str) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from leapmpi.config.schema import Config
-from leapmpi.config.vary import variations
+from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
@@ -104,8 +103,9 @@ class Forecaster:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
-        first = engines[0]
-        batches = self._batches(first, config)
+        first, sampler = engines[0], engines[0].ctx.sampler
+        train, seed = self.dataset.splits.train, config.train.seed
+        batches = sampler.batches(train, seed, _EPOCH, config.train.batch_size, PRESAMPLE)
         if first.placement.mode_is_open:
             self._choose_mode(engines, batches[0], rates)
 
@@ -120,6 +120,10 @@ class Forecaster:
         # An epoch: the mean of the sampled ones for all iterations but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
         others = len(batches) - 1
+        seconds = None
+        if rates is not None and not models:
+            seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
+        micrographs, offsets = batches[0][:_MICROGRAPHS], first.ctx.rank_offsets
         work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
         return Forecast(
             strategy=label,
@@ -130,10 +134,10 @@ class Forecaster:
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=self.locality(first, batches[0]),
+            micrograph_locality=locality(sampler, _key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, sum(models)),
-            seconds=None if rates is None or models else _seconds(sampled, rates),
+            seconds=seconds,
             epoch_sent={kind: others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
@@ -156,21 +160,15 @@ class Forecaster:
 
         models: the bytes of the parameters of each of several models; empty for one.
         """
-        key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, iteration)
-        schedule = engines[0].placement.schedule(batch, _EPOCH, iteration)
-        minibatches = [engine.sample(schedule, key) for engine in engines]
+        schedule, minibatches = _draw(engines, batch, iteration)
         traffic = predicted_traffic(engines, minibatches, models)
         traffic.add_vote()
-        memory = np.array(
-            [predicted_memory(each, minibatch) for each, minibatch in zip(engines, minibatches, strict=True)]
-        )
+        memory = np.array(list(map(predicted_memory, engines, minibatches)))
         return _Sampled(traffic, _counts(engines[0], schedule, minibatches, traffic), memory)
 
     def _choose_mode(self, engines: Sequence[Engine], batch: np.ndarray, rates: Rates | None) -> None:
         """Choose how the first layer is computed, as training does with `--remote auto`; by bytes without rates."""
-        key = DrawKey(PRESAMPLE, engines[0].ctx.seed, _EPOCH, 0)
-        schedule = engines[0].placement.schedule(batch, _EPOCH, 0)
-        minibatches = [engine.sample(schedule, key) for engine in engines]
+        _, minibatches = _draw(engines, batch, 0)
         pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank; with rates, the seconds that they take beside computing.
@@ -185,15 +183,6 @@ class Forecaster:
         for engine in engines:
             engine.use_mode(name)
 
-    def locality(self, engine: Engine, batch: np.ndarray) -> float:
-        """R_micro of the first roots of `batch`."""
-        ctx, key = engine.ctx, DrawKey(PRESAMPLE, engine.ctx.seed, _EPOCH, 0)
-        return locality(ctx.sampler, key, batch[:_MICROGRAPHS], lambda ids: home_of(ids, ctx.rank_offsets))
-
-    def _batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
-        sampler, train = engine.ctx.sampler, self.dataset.splits.train
-        return sampler.batches(train, config.train.seed, _EPOCH, config.train.batch_size, PRESAMPLE)
-
     def _memory(self, engines: Sequence[Engine], sampled: Sequence[_Sampled], models: int) -> list[int]:
         """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
@@ -207,6 +196,16 @@ class Forecaster:
             int(each.placement.feature_bytes + topology + model + bytes_)
             for each, bytes_ in zip(engines, largest, strict=True)
         ]
+
+
+def _key(engine: Engine, iteration: int) -> DrawKey:
+    return DrawKey(PRESAMPLE, engine.ctx.seed, _EPOCH, iteration)
+
+
+def _draw(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> tuple[Schedule, list[MiniBatch]]:
+    """The schedule of an iteration that trains `batch`, and the mini-batch of each rank."""
+    schedule = engines[0].placement.schedule(batch, _EPOCH, iteration)
+    return schedule, [engine.sample(schedule, _key(engines[0], iteration)) for engine in engines]
 
 
 def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:
@@ -252,14 +251,9 @@ def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch]
     exchanges = 1 if not engine.mode.needs_weights else 2 * schedule.time_steps
     others = 5 if engine.labels_are_local(minibatches[0]) else 8
     return Counts(
-        rows=np.array(
-            [[micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches] for minibatch in minibatches]
-        ),
+        rows=np.array([[each.blocks[-1].n_src for each in minibatch.micro_batches] for minibatch in minibatches]),
         edges=np.array(
-            [
-                [sum(block.edges for block in micro_batch.blocks) for micro_batch in minibatch.micro_batches]
-                for minibatch in minibatches
-            ]
+            [[sum(b.edges for b in each.blocks) for each in minibatch.micro_batches] for minibatch in minibatches]
         ),
         bytes_ahead=float(busiest[0]),
         bytes_within=float(busiest[1]),
@@ -268,10 +262,6 @@ def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch]
         collectives=others + exchanges,
         steps_synchronised=hops > 0 or engine.mode.needs_weights,
     )
-
-
-def _seconds(sampled: Sequence[_Sampled], rates: Rates) -> float:
-    return float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
 
 
 def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) -> dict[str, float]:

@@ -42,7 +42,11 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
     """
     offsets = rank_offsets(dataset.offsets, ranks)
     device, dtype = torch.device("cpu"), getattr(torch, config.train.dtype)
-    entry_counts = _entry_counts(dataset) if dataset.sparse else None
+    entry_counts = None
+    if dataset.sparse:
+        entry_counts = np.empty(dataset.vertices, np.int32)
+        for part in range(dataset.parts):
+            fill_entry_counts(dataset, part, entry_counts)
 
     # What all ranks share.
     phases = PhaseTimers()
@@ -73,14 +77,6 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
             )
         )
     return contexts
-
-
-def _entry_counts(dataset: Dataset) -> np.ndarray:
-    """How many entries the sparse feature rows of all vertices have: int32[n]."""
-    counts = np.empty(dataset.vertices, np.int32)
-    for part in range(dataset.parts):
-        fill_entry_counts(dataset, part, counts)
-    return counts
 
 
 def _shards(

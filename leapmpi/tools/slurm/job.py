@@ -1,9 +1,10 @@
-"""From the words of a leapmpi command to the job that runs it, checked before it waits in a queue."""
+"""From the words of a leapmpi command to the job that runs it, checked before it waits in a queue; its submission."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from leapmpi.config.flags import config_from
 from leapmpi.config.parser import parser_of
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
-from leapmpi.errors import ConfigError, nearest
+from leapmpi.errors import ConfigError, LaunchError, nearest, one_line
 from leapmpi.tools.slurm.script import Job
 from leapmpi.tools.slurm.site import Site
 
@@ -19,6 +20,9 @@ COMMANDS = ("train", "sweep", "bench", "evaluate")
 """What a job may run: the commands of several ranks."""
 
 _PLACEHOLDER = "\0dataset"
+
+_PATIENCE = 120.0
+"""Seconds to wait for sbatch."""
 
 
 def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_exists: bool = True) -> Job:
@@ -89,3 +93,23 @@ def _position_of_data(command: Sequence[str], arguments: argparse.Namespace) -> 
             if _parsed(tried).data == _PLACEHOLDER:
                 return position
     return None
+
+
+def submit(script: str, after: str | None = None) -> str:
+    """Submit `script` and return the job's number; with `after` it waits until that job has succeeded.
+
+    Raises LaunchError when there is no sbatch, or it refuses.
+    """
+    command = ["sbatch", "--parsable"]
+    if after is not None:
+        command += [f"--dependency=afterok:{after}", "--kill-on-invalid-dep=yes"]
+    try:
+        answer = subprocess.run(command, input=script, capture_output=True, text=True, timeout=_PATIENCE)
+    except FileNotFoundError:
+        raise LaunchError("no sbatch on PATH; submit on a login node of the cluster") from None
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"sbatch did not answer within {_PATIENCE:.0f} s; see squeue before trying again") from None
+    if answer.returncode:
+        raise LaunchError(f"sbatch refused the job: {one_line(answer.stderr) or f'exit code {answer.returncode}'}")
+    # NUMBER, or NUMBER;CLUSTER where there are several clusters.
+    return answer.stdout.strip().partition(";")[0]

@@ -11,14 +11,13 @@ venv = "/home/me/leapmpi/.venv"
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from leapmpi.config.setting import Setting, parse_value, setting
+from leapmpi.config.setting import Setting, parse_value, setting, settings_of
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError, nearest
 
@@ -59,18 +58,9 @@ class Site:
         return self.nodes * self.ranks_per_node
 
 
-@functools.cache
-def fields() -> tuple[Setting, ...]:
-    """The fields of a profile as settings with keys 'site.NAME'."""
-    types = get_type_hints(Site)
-    return tuple(
-        Setting(f"site.{each.name}", types[each.name], each.default, each.metadata) for each in dataclasses.fields(Site)
-    )
-
-
 def scalars() -> list[Setting]:
-    """The fields that can be flags too."""
-    return [each for each in fields() if each.type in (int, str, bool)]
+    """The fields of a profile that can be flags too, as settings with keys 'site.NAME'."""
+    return [each for each in settings_of(Site, "site.").values() if each.type in (int, str, bool)]
 
 
 def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
@@ -79,7 +69,7 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
     Raises ConfigError, naming file and key, for unknown keys and unusable values.
     """
     # The profile, and over it the flags.
-    known = {each.key: each for each in fields()}
+    known = settings_of(Site, "site.")
     given = {f"site.{key}": (value, f"{path}: {key}") for key, value in read_toml(path).items()}
     given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
 
@@ -89,15 +79,14 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
         if key not in known:
             names = [name.removeprefix("site.") for name in known]
             raise ConfigError(f"{path}: unknown key {key[5:]!r}; {nearest(key[5:], names)}")
-        read = parse_value if known[key].type in (int, str, bool) else _texts
-        values[key.removeprefix("site.")] = read(known[key], value, where)
+        texts = known[key].type == tuple[str, ...]
+        values[key.removeprefix("site.")] = _texts(value, where) if texts else parse_value(known[key], value, where)
     site = Site(**values)
     _check(site, path)
     return site
 
 
-def _texts(setting: Setting, value: object, where: str) -> tuple[str, ...]:
-    """`value` as texts; `setting` is not used, as all such fields are lists of texts."""
+def _texts(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f'{where}: give a list of texts, such as ["one", "two"], not {value!r}')
     return tuple(value)

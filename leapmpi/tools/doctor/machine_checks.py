@@ -1,0 +1,178 @@
+"""What is wrong with the machines: cores, GPUs, compiled kernels, limits of processes, memory.
+
+Each function yields the problems of one subject. Facts are plain values (`leapmpi doctor --json` prints them), so a
+check needs neither MPI nor a second machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.tools.doctor.problems import Problem, by_node
+
+BASE_FILES, FILES_PER_RANK = 256, 2
+LEAST_STACK, USUAL_STACK = 1 << 20, 8 << 20
+LEAST_LOCKED = 64 << 20
+
+PER_RANK = 64 << 20
+"""Bytes that MPI may take in /dev/shm for each rank."""
+
+
+def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Cores: more threads than cores, ranks bound to too few cores, number of threads not set."""
+    for ranks in by_node(facts).values():
+        cores = {core for rank in ranks for core in rank["affinity"]}
+        threads = sum(rank["threads"] for rank in ranks)
+        who = f"{ranks_text(rank['rank'] for rank in ranks)} on {ranks[0]['host']}"
+
+        if threads > len(cores):
+            yield Problem(
+                f"{who}: {threads} threads share {len(cores)} core{'s' * (len(cores) > 1)}",
+                "start fewer ranks or threads (OMP_NUM_THREADS, --threads), or ask for more cores",
+            )
+
+        # Bound to one core each, though the machine has more and Slurm did not ask for it.
+        machine = ranks[0]["machine_cores"] or 0
+        bound = all(len(rank["affinity"]) == 1 for rank in ranks)
+        if bound and len(cores) < machine and "SLURM_NTASKS" not in ranks[0]["launcher"]:
+            yield Problem(
+                f"{who}: bound to one core each, {machine - len(cores)} of the machine's {machine} are left out",
+                "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES",
+                grave=False,
+            )
+    yield from _unset_threads(facts)
+
+
+def _unset_threads(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    crowded = [rank for ranks in by_node(facts).values() if len(ranks) > 1 for rank in ranks]
+    unset = [rank for rank in crowded if not rank["omp_num_threads"]]
+    if unset:
+        yield Problem(
+            f"OMP_NUM_THREADS is not set ({ranks_text(rank['rank'] for rank in unset)}): leapmpi shares the cores of a "
+            "node among its ranks, other libraries would start a thread per core in each",
+            f"export OMP_NUM_THREADS={unset[0]['threads']}",
+            grave=False,
+        )
+
+
+def gpus(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """GPUs: shared by ranks, not seen by torch, or with memory that MPI cannot take directly."""
+    # GPUs of several ranks.
+    users = defaultdict(list)
+    for rank in facts["ranks"]:
+        if rank["gpu"] is not None:
+            users[rank["host"], rank["gpu"]].append(rank["rank"])
+    for (host, gpu), ranks in users.items():
+        if len(ranks) > 1:
+            yield Problem(
+                f"{ranks_text(ranks)} share one GPU ({gpu} on {host})",
+                "start one rank per GPU; under Slurm ask for as many --gpus-per-node as --ntasks-per-node",
+            )
+    yield from _unseen(facts)
+    yield from _segments(facts)
+
+
+def _unseen(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    for rank in facts["ranks"]:
+        if rank["torch_error"]:
+            yield Problem(
+                f"torch cannot be used by rank {rank['rank']} on {rank['host']}: {rank['torch_error']}",
+                "install the PyTorch build that fits this machine and its driver",
+            )
+
+    # A GPU that torch does not see.
+    blind = [rank for rank in facts["ranks"] if rank["gpu_files"] and not rank["gpus"] and not rank["torch_error"]]
+    if blind:
+        yield Problem(
+            f"{blind[0]['host']} has a GPU ({blind[0]['gpu_files'][0]}) but torch sees none "
+            f"({ranks_text(rank['rank'] for rank in blind)})",
+            "install the PyTorch build that fits the CUDA driver, and see CUDA_VISIBLE_DEVICES",
+            grave=False,
+        )
+
+
+def _segments(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    growing = [rank["rank"] for rank in facts["ranks"] if "expandable_segments:true" in rank["allocator"].lower()]
+    if growing and facts["mpi"]["cuda_aware"]:
+        yield Problem(
+            f"PYTORCH_CUDA_ALLOC_CONF lets segments expand ({ranks_text(growing)}), whose memory a CUDA-aware MPI may "
+            "copy at a fraction of the speed",
+            "unset expandable_segments, or stage through the host: --mpi-device-path host",
+        )
+
+
+def kernels(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Compiled kernels: whether numba can keep them."""
+    # The ranks of a node share the folder: one of them stands for all.
+    for ranks in by_node(facts).values():
+        kernels, host = ranks[0]["kernels"], ranks[0]["host"]
+        if kernels["error"]:
+            yield Problem(f"numba cannot be used on {host}: {kernels['error']}", "install numba again")
+        elif not kernels["writable"]:
+            yield Problem(
+                f"the folder for compiled kernels cannot be written on {host}: {kernels['folder']}",
+                "let NUMBA_CACHE_DIR name a folder that can be written",
+            )
+        elif not kernels["lasting"]:
+            yield Problem(
+                f"compiled kernels are kept in a temporary folder on {host} ({kernels['folder']}); jobs may compile "
+                "them anew",
+                "make the home folder writable, or let NUMBA_CACHE_DIR name a folder that lasts",
+                grave=False,
+            )
+
+
+def limits(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Limits of a process (ulimit) that jobs run into."""
+    # MPI opens files (sockets) for each rank.
+    needed = BASE_FILES + FILES_PER_RANK * len(facts["ranks"])
+    yield from _below(
+        facts, "nofile", needed, f"open files are limited to {{}}, a job of this size may need {needed}",
+        f"raise it: ulimit -n {max(needed, 4096)}",
+    )  # fmt: skip
+    yield from _below(
+        facts, "stack", LEAST_STACK, "the stack is limited to {} bytes, which compiled kernels may exceed",
+        f"raise it: ulimit -s {USUAL_STACK >> 10}",
+    )  # fmt: skip
+    if any(rank["infiniband"] for rank in facts["ranks"]):
+        yield from _below(
+            facts, "memlock", LEAST_LOCKED, "locked memory is limited to {} bytes, InfiniBand needs to lock buffers",
+            "raise it: ulimit -l unlimited (for Slurm in slurmd's own limits, PropagateResourceLimits)",
+        )  # fmt: skip
+
+    limited = [rank["rank"] for rank in facts["ranks"] if rank["limits"]["address_space"] is not None]
+    if limited:
+        yield Problem(
+            f"the address space is limited ({ranks_text(limited)}); CUDA and thread pools reserve more than they use",
+            "lift it: ulimit -v unlimited",
+            grave=False,
+        )
+
+
+def _below(facts: Mapping[str, Any], name: str, least: int, what: str, mend: str) -> Iterator[Problem]:
+    """A problem for each value of the limit `name` below `least`; `{}` in `what` is that value."""
+    low = defaultdict(list)
+    for rank in facts["ranks"]:
+        limit = rank["limits"][name]
+        if limit is not None and limit < least:
+            low[limit].append(rank["rank"])
+    for limit, ranks in low.items():
+        yield Problem(f"{ranks_text(ranks)}: {what.format(f'{limit:,}')}", mend)
+
+
+def memory(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Shared memory, through which MPI moves messages within a node."""
+    for ranks in by_node(facts).values():
+        found, host = ranks[0]["shared_memory"], ranks[0]["host"]
+        mend = "mount a larger one: mount -o remount,size=50% /dev/shm; in a container --shm-size=8g"
+        if found is None:
+            yield Problem(f"{host} has no /dev/shm, where MPI and ranks of a node share memory", mend)
+        elif found["free"] < PER_RANK * len(ranks):
+            yield Problem(
+                f"/dev/shm on {host} has {found['free'] >> 20} MiB free for {len(ranks)} rank{'s' * (len(ranks) > 1)}; "
+                f"MPI alone may take {PER_RANK >> 20} MiB each",
+                mend,
+            )
