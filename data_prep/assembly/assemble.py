@@ -54,7 +54,7 @@ def make_graph(
     if raw.vertices == 0:
         raise DataError(f"{where} has no vertices")
     with steps.step("sort edges") as progress:
-        found = sort_edges(
+        adjacency, counts, ids = sort_edges(
             raw.edges,
             raw.vertices,
             compact=raw.compact,
@@ -63,10 +63,8 @@ def make_graph(
             workspace=workspace,
             progress=progress,
         )
-    adjacency = found.adjacency
     n = adjacency.vertices
-    if found.ids is not None:
-        raw.names = found.ids
+    raw.names = raw.names if ids is None else ids
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
     with steps.step("vertex data") as progress:
@@ -97,7 +95,7 @@ def make_graph(
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
-    summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
+    summary = Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
     return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
 
 

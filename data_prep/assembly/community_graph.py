@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.edges.edge_keys import distinct
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.workspace import Workspace, require
@@ -153,8 +154,7 @@ def _distinct_edges(
         count = missing + missing // 8 + 64
         slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
         fresh = [_draw_edges(size, spec, start, activity, rng) for size in slices]
-        keys = np.sort(np.concatenate([keys, *fresh]))  # far faster than np.unique, which hashes
-        keys = keys[np.diff(keys, prepend=-1) > 0]
+        keys = distinct(np.concatenate([keys, *fresh]))
         if len(keys) - before < _LEAST_NEW * count:
             break
     if len(keys) < spec.edges:
