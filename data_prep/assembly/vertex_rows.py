@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.assembly.id_map import BYTES_PER_TEXT
-from data_prep.formats.columns import TableColumns
-from data_prep.formats.tables import ROWS_AT_ONCE, Table
+from data_prep.formats.columns import Table, TableColumns
 from data_prep.workspace import Workspace, require
 from leapmpi.errors import DataError
 
@@ -25,7 +24,7 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
     collected: dict[str, list] = {name: [] for name in names}
     lines: list[np.ndarray] = []
     rows = 0
-    for batch in table.batches(ROWS_AT_ONCE, names):
+    for batch in table.batches(names):
         rows += batch.rows
 
         # Refuse ids that outgrow the memory allowed, as soon as they do.
@@ -73,7 +72,7 @@ def read_features(
     widths: list[int] = []
     texts: list[str] = []
     unread = list(table.unread)
-    for batch in table.batches(ROWS_AT_ONCE, names) if names else ():
+    for batch in table.batches(names) if names else ():
         # The first batch says which columns are numbers.
         if numeric is None:
             numeric = [name for name in names if name in batch.columns and _is_numeric(batch.columns[name])]

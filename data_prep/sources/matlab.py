@@ -9,7 +9,7 @@ import numpy as np
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
-from data_prep.formats.memory_guard import require_whole
+from data_prep.workspace import require_whole
 from leapmpi.errors import DataError
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
@@ -37,7 +37,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Raises DataError when there is no such network, or the file is damaged, with the byte offset.
     """
     # The file is held whole; its variables are found by their usual names.
-    require_whole(path, [path], _TIMES, options.workspace)
+    require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
     variables = read_mat(path)
     network, name = _network(variables, path)
     vertices = network.shape[0]

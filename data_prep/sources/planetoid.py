@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
-from data_prep.formats.memory_guard import require_whole
 from data_prep.formats.numeric_text import read_numbers
 from data_prep.formats.restricted_unpickler import load_pickle
+from data_prep.workspace import require_whole
 from leapmpi.errors import DataError
 
 SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"
@@ -43,7 +43,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         named = ", ".join(str(graph) for graph in graphs) or "none here"
         raise DataError(f"{path} must hold one graph; name one of its files ind.NAME.graph instead: {named}")
     stem = graphs[0].with_suffix("")
-    require_whole(path, stem.parent.glob(f"{stem.name}.*"), _TIMES, options.workspace)
+    size = sum(file.stat().st_size for file in stem.parent.glob(f"{stem.name}.*"))
+    require_whole(str(path), size, _TIMES, options.workspace)
 
     # Rows of allx, then test vertices at the ids in test.index.
     edges = _edges(graphs[0])

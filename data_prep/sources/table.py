@@ -15,8 +15,8 @@ from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plai
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import TableColumns, class_numbers, first_of
-from data_prep.formats.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
+from data_prep.formats.columns import Table, TableColumns, class_numbers, first_of
+from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
@@ -52,7 +52,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None
     if edge_file is None or (path.is_dir() and vertex_file is None):
         raise DataError(f"{path} must hold tables called edges and vertices, each one of {', '.join(SUFFIXES)}")
-    if not is_table(edge_file):
+    if not edge_file.name.lower().endswith(SUFFIXES):
         raise DataError(f"{edge_file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
 
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
@@ -91,7 +91,7 @@ def _ends(edges: Table) -> list[str]:
 def _chunks(edges: Table, ends: list[str], numbered: Callable[[Ids, Place], np.ndarray]) -> Iterator[np.ndarray]:
     """The edges int64[2, k] in the columns `ends`, their ids `numbered`."""
     rows = 0
-    for batch in edges.batches(ROWS_AT_ONCE, ends):
+    for batch in edges.batches(ends):
         yield np.stack([numbered(batch.columns[name], batch.place) for name in ends])
         rows += batch.rows
     if rows == 0:
@@ -159,7 +159,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     """The splits in a column `split`, or in masks."""
     # A column of words.
-    column = table.first_of(("split",))
+    column = first_of(table.columns, ("split",))
     if column:
         words = [str(word).strip().lower() for word in table.columns[column]]
         bad = next((row for row, word in enumerate(words) if word not in _SPLITS and word not in _NO_SPLIT), None)
@@ -171,7 +171,7 @@ def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     # A mask per split.
     found = {}
     for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True):
-        column = table.first_of((mask,))
+        column = first_of(table.columns, (mask,))
         if column:
             words = [str(word).strip().lower() for word in table.columns[column]]
             bad = next((row for row, word in enumerate(words) if word not in _MASKS), None)
