@@ -36,6 +36,12 @@ class LineBlock:
 
 
 @compiled
+def _byte(data, i):
+    """Byte `i`; a line ends where the data do."""
+    return data[i] if i < len(data) else np.uint8(10)
+
+
+@compiled
 def _is_blank(byte, delimiter):
     return byte == 32 or byte == 13 or (byte == 9 and delimiter != 9)
 
@@ -48,34 +54,39 @@ def _scan(data, columns, delimiter, values, lengths):
     words, 0 for blanks. Bytes: 10 ends a line, 9 is a tab, 13 a carriage return, 32 a blank, 35 #, 37 %, 43 a plus,
     45 a minus, 48 to 57 digits.
     """
-    size, i, count, lines = len(data), 0, 0, 0
-    while i < size:
+    i, count, lines = 0, 0, 0
+    while i < len(data):
         words = 0
         while True:
-            while i < size and _is_blank(data[i], delimiter):
+            byte = _byte(data, i)
+            while _is_blank(byte, delimiter):
                 i += 1
-            if i == size or data[i] == 10:
-                break
+                byte = _byte(data, i)
             # A comment takes the rest of the line.
-            if words == 0 and (data[i] == 35 or data[i] == 37):
+            if words == 0 and (byte == 35 or byte == 37):
                 words = -1
-                while i < size and data[i] != 10:
+                while _byte(data, i) != 10:
                     i += 1
+                break
+            if byte == 10:
                 break
 
             # A word: a sign, digits, and the end of the word.
             start, number, digits = i, np.int64(0), 0
-            negative = data[i] == 45
-            if negative or data[i] == 43:
+            negative = byte == 45
+            if negative or byte == 43:
                 i += 1
-            while i < size and 48 <= data[i] <= 57 and digits <= _MOST_DIGITS:
-                number = number * 10 + (np.int64(data[i]) - 48)
+                byte = _byte(data, i)
+            while 48 <= byte <= 57 and digits <= _MOST_DIGITS:
+                number = number * 10 + (np.int64(byte) - 48)
                 digits += 1
                 i += 1
+                byte = _byte(data, i)
             end = i
-            while i < size and _is_blank(data[i], delimiter):
+            while _is_blank(byte, delimiter):
                 i += 1
-            whole = i == size or data[i] == 10 or (data[i] == delimiter if delimiter else i > end)
+                byte = _byte(data, i)
+            whole = byte == 10 or (byte == delimiter if delimiter else i > end)
             if words < columns:
                 if not whole or digits == 0 or digits > _MOST_DIGITS:
                     return count, lines, start
@@ -85,9 +96,9 @@ def _scan(data, columns, delimiter, values, lengths):
             # Skip the rest of a word that is only counted, and what separates it from the next.
             while not whole:
                 i += 1
-                whole = i == size or data[i] == 10
-                whole |= data[i] == delimiter if delimiter else _is_blank(data[i], delimiter)
-            if delimiter and i < size and data[i] == delimiter:
+                byte = _byte(data, i)
+                whole = byte == 10 or (byte == delimiter if delimiter else _is_blank(byte, delimiter))
+            if delimiter and byte == delimiter:
                 i += 1
             words += 1
         lengths[lines] = words
