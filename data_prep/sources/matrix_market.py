@@ -22,7 +22,6 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with Matrix Market's suffix."""
     return path.name.endswith((".mtx", ".mtx.gz")) and path.is_file()
 
 

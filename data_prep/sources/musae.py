@@ -33,7 +33,6 @@ _LABELS = ("page_type", "ml_target", "mature", "target")
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with one features.json and its edges.csv."""
     return path.is_dir() and _named(path, "features.json") is not None and _named(path, "edges.csv") is not None
 
 

@@ -36,7 +36,6 @@ _MASKS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with tables of edges and of vertices, or a Parquet file."""
     if path.is_dir():
         return _table(path, _EDGES) is not None and _table(path, _VERTICES) is not None
     return path.name.lower().endswith(".parquet") and path.is_file()
