@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.assembly.feature_rows import FeatureRows
-from data_prep.assembly.feature_storage import stored
+from data_prep.assembly.feature_rows import FeatureRows, stored
 from data_prep.assembly.made_features import FeatureRule, make
+from data_prep.assembly.output import Summary
 from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
-from data_prep.assembly.summary import Summary
 from data_prep.assembly.vertex_data import Labels, make_features, make_labels
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency

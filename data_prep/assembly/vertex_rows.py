@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -39,7 +40,10 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
             column = _column(batch, name)
             collected[name].append(list(map(sys.intern, column)) if name in texts and name != id_column else column)
         lines += [] if batch.lines is None else [batch.lines]
-    columns = {name: _joined(found) for name, found in collected.items()}
+    columns = {
+        name: np.concatenate(found) if found and isinstance(found[0], np.ndarray) else list(chain.from_iterable(found))
+        for name, found in collected.items()
+    }
     return TableColumns(table.path, columns, rows, np.concatenate(lines) if lines else None)
 
 
@@ -48,15 +52,6 @@ def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
     if name not in batch.columns:
         raise DataError(f"{batch.place(0)}: in this row or soon after, the list in column {name!r} has another length")
     return batch.columns[name]
-
-
-def _joined(batches: list) -> list[str] | np.ndarray:
-    """The batches of a column as one list of texts or one array."""
-    if not batches:
-        return []
-    if isinstance(batches[0], list):
-        return [text for batch in batches for text in batch]
-    return np.concatenate(batches)
 
 
 def read_features(

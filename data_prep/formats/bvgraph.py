@@ -277,7 +277,9 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
         vertex, position = map(int, at)
         if vertex > yielded:
             total += int(indptr[vertex] - indptr[yielded])
-            yield _arcs(yielded, indptr[yielded : vertex + 1], indices)
+            successors = indices[indptr[yielded] : indptr[vertex]]
+            sources = np.repeat(np.arange(yielded, vertex, dtype=indices.dtype), np.diff(indptr[yielded : vertex + 1]))
+            yield np.stack([sources, successors])
             yielded = vertex
         if needed:
             degree = int(needed - indptr[vertex])
@@ -293,12 +295,6 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
         raise DataError(f"{name}: {total:,} arcs were decoded, but {form.arcs:,} are stated")
     if data[(position + 7) // 8 :].any():
         raise DataError(f"{name}: the last vertex ends at byte {position // 8}, but more data follow")
-
-
-def _arcs(first: int, bounds: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """The arcs [2, k] of vertices first, first + 1, ..., whose lists lie between `bounds`."""
-    vertex = np.repeat(np.arange(first, first + len(bounds) - 1, dtype=indices.dtype), np.diff(bounds))
-    return np.stack([vertex, indices[bounds[0] : bounds[-1]]])
 
 
 def _with_free_entries(indptr: np.ndarray, indices: np.ndarray, keep: int, vertex: int, degree: int) -> np.ndarray:

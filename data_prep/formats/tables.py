@@ -58,7 +58,11 @@ class CsvTable:
         head = [row for _, row in islice(self._rows(), 2)]
         if not head:
             raise DataError(f"{path} is empty")
-        self.named = not known or _is_header(head, known)
+        self.named = not known or any(field.strip().lower() in known for field in head[0][:2])
+        if not self.named:
+            # Texts above numbers.
+            numeric = [all(field.strip().lstrip("-").isdigit() for field in row[:2]) for row in head]
+            self.named = numeric == [False, True]
         self.names = [name.strip() if self.named else str(column) for column, name in enumerate(head[0])]
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
@@ -90,11 +94,3 @@ class CsvTable:
                     yield reader.line_num, row
             except csv.Error as error:
                 raise DataError(f"{self.path}, line {reader.line_num}: cannot be read as CSV ({error})") from error
-
-
-def _is_header(rows: list[list[str]], known: Sequence[str]) -> bool:
-    """Whether the first row names columns: by names that are known, or by texts above numbers."""
-    if any(field.strip().lower() in known for field in rows[0][:2]):
-        return True
-    numeric = [all(field.strip().lstrip("-").isdigit() for field in row[:2]) for row in rows[:2]]
-    return numeric == [False, True]

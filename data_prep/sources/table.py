@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plain
+from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, names_of, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
@@ -30,7 +30,7 @@ _DESTINATIONS = ("destination", "target", "dst", "dst_id", "to", "id_2")
 _IDS = ("id", "vertex_id", "node_id", "vertex", "node", "name")
 _LABELS = ("label", "labels", "class", "y")
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_NO_SPLIT = ("", "none")
+_SPLITS |= {"": "", "none": ""}
 _MASK_COLUMNS = tuple(f"{name}_mask" for name in SPLIT_NAMES)
 _MASKS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -149,7 +149,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
         splits=_splits(held),
         split_origin=table.path.name,
         notes=notes,
-        names=numbering.names(),
+        names=names_of(numbering.ids),
         class_names=class_names,
     )
     return graph, numbering
@@ -157,24 +157,22 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     """The splits in a column `split`, or in masks."""
-    # A column of words.
-    column = first_of(table.columns, ("split",))
-    if column:
-        words = [str(word).strip().lower() for word in table.columns[column]]
-        bad = next((row for row, word in enumerate(words) if word not in _SPLITS and word not in _NO_SPLIT), None)
-        if bad is not None:
-            raise DataError(f"{table.place(bad)}: split {words[bad][:40]!r} is none of train, val, test and empty")
-        codes = np.array([_SPLITS.get(word, "") for word in words])
+    if column := first_of(table.columns, ("split",)):
+        codes = np.array(_meanings(table, column, _SPLITS, "split {} is none of train, val, test and empty"))
         return {name: codes == name for name in SPLIT_NAMES if (codes == name).any()} or None
-
-    # A mask per split.
-    found = {}
-    for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True):
-        column = first_of(table.columns, (mask,))
-        if column:
-            words = [str(word).strip().lower() for word in table.columns[column]]
-            bad = next((row for row, word in enumerate(words) if word not in _MASKS), None)
-            if bad is not None:
-                raise DataError(f"{table.place(bad)}: {column} is {words[bad][:40]!r}; expected 0 or 1")
-            found[name] = np.array([_MASKS[word] for word in words], bool)
+    masks = {name: first_of(table.columns, (mask,)) for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True)}
+    found = {
+        name: np.array(_meanings(table, column, _MASKS, f"{column} is {{}}; expected 0 or 1"), bool)
+        for name, column in masks.items()
+        if column
+    }
     return found or None
+
+
+def _meanings(table: TableColumns, column: str, known: dict[str, object], fault: str) -> list:
+    """What `known` says about the words in `column`. Raises DataError, with `fault` about the word, for another."""
+    words = [str(word).strip().lower() for word in table.columns[column]]
+    bad = next((row for row, word in enumerate(words) if word not in known), None)
+    if bad is not None:
+        raise DataError(f"{table.place(bad)}: {fault.format(repr(words[bad][:40]))}")
+    return [known[word] for word in words]
