@@ -90,23 +90,22 @@ class _Archive:
         if word != "storage" or kind not in _STORAGES or not isinstance(key, str):
             raise ValueError("a storage of an unknown type")
         member = f"{self.folder}data/{key}"
-        dtype = _STORAGES[kind]
-        half = dtype == "bfloat16"
-        values = self._numbers(member, np.dtype("u2" if half else dtype).newbyteorder(">" if self.big else "<"))
+        half = _STORAGES[kind] == "bfloat16"
+        dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
+
+        # Mapped where they are many.
+        size = self.zip.getinfo(member).file_size
+        if self._workspace is None or size < npz_reader.MAPPED_FROM:
+            values = np.frombuffer(self.zip.read(member), dtype)
+        else:
+            path, start = npz_reader.unpacked(self.path, self.zip, member, self._workspace)
+            values = np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
         if len(values) != count:
             raise DataError(f"{self.path}: {member} holds {len(values):,} numbers, but {count:,} are announced")
         if half:  # the upper half of a float32
             require_whole(f"{self.path}: {member}", values.nbytes, _TIMES_WIDENED, self._workspace)
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-    def _numbers(self, member: str, dtype: np.dtype) -> np.ndarray:
-        """The bytes of `member` as numbers, mapped where they are many."""
-        size = self.zip.getinfo(member).file_size
-        if self._workspace is None or size < npz_reader.MAPPED_FROM:
-            return np.frombuffer(self.zip.read(member), dtype)
-        path, start = npz_reader.unpacked(self.path, self.zip, member, self._workspace)
-        return np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
 
     def tensor(self, storage: np.ndarray, offset: int, size: tuple, stride: tuple, *_: object) -> np.ndarray:
         """A view of `storage`, as torch's tensor of these sizes; sizes that reach beyond it are refused."""

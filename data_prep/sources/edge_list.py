@@ -23,7 +23,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph of the edges in `path`: source and destination are the first two columns.
 
     The number of vertices is `options.vertices`, else the rows of the features or labels, else the largest id plus one.
-    Raises DataError when a file is missing or damaged, or a field is not a number.
     """
     edges, notes = edge_stream(path)
     features, labels = read_companions(options)

@@ -32,10 +32,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled.
-
-    Raises DataError when there is no such network, or the file is damaged, with the byte offset.
-    """
+    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled."""
     # The file is held whole; its variables are found by their usual names.
     require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
     variables = read_mat(path)

@@ -26,10 +26,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped.
-
-    Raises DataError naming the line when the matrix is not square, not in coordinates, damaged or truncated.
-    """
+    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped."""
     words, symmetric, vertices, stated, line = _header(path)
     if far_too_many(vertices, stated):
         raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")

@@ -41,10 +41,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`: an edge from each vertex to each neighbour on its line.
-
-    Raises DataError naming the line when one is damaged, the file ends early, or the number of edges is another.
-    """
+    """The graph in `path`: an edge from each vertex to each neighbour on its line."""
     header = _header(path)
     features, labels = read_companions(options)
     edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges)

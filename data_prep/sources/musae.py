@@ -37,11 +37,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path`, with binary features and the classes in `options.label_column` of target.csv.
-
-    Raises DataError naming file and place when a file is damaged or they do not fit together, ConfigError when there
-    is no such column.
-    """
+    """The graph in the folder `path`, with binary features and the classes in `options.label_column` of target.csv."""
     edge_file, feature_file = _named(path, "edges.csv"), _named(path, "features.json")
     if edge_file is None or feature_file is None:
         raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv)")

@@ -29,10 +29,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; `options` may add features and labels from other files.
-
-    Raises DataError when there are no edges in it, or an array is damaged or has the wrong shape.
-    """
+    """The graph in the archive at `path`; `options` may add features and labels from other files."""
     file = NpzFile(path, options.workspace)
     edges, name, rows = _edges(file, options)
     features, labels = read_companions(options)

@@ -29,10 +29,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several.
-
-    Raises DataError when a file is missing, damaged or does not fit the others, ConfigError for an unknown split.
-    """
+    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several."""
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")

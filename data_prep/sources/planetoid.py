@@ -31,11 +31,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split.
-
-    Raises DataError when a file is missing or damaged, a pickle holds anything but arrays, matrices, lists and dicts,
-    or the files do not fit together.
-    """
+    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split."""
     # The files of one graph.
     graphs = sorted(path.glob("ind.*.graph")) if path.is_dir() else [path]
     if len(graphs) != 1:

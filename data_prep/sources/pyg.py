@@ -19,11 +19,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given).
-
-    Raises DataError when the file is damaged, holds something else, or its tensors do not fit; ConfigError when there
-    is no such split.
-    """
+    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given)."""
     data = _single(load_torch(path, options.workspace), path)
 
     # Edges are the only tensor that must be there.

@@ -38,7 +38,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph of the edges in `path`. Vertices are numbered by ascending id, and their ids kept as names.
 
     Features and labels that `options` name have a row per vertex in that order.
-    Raises DataError naming the line when a field is not an id, or when there are no edges.
     """
 
     def chunks() -> Iterator[np.ndarray]:

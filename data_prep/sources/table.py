@@ -42,10 +42,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the tables in the folder `path`, or of the table of edges `path`.
-
-    Raises DataError naming file and line (row in Parquet) of the first fault, ConfigError when pyarrow is needed.
-    """
+    """The graph of the tables in the folder `path`, or of the table of edges `path`."""
     # The files: of a folder two, else one of edges.
     edge_file = _table(path, _EDGES) if path.is_dir() else path
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None

@@ -35,10 +35,7 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor.
-
-    Raises DataError when a file is missing, of another class of WebGraph's, damaged, or contradicts its properties.
-    """
+    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor."""
     path = path.with_suffix(".graph")
     properties = path.with_suffix(".properties")
     for file in (path, properties):
