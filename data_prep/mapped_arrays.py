@@ -25,7 +25,9 @@ def read_into(array: np.ndarray, start: int, into: np.ndarray) -> None:
         return
     with open(array.filename, "rb") as file:
         view = memoryview(into).cast("B")
-        place = _place_in_file(array) + start * array.itemsize
+        # The array may be a slice of the map, which begins at a page of the file.
+        before = array.ctypes.data - np.frombuffer(array._mmap, np.uint8).ctypes.data
+        place = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY + before + start * array.itemsize
 
         # The system fetches the next chunk from the disk while the caller works on this one.
         os.posix_fadvise(file.fileno(), place + len(view), len(view), os.POSIX_FADV_WILLNEED)
@@ -46,9 +48,3 @@ def mapped(file: BinaryIO, dtype: np.dtype | type, length: int) -> np.ndarray:
     """What was written to `file` as an array of `length` numbers, mapped."""
     file.flush()
     return np.memmap(file, dtype, "r", 0, (length,)) if length else np.empty(0, dtype)
-
-
-def _place_in_file(array: np.memmap) -> int:
-    """The byte of the file at which `array`, which may be a slice of the map, begins."""
-    start_of_map = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
-    return start_of_map + array.ctypes.data - np.frombuffer(array._mmap, np.uint8).ctypes.data

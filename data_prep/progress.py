@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,14 +121,28 @@ class Steps:
     def step(self, name: str) -> Iterator[Progress]:
         """Time the body as a step called `name`, and measure its peak of memory."""
         progress = Progress(name, self._out)
-        _forget_peak()
+        with suppress(OSError):
+            # The system counts the peak of resident memory from now on.
+            Path("/proc/self/clear_refs").write_text("5")
         begin = time.monotonic()
+        own, end = [_status()["RssAnon"]], threading.Event()
+
+        def sample() -> None:
+            # Linux keeps no peak of the process's own memory.
+            while not end.wait(_SAMPLE):
+                own[0] = max(own[0], _status()["RssAnon"])
+                progress.beat()
+
+        thread = threading.Thread(target=sample, daemon=True)
+        thread.start()
         try:
-            with _OwnPeak(progress.beat) as own:
-                yield progress
+            yield progress
         finally:
+            own[0] = max(own[0], _status()["RssAnon"])
+            end.set()
+            thread.join()
             progress.close()
-        self.done.append(Step(name, time.monotonic() - begin, _status()["VmHWM"], own.bytes))
+        self.done.append(Step(name, time.monotonic() - begin, _status()["VmHWM"], own[0]))
 
     def table(self) -> list[str]:
         """Lines for the end of a command: seconds and peak memory by step, in MiB."""
@@ -142,39 +156,6 @@ class Steps:
                 f"  {step.name:<20}{step.seconds:>10,.1f}{step.own / 2**20:>12,.0f}{step.resident / 2**20:>12,.0f}"
             )
         return lines
-
-
-class _OwnPeak:
-    """The most memory of this process's own, sampled while the body runs: Linux keeps no peak of it.
-
-    `on_sample` is called after each sample.
-    """
-
-    def __init__(self, on_sample: Callable[[], None]) -> None:
-        self._on_sample = on_sample
-
-    def __enter__(self) -> _OwnPeak:
-        self.bytes = _status()["RssAnon"]
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-        return self
-
-    def _sample(self) -> None:
-        while not self._end.wait(_SAMPLE):
-            self.bytes = max(self.bytes, _status()["RssAnon"])
-            self._on_sample()
-
-    def __exit__(self, *_) -> None:
-        self.bytes = max(self.bytes, _status()["RssAnon"])
-        self._end.set()
-        self._thread.join()
-
-
-def _forget_peak() -> None:
-    """Make the system count the peak of resident memory from now on."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _status() -> dict[str, int]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.assembly.feature_rows import FeatureRows
-from data_prep.assembly.feature_storage import stored
+from data_prep.assembly.feature_rows import stored
 from data_prep.assembly.made_features import FeatureRule, make
+from data_prep.assembly.output import Summary
 from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
-from data_prep.assembly.summary import Summary
 from data_prep.assembly.vertex_data import Labels, make_features, make_labels
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency
@@ -20,7 +19,7 @@ from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
 from data_prep.progress import Steps
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.errors import ConfigError, DataError
 
 # Longer attributes would be truncated, and a truncated list is no JSON.
@@ -54,7 +53,7 @@ def make_graph(
     if raw.vertices == 0:
         raise DataError(f"{where} has no vertices")
     with steps.step("sort edges") as progress:
-        found = sort_edges(
+        adjacency, counts, ids = sort_edges(
             raw.edges,
             raw.vertices,
             compact=raw.compact,
@@ -63,17 +62,14 @@ def make_graph(
             workspace=workspace,
             progress=progress,
         )
-    adjacency = found.adjacency
     n = adjacency.vertices
-    if found.ids is not None:
-        raw.names = found.ids
+    raw.names = raw.names if ids is None else ids
     with steps.step("find components") as progress:
         parts = components(adjacency, symmetric=not options.directed, progress=progress)
     with steps.step("vertex data") as progress:
         # Labels, features and given splits, in the numbering of the source.
-        labels = None
-        if raw.labels is not None:
-            labels = make_labels(raw.labels, n, options.classes or raw.classes, where)
+        known = options.classes or raw.classes
+        labels = None if raw.labels is None else make_labels(raw.labels, n, known, where)
         rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None
         if rows is not None:
@@ -97,8 +93,11 @@ def make_graph(
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
-    summary = Summary(found.counts, n, parts.count, parts.largest, parts.isolated, notes)
-    return _graph(adjacency, features, labels, codes, original_id, raw, options), summary
+    arrays = adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id
+    graph = Graph(
+        *arrays, labels.classes if labels else 0, _attributes(raw, options, features is not None, codes is not None)
+    )
+    return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
 
 
 def _made_features(
@@ -134,40 +133,22 @@ def _lost_members(codes: np.ndarray | None, keep: np.ndarray) -> list[str]:
     return [f"outside the largest component, left out: {', '.join(lost)} vertices"] if lost else []
 
 
-def _graph(
-    adjacency: Adjacency,
-    features: FeatureRows | SparseFeatures | None,
-    labels: Labels | None,
-    codes: np.ndarray | None,
-    original_id: np.ndarray | None,
-    raw: RawGraph,
-    options: AssemblyOptions,
-) -> Graph:
-    """The Graph, with attributes that say how it was made."""
+def _attributes(raw: RawGraph, options: AssemblyOptions, features: bool, splits: bool) -> Attributes:
+    """What says how the graph was made, which has `features` and `splits` or not."""
     rule = options.splits
-    drawn = rule.kind in ("random", "per-class")
     attributes = {
         "directed": options.directed,
-        "feature_normalisation": options.normalise if features is not None else "none",
+        "feature_normalisation": options.normalise if features else "none",
         "largest_component": options.largest_component,
-        "feature_origin": "none" if features is None else options.features.text if options.features else "source",
-        "split_origin": "none" if codes is None else raw.split_origin if rule.kind == "source" else rule.text,
+        "feature_origin": "none" if not features else options.features.text if options.features else "source",
+        "split_origin": "none" if not splits else raw.split_origin if rule.kind == "source" else rule.text,
     }
 
     # Seeds only where something was drawn.
-    if drawn:
+    if rule.kind in ("random", "per-class"):
         attributes["split_seed"] = options.seed
     if options.features and options.features.kind == "random":
         attributes["feature_seed"] = options.seed
     if raw.class_names and len(text := json.dumps(raw.class_names, ensure_ascii=False)) <= _LONGEST_CLASS_NAMES:
         attributes["class_names"] = text
-    return Graph(
-        indptr=adjacency.indptr,
-        indices=adjacency.indices,
-        features=features,
-        labels=labels and labels.values,
-        split=codes,
-        original_id=original_id,
-        classes=labels.classes if labels else 0,
-        attributes=attributes,
-    )
+    return attributes

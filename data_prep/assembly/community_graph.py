@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_prep.edges.edge_keys import distinct
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.workspace import Workspace, require
@@ -73,12 +74,21 @@ def generate(spec: CommunityGraph, workspace: Workspace) -> RawGraph:
 
     # Few edges are drawn until enough are distinct; many are drawn by their numbers while they are read.
     place, start, community_class = _communities(spec, structure)
-    activity = _activity(spec.vertices, structure)
+    # The sum of the activities of all places up to each; in memory, as it is searched at random for every edge.
+    activity = structure.random(spec.vertices)
+    np.subtract(1, activity, out=activity)
+    np.power(activity, -1 / _TAIL, out=activity)
+    np.cumsum(activity, out=activity)
     if spec.edges <= EXACT_EDGES:
         drawn = place[_distinct_edges(spec, start, activity, edges)]
     else:
         drawn = _streamed_edges(spec, place, start, activity, workspace)
-    labels = _labels(spec, place, np.repeat(community_class, np.diff(start)), structure)
+
+    # Classes int32[n] are those of the communities, but for the share `strays`.
+    labels = np.empty(spec.vertices, np.int32)
+    labels[place] = np.repeat(community_class, np.diff(start))
+    strays = np.flatnonzero(structure.random(spec.vertices) < spec.strays)
+    labels[strays] = structure.integers(0, spec.classes, len(strays))
     return RawGraph(
         vertices=spec.vertices,
         edges=drawn,
@@ -102,26 +112,6 @@ def _communities(spec: CommunityGraph, rng: np.random.Generator) -> tuple[np.nda
     size = 1 + np.bincount(others, minlength=spec.communities)
     start = np.concatenate([[0], np.cumsum(size)])
     return place, start, (rng.permutation(spec.communities) % spec.classes).astype(np.int32)
-
-
-def _activity(vertices: int, rng: np.random.Generator) -> np.ndarray:
-    """float64[n]: the sum of the activities of all places up to each."""
-    drawn = rng.random(vertices)
-    np.subtract(1, drawn, out=drawn)
-    np.power(drawn, -1 / _TAIL, out=drawn)
-    # Held in memory: it is searched at random for every edge.
-    return np.cumsum(drawn, out=drawn)
-
-
-def _labels(
-    spec: CommunityGraph, place: np.ndarray, class_of_place: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Classes int32[n]: those of the communities, but for the share `strays` drawn at random."""
-    labels = np.empty(spec.vertices, np.int32)
-    labels[place] = class_of_place
-    strays = np.flatnonzero(rng.random(spec.vertices) < spec.strays)
-    labels[strays] = rng.integers(0, spec.classes, len(strays))
-    return labels
 
 
 def _draw_edges(
@@ -153,8 +143,7 @@ def _distinct_edges(
         count = missing + missing // 8 + 64
         slices = (min(_EDGES_AT_ONCE, count - first) for first in range(0, count, _EDGES_AT_ONCE))
         fresh = [_draw_edges(size, spec, start, activity, rng) for size in slices]
-        keys = np.sort(np.concatenate([keys, *fresh]))  # far faster than np.unique, which hashes
-        keys = keys[np.diff(keys, prepend=-1) > 0]
+        keys = distinct(np.concatenate([keys, *fresh]))
         if len(keys) - before < _LEAST_NEW * count:
             break
     if len(keys) < spec.edges:

@@ -1,13 +1,28 @@
-"""Features in the form in which they are written, made from the source's rows on demand: no copy is held."""
+"""Features in the form in which they are written, made from the source's rows on demand: no copy is held.
+
+They are stored as dense rows, or as the entries that are not zero, whichever suits them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
+from data_prep.progress import SILENT, Progress
+from data_prep.workspace import Workspace
+from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, from_entries
 from leapmpi.dataset.validation import check_finite
-from leapmpi.errors import DataError
+from leapmpi.errors import ConfigError, DataError
+
+SPARSE_BELOW = 0.05
+"""Share of entries that are not zero below which `auto` stores features sparse; measured, see README.md."""
+
+_WIDTH_FROM = 64
+"""Rows of fewer columns gain nothing by sparse storage."""
+
+_SAMPLED_ROWS, _SAMPLED_BYTES = 1000, 2**26
+_WIDEST = 2**31
 
 
 class FeatureRows:
@@ -55,8 +70,20 @@ class FeatureRows:
                 block = self._raw.taken(chosen).dense(self.dtype)
             else:
                 block = np.ascontiguousarray(self._raw[chosen], self.dtype)
-        self._check(block, chosen)
-        return _row_normalised(block) if self._normalise else block
+        finite = np.isfinite(block)
+        if not finite.all():
+            row = int(np.argmin(finite.all(axis=1)))
+            check_finite(block[row : row + 1], self._where, self._source_row(start + row))
+        if not self._normalise:
+            return block
+
+        # In float32; rows of zeros stay.
+        values = block.astype(np.float32, copy=False)
+        total = np.abs(values).sum(axis=1, keepdims=True, dtype=np.float64)
+        return (values / np.where(total == 0, 1, total)).astype(self.dtype)
+
+    def _source_row(self, row: int) -> int:
+        return row if self._kept is None else int(self._kept[row])
 
     @property
     def source_row_bytes(self) -> int:
@@ -86,19 +113,15 @@ class FeatureRows:
         start, stop, _ = rows.indices(len(self))
         chosen = slice(start, stop) if self._kept is None else self._kept[start:stop]
         taken = self._raw.taken(chosen)
-        row = np.repeat(np.arange(taken.shape[0]), np.diff(taken.indptr))
         with np.errstate(over="ignore"):
-            row, column, values = _summed(row, taken.indices, taken.data.astype(self.dtype))
+            row, column, values = _summed(taken.row, taken.indices, taken.data.astype(self.dtype))
 
         # Name the first value that is not finite by its row in the source.
         finite = np.isfinite(values)
         if not finite.all():
             entry = int(np.argmin(finite))
-            place = start + row[entry] if self._kept is None else chosen[row[entry]]
-            raise DataError(
-                f"{self._where}: features, row {place}, column {column[entry]} is {values[entry]}; "
-                "features must be finite"
-            )
+            place = f"row {self._source_row(start + row[entry])}, column {column[entry]}"
+            raise DataError(f"{self._where}: features, {place} is {values[entry]}; features must be finite")
 
         # Normalise as dense rows are, and drop what is zero.
         if self._normalise:
@@ -107,14 +130,6 @@ class FeatureRows:
             values = (values / np.where(total == 0, 1, total)[row]).astype(self.dtype)
         nonzero = values != 0
         return from_entries(row[nonzero], column[nonzero], values[nonzero], taken.shape)
-
-    def _check(self, block: np.ndarray, chosen: slice | np.ndarray) -> None:
-        """Raise DataError where the rows `chosen` of the source, `block`, hold a value that is not finite."""
-        if isinstance(chosen, slice):
-            check_finite(block, self._where, chosen.start)
-            return
-        for row in np.flatnonzero(~np.isfinite(block).all(axis=1))[:1]:
-            check_finite(block[row : row + 1], self._where, int(chosen[row]))
 
 
 def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -127,8 +142,40 @@ def _summed(row: np.ndarray, column: np.ndarray, values: np.ndarray) -> tuple[np
     return row[first], column[first], values
 
 
-def _row_normalised(features: np.ndarray) -> np.ndarray:
-    """Rows divided by the sums of their absolute values, in float32; rows of zeros stay."""
-    rows = features.astype(np.float32, copy=False)
-    total = np.abs(rows).sum(axis=1, keepdims=True, dtype=np.float64)
-    return (rows / np.where(total == 0, 1, total)).astype(features.dtype)
+def suits_sparse(rows: FeatureRows) -> bool:
+    """Whether so few entries are not zero that sparse storage is smaller and faster; dense sources are sampled."""
+    sampled = max(1, min(_SAMPLED_ROWS, _SAMPLED_BYTES // rows.source_row_bytes))
+    return rows.shape[1] >= _WIDTH_FROM and rows.density(sampled) < SPARSE_BELOW
+
+
+def stored(
+    rows: FeatureRows, storage: str, workspace: Workspace, progress: Progress = SILENT
+) -> FeatureRows | SparseFeatures:
+    """`rows` in the form in which they are written: dense rows, or sparse in temporary files of `workspace`.
+
+    storage: auto, dense or sparse. Raises DataError for a value that is no finite number, ConfigError for too many
+    columns.
+    """
+    if storage == "dense" or (storage == "auto" and not suits_sparse(rows)):
+        return rows
+    if rows.shape[1] >= _WIDEST:
+        raise ConfigError(
+            f"--feature-storage: columns of sparse features are numbered in 31 bits, not {rows.shape[1]:,}"
+        )
+
+    # Entries in temporary files, written block by block.
+    progress.start(len(rows), "rows of features")
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    columns, values = workspace.path("feature-columns"), workspace.path("feature-values")
+    count = 0
+    with columns.open("wb") as column_file, values.open("wb") as value_file:
+        for start, stop in row_ranges(len(rows), rows.source_row_bytes, BLOCK_BYTES):
+            block = rows.entries(slice(start, stop))
+            indptr[start + 1 : stop + 1] = count + block.indptr[1:]
+            count = int(indptr[stop])
+            column_file.write(block.indices.data)
+            value_file.write(block.data.data)
+            progress.reach(stop)
+    return SparseFeatures(
+        indptr, workspace.map(columns, "<i4", (count,)), workspace.map(values, rows.dtype, (count,)), rows.shape[1]
+    )

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from data_prep.edges.edge_keys import distinct
 from data_prep.workspace import Workspace, gibibytes
 from leapmpi.errors import DataError, ResourceError
 
@@ -35,6 +36,13 @@ def plain(ids: Ids, place: Place) -> Ids:
     return ids
 
 
+def names_of(ids: Ids) -> Ids | None:
+    """`ids`, or None when they are 0 ... n-1."""
+    if isinstance(ids, np.ndarray):
+        return None if np.array_equal(ids, np.arange(len(ids))) else ids
+    return None if all(name == str(number) for number, name in enumerate(ids)) else ids
+
+
 class Numbering:
     """The numbers of vertices by their ids, which are given in the order of the numbers.
 
@@ -43,7 +51,7 @@ class Numbering:
 
     def __init__(self, ids: Ids, place: Place) -> None:
         self.ids = plain(ids, place)
-        if self._distinct < len(self.ids):
+        if len(self._by_text if isinstance(self.ids, list) else distinct(self.ids)) < len(self.ids):
             seen = set()
             for row, name in enumerate(map(str, self.ids)):
                 if name in seen:
@@ -59,13 +67,6 @@ class Numbering:
         order = np.argsort(self.ids, kind="stable")
         return self.ids[order], order
 
-    @property
-    def _distinct(self) -> int:
-        if isinstance(self.ids, list):
-            return len(self._by_text)
-        ascending, _ = self._ascending
-        return len(ascending) - np.count_nonzero(ascending[1:] == ascending[:-1])
-
     def numbers(self, ids: Ids, place: Place) -> np.ndarray:
         """int64: the numbers of `ids`. Raises DataError, naming the row by `place`, for an id that is not known."""
         ids = plain(ids, place)
@@ -80,13 +81,6 @@ class Numbering:
             row = int(np.argmax(found < 0))
             raise DataError(f"{place(row)}: vertex {str(ids[row])[:60]!r} is not in the table of vertices")
         return found
-
-    def names(self) -> Ids | None:
-        """The ids, or None when they are 0 ... n-1 already."""
-        if isinstance(self.ids, np.ndarray):
-            return None if np.array_equal(self.ids, np.arange(len(self.ids))) else self.ids
-        natural = all(name == str(number) for number, name in enumerate(self.ids))
-        return None if natural else self.ids
 
 
 class TextNumbering:
@@ -132,7 +126,7 @@ class TextNumbering:
         self._final = np.empty(len(ids), np.int64)
         self._final[first] = np.arange(len(ids))
         self._number.clear()
-        return None if all(name == str(number) for number, name in enumerate(ids)) else ids
+        return names_of(ids)
 
     def final(self, numbers: np.ndarray) -> np.ndarray:
         """The final numbers of provisional ones; after `finish`."""

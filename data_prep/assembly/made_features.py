@@ -9,6 +9,7 @@ import numpy as np
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError
+from leapmpi.system.counter_rng import fold_all
 
 KINDS = ("random", "degree", "identity-hash")
 _WIDEST = 1_000_000
@@ -51,28 +52,15 @@ def make(rule: FeatureRule, degree: np.ndarray, seed: int, workspace: Workspace)
     if rule.kind == "degree":
         return degree.astype(np.float32)[:, None]
     if rule.kind == "random":
-        return _random(len(degree), rule.columns, seed, workspace)
+        generator = np.random.default_rng(seed)
+        out = workspace.array("features", (len(degree), rule.columns), np.float32)
+        for start in range(0, len(degree), _ROWS_AT_ONCE):
+            rows = out[start : start + _ROWS_AT_ONCE]
+            generator.standard_normal(rows.shape, np.float32, out=rows)
+        return out
 
     # One entry per vertex; the highest bit of the hash is its sign.
-    hashed = _mixed(np.arange(len(degree), dtype=np.uint64))
+    hashed = fold_all(np.uint64(0), np.arange(len(degree)))
     sign = np.where(hashed >> np.uint64(63), np.float32(-1), np.float32(1))
     column = ((hashed & np.uint64(2**63 - 1)) % np.uint64(rule.columns)).astype(np.int64)
     return SparseRows((len(degree), rule.columns), np.arange(len(degree) + 1), column, sign)
-
-
-def _random(vertices: int, columns: int, seed: int, workspace: Workspace) -> np.ndarray:
-    """float32[n, columns] of standard normal numbers, in a temporary file."""
-    generator = np.random.default_rng(seed)
-    out = workspace.array("features", (vertices, columns), np.float32)
-    for start in range(0, vertices, _ROWS_AT_ONCE):
-        rows = out[start : start + _ROWS_AT_ONCE]
-        generator.standard_normal(rows.shape, np.float32, out=rows)
-    return out
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """uint64 -> uint64: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) after one step of its counter."""
-    numbers = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))

@@ -146,21 +146,17 @@ def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) ->
         raise DataError(f"--splits {rule.text}: the graph has no labels to train on, so it cannot be split")
     order = np.random.default_rng(seed).permutation(np.flatnonzero(labelled(labels)))
     if rule.kind == "random":
-        return _draw_shares(rule, order, len(labels))
+        # Each split takes its share of `order`, one after the other.
+        codes = np.full(len(labels), NO_SPLIT, np.int8)
+        ends = np.rint(np.cumsum(rule.numbers) * len(order)).astype(np.int64)
+        for name, share, start, stop in zip(SPLIT_NAMES, rule.numbers, [0, *ends[:-1]], ends, strict=True):
+            if share > 0 and stop <= start:
+                raise DataError(f"--splits {rule.text}: {len(order)} labelled vertices leave the {name} split empty")
+            codes[order[start:stop]] = _CODES[name]
+        return codes
     if labels.ndim == 2:
         raise DataError(f"--splits {rule.text}: per-class needs one label per vertex, and this graph is multi-label")
     return _draw_per_class(rule, order, labels, classes)
-
-
-def _draw_shares(rule: SplitRule, order: np.ndarray, vertices: int) -> np.ndarray:
-    """The codes int8[n]: each split takes its share of `order`, one after the other."""
-    codes = np.full(vertices, NO_SPLIT, np.int8)
-    ends = np.rint(np.cumsum(rule.numbers) * len(order)).astype(np.int64)
-    for name, share, start, stop in zip(SPLIT_NAMES, rule.numbers, [0, *ends[:-1]], ends, strict=True):
-        if share > 0 and stop <= start:
-            raise DataError(f"--splits {rule.text}: {len(order)} labelled vertices leave the {name} split empty")
-        codes[order[start:stop]] = _CODES[name]
-    return codes
 
 
 def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:

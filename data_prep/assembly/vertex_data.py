@@ -10,8 +10,6 @@ from data_prep.assembly.feature_rows import FeatureRows
 from data_prep.edges.raw_graph import SparseRows
 from leapmpi.errors import DataError
 
-NORMALISATIONS = ("none", "row")
-FEATURE_DTYPES = ("float32", "float16")
 _LABELS_AT_ONCE = 1 << 20
 
 
@@ -40,7 +38,7 @@ def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, norma
 
 
 def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str) -> Labels:
-    """Class numbers from [n] or [n, 1]; 0/1 columns from [n, C], unless every row is one-hot: then class numbers.
+    """int64 class numbers from [n] or [n, 1]; float32 columns of 0, 1 and NaN from [n, C], or one-hot: class numbers.
 
     `classes` is the number of classes where it is known. Raises DataError naming row and value of a bad label.
     """
@@ -56,7 +54,14 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
     if len(raw) and np.all((raw == 0) | (raw == 1)) and np.all(raw.sum(axis=1) == 1):
         note = f"labels: every row has a single 1, so the {raw.shape[1]} columns were read as classes (not multi-label)"
         return Labels(raw.argmax(axis=1).astype(np.int64), raw.shape[1], [note])
-    return _multiple(raw, where)
+
+    # Any number of classes per vertex.
+    values = raw.astype(np.float32)
+    bad = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if bad.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(bad))
+        raise DataError(f"{where}: label {column} of vertex {row} is {raw[row, column]}; expected 0, 1 or NaN")
+    return Labels(values, values.shape[1], [])
 
 
 def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
@@ -94,16 +99,6 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
             )
         labels = np.where(known, labels, -1)
     return labels.astype(np.int64)
-
-
-def _multiple(raw: np.ndarray, where: str) -> Labels:
-    """Labels of any number of classes per vertex: float32[n, C] of 0, 1 and NaN. Raises DataError for other values."""
-    values = raw.astype(np.float32)
-    bad = ~(np.isnan(values) | (values == 0) | (values == 1))
-    if bad.any():
-        row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        raise DataError(f"{where}: label {column} of vertex {row} is {raw[row, column]}; expected 0, 1 or NaN")
-    return Labels(values, values.shape[1], [])
 
 
 def labelled(labels: np.ndarray) -> np.ndarray:

@@ -40,23 +40,18 @@ def names_written(path: Path, names: Sequence[str] | np.ndarray, graph: Graph, *
     with written_aside(target, overwrite=overwrite) as aside:
         with aside.open("wb") as file, hold(aside):
             for start in range(0, len(names), _LINES_AT_ONCE):
-                block = _encoded(names[start : start + _LINES_AT_ONCE], start)
+                lines = list(map(str, names[start : start + _LINES_AT_ONCE]))
+                text = "\n".join(lines) + "\n"
+                if text.count("\n") != len(lines) or "\r" in text:
+                    row = next(row for row, name in enumerate(lines) if "\n" in name or "\r" in name)
+                    raise DataError(f"the name of vertex {start + row}, {lines[row][:40]!r}, holds a line break")
+                block = text.encode("utf-8", "surrogatepass")
                 state.update(block)
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())  # a full disk shows here, before the graph file appears
         graph.attributes |= {FILE: target.name, DIGEST: state.hexdigest()}
         yield
-
-
-def _encoded(names: Sequence[str] | np.ndarray, first: int) -> bytes:
-    """The lines of `names`, of vertices from `first` on. Raises DataError for a name with a line break."""
-    lines = list(map(str, names))
-    text = "\n".join(lines) + "\n"
-    if text.count("\n") != len(lines) or "\r" in text:
-        row = next(row for row, name in enumerate(lines) if "\n" in name or "\r" in name)
-        raise DataError(f"the name of vertex {first + row}, {lines[row][:40]!r}, holds a line break")
-    return text.encode("utf-8", "surrogatepass")
 
 
 def read_names(path: Path, graph: Graph) -> list[str] | None:

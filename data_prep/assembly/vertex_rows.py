@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from data_prep.assembly.id_map import BYTES_PER_TEXT
-from data_prep.formats.columns import TableColumns
-from data_prep.formats.tables import ROWS_AT_ONCE, Table
+from data_prep.formats.columns import Table, TableColumns
 from data_prep.workspace import Workspace, require
 from leapmpi.errors import DataError
 
@@ -25,7 +25,7 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
     collected: dict[str, list] = {name: [] for name in names}
     lines: list[np.ndarray] = []
     rows = 0
-    for batch in table.batches(ROWS_AT_ONCE, names):
+    for batch in table.batches(names):
         rows += batch.rows
 
         # Refuse ids that outgrow the memory allowed, as soon as they do.
@@ -40,7 +40,10 @@ def rows_held(table: Table, id_column: str, others: Sequence[str], workspace: Wo
             column = _column(batch, name)
             collected[name].append(list(map(sys.intern, column)) if name in texts and name != id_column else column)
         lines += [] if batch.lines is None else [batch.lines]
-    columns = {name: _joined(found) for name, found in collected.items()}
+    columns = {
+        name: np.concatenate(found) if found and isinstance(found[0], np.ndarray) else list(chain.from_iterable(found))
+        for name, found in collected.items()
+    }
     return TableColumns(table.path, columns, rows, np.concatenate(lines) if lines else None)
 
 
@@ -49,15 +52,6 @@ def _column(batch: TableColumns, name: str) -> list[str] | np.ndarray:
     if name not in batch.columns:
         raise DataError(f"{batch.place(0)}: in this row or soon after, the list in column {name!r} has another length")
     return batch.columns[name]
-
-
-def _joined(batches: list) -> list[str] | np.ndarray:
-    """The batches of a column as one list of texts or one array."""
-    if not batches:
-        return []
-    if isinstance(batches[0], list):
-        return [text for batch in batches for text in batch]
-    return np.concatenate(batches)
 
 
 def read_features(
@@ -73,7 +67,7 @@ def read_features(
     widths: list[int] = []
     texts: list[str] = []
     unread = list(table.unread)
-    for batch in table.batches(ROWS_AT_ONCE, names) if names else ():
+    for batch in table.batches(names) if names else ():
         # The first batch says which columns are numbers.
         if numeric is None:
             numeric = [name for name in names if name in batch.columns and _is_numeric(batch.columns[name])]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.graph import Graph
+    from leapmpi.dataset.partitioned import Dataset
 
 BYTES_PER_VERTEX = 32  # original ids, as they stand and sorted, and splits; measured
 
@@ -11,16 +16,30 @@ HELP = "verify every value, order, count and digest of a graph file or a dataset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     most = "most memory to use, such as 4G; by default half of what is available"
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
 
 
+def open_any(path: Path) -> Graph | Dataset:
+    """The dataset in folder `path` (or whose dataset.h5 it is), or the graph in file `path`.
+
+    Raises DataError when it is neither, or damaged.
+    """
+    from leapmpi.dataset.graph_file import open_graph
+    from leapmpi.dataset.hdf5 import names
+    from leapmpi.dataset.partitioned import open_dataset
+
+    if path.is_dir():
+        return open_dataset(path)
+    if path.name == names.DATASET_FILE and path.is_file():
+        return open_dataset(path.parent)
+    return open_graph(path)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Verify; one line when all is well, DataError with the first fault otherwise."""
     from data_prep.assembly.vertex_names import read_names
-    from data_prep.open_any import open_any
     from data_prep.progress import Steps
     from data_prep.workspace import memory_budget, require
     from leapmpi.dataset.partitioned import Dataset

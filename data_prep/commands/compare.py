@@ -20,7 +20,6 @@ _DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
     parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
     parser.add_argument("--parts", type=int, required=True, help="number of parts")
     known = ", ".join(METHODS.names())

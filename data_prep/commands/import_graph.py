@@ -7,21 +7,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from data_prep.assembly.source_format import SOURCES, locate
 from leapmpi.config.parser import number_between
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
     from data_prep.edges.raw_graph import RawGraph
     from data_prep.workspace import Workspace
 
-STORAGES = ("auto", "dense", "sparse")
+SOURCES = Registry("format", "data_prep.sources")
 
 HELP = "read a graph from any supported source into one checked graph file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `import`."""
     positive, count = number_between(1), number_between(0)
     formats = ", ".join(SOURCES.names())
     features = "features for a source without: .npy, .npz (scipy), .csv; or made: random:F, degree, identity-hash:F"
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
     add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
-    add("--feature-storage", choices=STORAGES, default="auto", help=storage)
+    add("--feature-storage", choices=("auto", "dense", "sparse"), default="auto", help=storage)
     add("--missing-features", choices=("zeros", "one-hot"), help=missing)
     add("--features", metavar="FILE|RULE", help=features)
     add("--labels", type=Path, metavar="FILE", help="labels for a source without: .npy, .csv; -1 is unlabelled")
@@ -64,16 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.graph, arguments.overwrite)
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
+    names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes")
+    same = {name: getattr(arguments, name) for name in names}
     options = AssemblyOptions(
-        splits=parse_rule(arguments.splits),
-        seed=arguments.seed,
-        directed=arguments.directed,
-        largest_component=arguments.largest_component,
-        normalise=arguments.normalize_features,
-        feature_dtype=arguments.feature_dtype,
-        feature_storage=arguments.feature_storage,
-        classes=arguments.classes,
-        features=made,
+        parse_rule(arguments.splits), normalise=arguments.normalize_features, features=made, **same
     )
 
     # Read, assemble, write.
@@ -87,9 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         if features:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-        write(
-            arguments.graph, graph, summary, f"{path} ({name})", overwrite=arguments.overwrite, names=names, steps=steps
-        )
+        title = f"{path} ({name})"
+        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
     return 0
 
 
@@ -125,3 +117,38 @@ def _within(path: Path, source: ModuleType) -> Path:
             )
         return files[0]
     return path
+
+
+def locate(path: Path) -> tuple[str, Path]:
+    """The format of `path`, and what to read: a folder with a single graph file in it stands for that file.
+
+    Raises DataError, listing the formats, when no format or more than one fits.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
+
+    # `path` itself, or, of a folder, what lies in it.
+    found = _formats_of(path)
+    if len(found) == 1:
+        return found[0], path
+    if found:
+        raise DataError(f"{path} fits several formats ({', '.join(found)}); say which by --format")
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    nested = [(name, entry) for entry in inside for name in _formats_of(entry)]
+    files = [(name, entry) for name, entry in nested if entry.is_file()]
+    if len(files) == 1:
+        return files[0]
+
+    # Say what there is instead.
+    known = "; ".join(f"{name} ({SOURCES.load(name).SUMMARY})" for name in SOURCES.names())
+    if path.suffix == ".npz" and path.is_file():
+        from data_prep.formats.npz_reader import NpzFile
+
+        arrays = ", ".join(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
+        raise DataError(f"{path} holds {arrays}, which is in no format that is known; the formats are: {known}")
+    hint = f"; inside it, {nested[0][1]} looks like {nested[0][0]}: name that instead" if nested else ""
+    raise DataError(f"{path} is in no format that is known{hint}; the formats are: {known}")
+
+
+def _formats_of(path: Path) -> list[str]:
+    return [name for name in SOURCES.names() if SOURCES.load(name).can_read(path)]

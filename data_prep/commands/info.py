@@ -11,14 +11,13 @@ HELP = "show what a graph file or a dataset holds"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
     parser.add_argument("path", type=Path, help="graph file or dataset folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the description."""
-    from data_prep.open_any import open_any
+    from data_prep.commands.check import open_any
 
     description = open_any(arguments.path).describe()
     print(json.dumps(description, indent=2, sort_keys=True) if arguments.json else _text(description))

@@ -31,7 +31,6 @@ HELP = "cut a graph file into parts: a dataset for training on up to that many r
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
     parser.add_argument("graph", type=Path, help="graph file, from leapmpi-prep import or synth")
     parser.add_argument("folder", type=Path, help="folder for the dataset; made here")
     parser.add_argument("--parts", type=int, help="number of parts: the most ranks that can share the work")
@@ -69,8 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
-    if arguments.layout == "columns":
-        _check_columns(graph, arguments.graph)
+    columns = f"--layout columns: {arguments.graph}"
+    if arguments.layout == "columns" and graph.features is None:
+        raise ConfigError(f"{columns} has no features; leave the flag out")
+    if arguments.layout == "columns" and graph.sparse:
+        raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
@@ -107,16 +109,6 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
         chunk=arguments.chunk,
         threads=processor_count(),
     )
-
-
-def _check_columns(graph: Graph, path: Path) -> None:
-    """Refuse --layout columns with ConfigError for a graph whose features cannot be written by columns."""
-    if graph.features is None:
-        raise ConfigError(f"--layout columns: {path} has no features; leave the flag out")
-    if graph.sparse:
-        raise ConfigError(
-            f"--layout columns: {path} stores features sparse, whose columns p3 reads from rows; leave the flag out"
-        )
 
 
 def _write(

@@ -12,19 +12,13 @@ HELP = "make a random graph with communities, heavy-tailed degrees and learnable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `synth`."""
     add = parser.add_argument
     share = number_between(0.0, 1.0, float)
     output = "graph file to write, e.g. graph.h5; or NAME.npz, a source for import with its edges in random order"
     add("graph", type=Path, metavar="GRAPH", help=output)
     add("--vertices", type=number_between(2), default=200_000, metavar="N", help="vertices")
-    add(
-        "--edges",
-        type=number_between(1),
-        default=2_000_000,
-        metavar="M",
-        help="undirected edges (16 M at most: distinct)",
-    )
+    distinct = "undirected edges (16 M at most: distinct)"
+    add("--edges", type=number_between(1), default=2_000_000, metavar="M", help=distinct)
     add("--features", type=number_between(0), default=300, metavar="F", help="features of a vertex")
     add("--classes", type=number_between(1), default=40, metavar="C", help="classes")
     add("--communities", type=number_between(1), metavar="K", help="communities, each of one class (10 per class)")

@@ -58,16 +58,14 @@ def _join(first, indptr, indices, symmetric, root):
 
 
 @compiled
-def _flatten(root):
-    """Point every vertex to the root of its component: ascending order makes one step enough."""
-    for v in range(len(root)):
-        root[v] = root[root[v]]
-
-
-@compiled
 def _sizes(root, size):
-    """Count the vertices of each component in `size` [n]; returns components, largest, its root, single vertices."""
+    """Point every vertex to the root of its component, and count the vertices of each component in `size` [n].
+
+    Returns components, the size and the root of the largest, and single vertices.
+    """
     for v in range(len(root)):
+        # Ascending order makes one step enough.
+        root[v] = root[root[v]]
         size[root[v]] += 1
     count, largest, largest_root, isolated = 0, 0, 0, 0
     for v in range(len(size)):
@@ -108,7 +106,6 @@ def components(adjacency: Adjacency, *, symmetric: bool, progress: Progress = SI
         indptr = np.asarray(adjacency.indptr[start : stop + 1])
         _join(start, indptr, np.asarray(adjacency.indices[indptr[0] : indptr[-1]]), symmetric, root)
         progress.reach(stop)
-    _flatten(root)
     return Components(root, *map(int, _sizes(root, np.zeros(adjacency.vertices, dtype))))
 
 

@@ -13,7 +13,6 @@ from leapmpi.system.jit import compiled
 
 @compiled
 def _key(row, column, backwards, mask, shift):
-    """An edge as a key: row within the bucket, column, and in the lowest bit whether it is a reverse edge."""
     return (np.uint64(row & mask) << np.uint64(shift)) | (np.uint64(column) << np.uint64(1)) | np.uint64(backwards)
 
 
@@ -100,3 +99,9 @@ def sort_rows(keys, key_shift, low, indptr, columns):
         start = stop
         indptr[row + 1] = written
     return written, distinct
+
+
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """`numbers` [k] in ascending order, each once; far faster than np.unique, which hashes."""
+    numbers = np.sort(numbers)
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]

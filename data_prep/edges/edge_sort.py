@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.edges.edge_keys import count_rows, scatter_keys, sort_rows, take_rows
+from data_prep.edges.edge_keys import count_rows, distinct, scatter_keys, sort_rows, take_rows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import index_dtype
@@ -71,8 +72,7 @@ def check_ids(edges: np.ndarray, vertices: int, name: str, first: int = 0) -> No
     raise DataError(f"{name}: edge {first + row} (counted from 0): its {side} {value} {fault}")
 
 
-@dataclass(frozen=True)
-class _RowGroup:
+class _RowGroup(NamedTuple):
     """Consecutive rows that are sorted at once: `rows` of them, with `keys` keys, from row `low` of `bucket` on."""
 
     bucket: int
@@ -104,12 +104,10 @@ class EdgeSorter:
         self._most_edges = min(_EDGES_IN_MEMORY, max(1, workspace.capacity(0.4) // _BYTES_PER_EDGE))
         self._most_keys = max(1, workspace.capacity(0.4) // _BYTES_PER_KEY // (workspace.threads + 2))
 
-        # Edges that are not scattered yet. Without a folder, all of them are in memory.
+        # Edges that are not scattered yet. Without a folder, all of them are in memory, and later their keys.
         self._pending: list[np.ndarray] = []
         self._pending_edges = 0
         self._folder: Path | None = None
-        self._starts = np.zeros(0, np.int64)
-        self._keys = np.empty(0, np.uint64)
         self._read = self._loops = 0
 
     def add(self, edges: np.ndarray) -> None:
@@ -152,18 +150,20 @@ class EdgeSorter:
         starts, keys, loops = self._scattered(edges)
         sizes = np.diff(starts)
         for bucket in np.flatnonzero(sizes):
-            with self._file(bucket, worker).open("ab") as file:
+            with (self._folder / f"{bucket}-{worker}").open("ab") as file:
                 file.write(keys[starts[bucket] : starts[bucket + 1]])
         return loops, sizes
-
-    def _file(self, bucket: int, worker: int) -> Path:
-        return self._folder / f"{bucket}-{worker}"
 
     def finish(self, progress: Progress = SILENT) -> tuple[Adjacency, EdgeCounts]:
         """The adjacency of all edges taken, mapped from temporary files, and what became of them."""
         if self._folder is not None:
             self._spill()
-        groups = self._groups_in_files() if self._folder else self._groups_in_memory()
+        else:
+            edges = np.concatenate([np.empty((2, 0), self._dtype), *self._pending], axis=1)
+            self._pending = []
+            self._starts, self._keys, self._loops = self._scattered(edges)
+            del edges
+            self._sizes = np.diff(self._starts)
 
         # Threads sort groups; what they return is written in the order of rows.
         indptr = self._workspace.array("indptr", (self.vertices + 1,), np.int64)
@@ -171,7 +171,7 @@ class EdgeSorter:
         written = distinct = 0
         progress.start(self.vertices, "vertices")
         with path.open("wb") as file:
-            for group, bounds, columns, forward in in_order(self._sorted, groups, self._workspace.threads):
+            for group, bounds, columns, forward in in_order(self._sorted, self._groups(), self._workspace.threads):
                 first = (group.bucket << self._bucket_bits) + group.low
                 indptr[first + 1 : first + 1 + group.rows] = bounds[1:] + written
                 file.write(columns)
@@ -190,39 +190,25 @@ class EdgeSorter:
         written, distinct = sort_rows(keys, self._key_shift, group.low, bounds, columns)
         return group, bounds, columns[:written].view(self._dtype), distinct
 
-    def _rows(self, bucket: int) -> int:
-        """How many rows `bucket` has."""
-        return min(1 << self._bucket_bits, self.vertices - (bucket << self._bucket_bits))
-
-    def _groups_in_memory(self) -> Iterator[_RowGroup]:
-        """A group per bucket, after all pending edges are scattered in memory."""
-        edges = np.concatenate(self._pending, axis=1) if self._pending else np.empty((2, 0), self._dtype)
-        self._pending = []
-        self._starts, self._keys, self._loops = self._scattered(edges)
-        for bucket in range(self._buckets):
-            count = int(self._starts[bucket + 1] - self._starts[bucket])
-            yield _RowGroup(bucket, 0, self._rows(bucket), count)
-
-    def _groups_in_files(self) -> Iterator[_RowGroup]:
+    def _groups(self) -> Iterator[_RowGroup]:
         """A group per bucket, and several of a bucket that memory does not hold."""
-        for bucket in range(self._buckets):
-            if self._sizes[bucket] <= self._most_keys:
-                yield _RowGroup(bucket, 0, self._rows(bucket), int(self._sizes[bucket]))
-            else:
-                yield from self._groups_of_large(bucket)
+        for bucket, size in enumerate(self._sizes.tolist()):
+            rows = min(1 << self._bucket_bits, self.vertices - (bucket << self._bucket_bits))
+            if self._folder is None or size <= self._most_keys:
+                yield _RowGroup(bucket, 0, rows, size)
+                continue
 
-    def _groups_of_large(self, bucket: int) -> Iterator[_RowGroup]:
-        """Groups of as many rows as memory holds, one row at least; the bucket's files are read once for each."""
-        counts = np.zeros(self._rows(bucket), np.int64)
-        for block in self._blocks(bucket):
-            count_rows(block, self._key_shift, counts)
-        total = np.cumsum(counts)
-        low = 0
-        while low < len(counts):
-            before = total[low - 1] if low else 0
-            high = max(low + 1, int(np.searchsorted(total, before + self._most_keys, "right")))
-            yield _RowGroup(bucket, low, high - low, int(total[high - 1] - before))
-            low = high
+            # As many rows as memory holds, one at least; the bucket's files are read once for each group.
+            counts = np.zeros(rows, np.int64)
+            for block in self._blocks(bucket):
+                count_rows(block, self._key_shift, counts)
+            total = np.cumsum(counts)
+            low = 0
+            while low < rows:
+                before = total[low - 1] if low else 0
+                high = max(low + 1, int(np.searchsorted(total, before + self._most_keys, "right")))
+                yield _RowGroup(bucket, low, high - low, int(total[high - 1] - before))
+                low = high
 
     def _keys_of(self, group: _RowGroup) -> np.ndarray:
         """The keys of a group, in any order; of a row that memory does not hold, each distinct key once."""
@@ -230,44 +216,34 @@ class EdgeSorter:
             return self._keys[self._starts[group.bucket] : self._starts[group.bucket + 1]]
         if self._sizes[group.bucket] <= self._most_keys:
             return self._all_keys(group)
-        if group.keys <= self._most_keys:
-            return self._some_keys(group)
-        return self._distinct_keys(group)
+
+        # Some rows of a bucket, or a single one with more edges than memory holds.
+        fits = group.keys <= self._most_keys
+        keys, filled = np.empty(group.keys if fits else 0, np.uint64), 0
+        for block in self._blocks(group.bucket):
+            out = keys if fits else np.empty(len(block), np.uint64)
+            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, out, filled if fits else 0)
+            if not fits:
+                keys = distinct(np.concatenate([keys, out[:filled]]))
+        return keys
+
+    def _files(self, bucket: int) -> list[Path]:
+        paths = (self._folder / f"{bucket}-{worker}" for worker in range(self._workspace.threads))
+        return [path for path in paths if path.exists()]
 
     def _blocks(self, bucket: int) -> Iterator[np.ndarray]:
         """The keys in the files of `bucket`, some at a time."""
-        for worker in range(self._workspace.threads):
-            path = self._file(bucket, worker)
-            if path.exists():
-                with path.open("rb") as file:
-                    while len(block := np.fromfile(file, np.uint64, _READ_KEYS)):
-                        yield block
+        for path in self._files(bucket):
+            with path.open("rb") as file:
+                while len(block := np.fromfile(file, np.uint64, _READ_KEYS)):
+                    yield block
 
     def _all_keys(self, group: _RowGroup) -> np.ndarray:
         """All keys of a bucket, whose files go: each bucket is read once."""
         keys = np.empty(group.keys, np.uint64)
-        filled = 0
-        for block in self._blocks(group.bucket):
-            keys[filled : filled + len(block)] = block
-            filled += len(block)
-        for worker in range(self._workspace.threads):
-            self._file(group.bucket, worker).unlink(missing_ok=True)
-        return keys
-
-    def _some_keys(self, group: _RowGroup) -> np.ndarray:
-        """The keys of some rows of a bucket."""
-        keys = np.empty(group.keys, np.uint64)
-        filled = 0
-        for block in self._blocks(group.bucket):
-            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, keys, filled)
-        return keys
-
-    def _distinct_keys(self, group: _RowGroup) -> np.ndarray:
-        """The distinct keys of a single row with more edges than memory holds."""
-        keys = np.empty(0, np.uint64)
-        for block in self._blocks(group.bucket):
-            out = np.empty(len(block), np.uint64)
-            filled = take_rows(block, self._key_shift, group.low, group.low + group.rows, out, 0)
-            keys = np.sort(np.concatenate([keys, out[:filled]]))
-            keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
+        rest = keys.view(np.uint8)
+        for path in self._files(group.bucket):
+            with path.open("rb") as file:
+                rest = rest[file.readinto(rest) :]
+            path.unlink()
         return keys

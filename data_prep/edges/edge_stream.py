@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
+from data_prep.edges.edge_keys import distinct
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace, require
@@ -35,25 +36,23 @@ CountVertices = Callable[[int, int], int]
 """Gives the number of vertices from the largest id (or the number of ids less one) and the number of edges."""
 
 
-def in_chunks(array: np.ndarray) -> EdgeStream:
-    """The edges in `array` [2, E], which may be mapped."""
-
-    def chunks() -> Iterator[np.ndarray]:
-        for start in range(0, array.shape[1], _EDGES_AT_ONCE):
-            yield array[:, start : start + _EDGES_AT_ONCE]
-
-    return EdgeStream(chunks, array.shape[1])
+def as_stream(edges: Edges) -> EdgeStream:
+    """`edges`, an array [2, E] that may be mapped or already a stream, as a stream."""
+    if isinstance(edges, EdgeStream):
+        return edges
+    starts = range(0, edges.shape[1], _EDGES_AT_ONCE)
+    return EdgeStream(lambda: (edges[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1])
 
 
 class _StagedEdges:
     """Edges in a temporary file: all ids must be known before the edges can be sorted."""
 
     def __init__(self, edges: EdgeStream, workspace: Workspace, progress: Progress) -> None:
-        self._path: Path = workspace.path("staged")
+        self.path = workspace.path("staged")
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count = 0
         self.largest = -1
-        with self._path.open("wb") as file:
+        with self.path.open("wb") as file:
             for chunk in edges.chunks():
                 if chunk.shape[1]:
                     # Four bytes an id where these suffice.
@@ -67,7 +66,7 @@ class _StagedEdges:
 
     def chunks(self) -> Iterator[np.ndarray]:
         """The edges again."""
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             for count, dtype in self._chunks:
                 yield np.fromfile(file, dtype, 2 * count).reshape(2, count)
 
@@ -75,38 +74,13 @@ class _StagedEdges:
         """All ids that occur, ascending."""
         found = np.empty(0, np.int64)
         for chunk in self.chunks():
-            fresh = _distinct(chunk.reshape(-1).astype(np.int64))
-            place = np.minimum(np.searchsorted(found, fresh), max(0, len(found) - 1))
+            fresh = distinct(chunk.reshape(-1).astype(np.int64))
             if len(found):
+                place = np.minimum(np.searchsorted(found, fresh), len(found) - 1)
                 fresh = fresh[found[place] != fresh]
             if len(fresh):
                 found = np.sort(np.concatenate([found, fresh]), kind="stable")  # two runs: a merge
         return found
-
-    def remove(self) -> None:
-        """Free the disk."""
-        self._path.unlink()
-
-
-def _distinct(ids: np.ndarray) -> np.ndarray:
-    """`ids` in ascending order, each once."""
-    ids = np.sort(ids)
-    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])[: len(ids)]]
-
-
-def _check_capacity(vertices: int, workspace: Workspace) -> None:
-    """Raise ResourceError where the steps after the sort would not fit in memory."""
-    advice = "allow more, or import on another machine"
-    require(workspace.memory, vertices * _BYTES_PER_VERTEX, f"importing {vertices:,} vertices", advice)
-
-
-@dataclass(frozen=True)
-class SortedEdges:
-    """The adjacency of all edges, their counts, and the source's id of each vertex, where vertices were renumbered."""
-
-    adjacency: Adjacency
-    counts: EdgeCounts
-    ids: np.ndarray | None
 
 
 def sort_edges(
@@ -118,15 +92,15 @@ def sort_edges(
     name: str,
     workspace: Workspace,
     progress: Progress = SILENT,
-) -> SortedEdges:
+) -> tuple[Adjacency, EdgeCounts, np.ndarray | None]:
     """Sort `edges` into an adjacency, each both ways unless `directed`; `name` is what messages call them.
 
+    Returns also what became of them, and the source's id of each vertex, where vertices were renumbered.
     vertices: their number, or a function that gives it from the largest id and the number of edges. compact: ids are
     any numbers, and vertices are numbered by ascending id. Raises DataError naming the first edge with a bad id.
     """
-    stream = in_chunks(edges) if isinstance(edges, np.ndarray) else edges
-    staged = ids = None
-    final = stream.final
+    stream = as_stream(edges)
+    final, staged, ids = stream.final, None, None
 
     # Where the vertices are not counted yet, read all edges into a temporary file first.
     progress.start(stream.count, "edges read")
@@ -139,12 +113,11 @@ def sort_edges(
     if ids is not None and len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
         ids = None
     if ids is not None:
-
-        def final(chunk: np.ndarray) -> np.ndarray:
-            return np.searchsorted(ids, chunk)
-
+        final = partial(np.searchsorted, ids)
+    needed = f"importing {vertices:,} vertices", "allow more, or import on another machine"
+    check_capacity = partial(require, workspace.memory, vertices * _BYTES_PER_VERTEX, *needed)
     if vertices > _MOST_VERTICES:
-        _check_capacity(vertices, workspace)
+        check_capacity()
 
     # Sort.
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
@@ -153,7 +126,6 @@ def sort_edges(
         sorter.add(final(chunk) if final else chunk)
         progress.advance(chunk.shape[1])
     if staged:
-        staged.remove()
-    _check_capacity(vertices, workspace)
-    adjacency, counts = sorter.finish(progress)
-    return SortedEdges(adjacency, counts, ids)
+        staged.path.unlink()
+    check_capacity()
+    return *sorter.finish(progress), ids

@@ -70,6 +70,11 @@ class SparseRows:
             raise DataError(f"{name}: row {row} names column {self.indices[entry]}, outside 0 ... {self.shape[1] - 1}")
         return self
 
+    @property
+    def row(self) -> np.ndarray:
+        """int64[k]: the row of each entry."""
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+
     def taken(self, rows: slice | np.ndarray) -> SparseRows:
         """The rows `rows` of this matrix, a slice of consecutive ones or int64[k]."""
         if isinstance(rows, slice):
@@ -86,10 +91,8 @@ class SparseRows:
         """The same matrix as a C-ordered array of `dtype`, filled in slices of rows to keep temporaries small."""
         out = np.zeros(self.shape, dtype)
         for start in range(0, self.shape[0], _DENSE_ROWS_AT_ONCE):
-            stop = min(start + _DENSE_ROWS_AT_ONCE, self.shape[0])
-            low, high = self.indptr[start], self.indptr[stop]
-            row = np.repeat(np.arange(start, stop), np.diff(self.indptr[start : stop + 1]))
-            np.add.at(out, (row, self.indices[low:high]), self.data[low:high].astype(dtype))
+            part = self.taken(slice(start, start + _DENSE_ROWS_AT_ONCE))
+            np.add.at(out, (start + part.row, part.indices), part.data.astype(dtype))
         return out
 
 

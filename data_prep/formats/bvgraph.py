@@ -2,9 +2,10 @@
 
 A record per vertex: its outdegree; a reference, which is how many vertices before it the list lies that it copies from;
 blocks of that list that are copied and skipped in turn; intervals of consecutive successors; the residual successors as
-gaps. Bits are read from
-the most significant of each byte on. Records lie one after the other, so a file of offsets is not needed.
-Nothing in the stream is trusted: each read is bounded by its end, each list by the number of vertices.
+gaps. Bits are read from the most significant of each byte on. Records lie one after the other, so a file of offsets is
+not needed. Nothing in the stream is trusted: each read is bounded by its end, each list by the number of vertices.
+Those kernels that read a number return it with the position after it, in bits, which is beyond the end where the stream
+ends before. The others raise ValueError for the first fault.
 """
 
 from __future__ import annotations
@@ -21,16 +22,8 @@ from leapmpi.system.jit import compiled
 UNARY, GAMMA, DELTA, ZETA, GOLOMB, NIBBLE = range(6)
 CODES = {"UNARY": UNARY, "GAMMA": GAMMA, "DELTA": DELTA, "ZETA": ZETA, "GOLOMB": GOLOMB, "NIBBLE": NIBBLE}
 
-_DONE, _GROW, _ENDS, _OUTDEGREE, _REFERENCE, _BLOCKS, _INTERVALS, _SUCCESSOR, _REPEATED = range(9)
-_FAULTS = {
-    _ENDS: "the bit stream ends within a record; is the file truncated?",
-    _OUTDEGREE: "the outdegree is larger than the number of vertices",
-    _REFERENCE: "the record copies from a vertex before the first or outside the window",
-    _BLOCKS: "the blocks copied are longer than the list they are copied from, or than the outdegree",
-    _INTERVALS: "the intervals hold more successors than the outdegree",
-    _SUCCESSOR: "a successor is negative or not below the number of vertices",
-    _REPEATED: "a successor occurs twice",
-}
+_BLOCKS = "the blocks copied are longer than the list they are copied from, or than the outdegree"
+_SUCCESSOR = "a successor is negative or not below the number of vertices"
 
 _ARCS_AT_ONCE = 1 << 20
 
@@ -55,11 +48,11 @@ class BVFormat:
 
 
 @compiled
-def _bits(data, end, position, count):
-    """The next `count` bits as a number, and the position after them; position -1 when the stream ends before."""
+def _bits(data, position, count):
+    """The next `count` bits as a number."""
     # 61 bits leave room for what is added to a number later.
-    if position < 0 or count > 61 or position + count > end:
-        return 0, -1
+    if count > 61 or position + count > 8 * len(data):
+        return 0, 8 * len(data) + 1
     value = 0
     while count > 0:
         left = 8 - (position & 7)
@@ -72,91 +65,86 @@ def _bits(data, end, position, count):
 
 
 @compiled
-def _unary(data, end, position):
+def _unary(data, position):
     """The number of zeros before the next one."""
-    if position < 0:
-        return 0, -1
     start = position
-    while position < end:
+    while position < 8 * len(data):
         if (position & 7) == 0 and data[position >> 3] == 0:
             position += 8
         elif (np.int64(data[position >> 3]) >> (7 - (position & 7))) & 1:
             return position - start, position + 1
         else:
             position += 1
-    return 0, -1
+    return 0, 8 * len(data) + 1
 
 
 @compiled
-def _gamma(data, end, position):
+def _gamma(data, position):
     """Elias's gamma code: the number of bits in unary, then the bits."""
-    length, position = _unary(data, end, position)
-    value, position = _bits(data, end, position, length)
+    length, position = _unary(data, position)
+    value, position = _bits(data, position, length)
     return (value | (1 << min(length, 61))) - 1, position
 
 
 @compiled
-def _zeta(data, end, position, k):
+def _zeta(data, position, k):
     """Zeta code (Boldi and Vigna, DCC 2004): the length in units of `k` bits in unary, then minimal binary."""
-    height, position = _unary(data, end, position)
-    if height > 61:
-        return 0, -1
-    value, position = _bits(data, end, position, height * k + k - 1)
-    if position < 0:
-        return 0, -1
-    least = 1 << (height * k)
+    height, position = _unary(data, position)
+    value, position = _bits(data, position, height * k + k - 1)
+    least = 1 << min(height * k, 61)
     if value < least:
         return value + least - 1, position
-    bit, position = _bits(data, end, position, 1)
+    bit, position = _bits(data, position, 1)
     return (value << 1) + bit - 1, position
 
 
 @compiled
-def _golomb(data, end, position, modulus):
+def _golomb(data, position, modulus):
     """Golomb code: the quotient in unary, then the remainder in minimal binary."""
-    if modulus == 0:
-        return 0, position
-    quotient, position = _unary(data, end, position)
+    quotient, position = _unary(data, position)
     log = 0
     while (modulus >> (log + 1)) > 0:
         log += 1
     short = (1 << (log + 1)) - modulus
-    rest, position = _bits(data, end, position, log)
+    rest, position = _bits(data, position, log)
     if rest >= short:
-        bit, position = _bits(data, end, position, 1)
+        bit, position = _bits(data, position, 1)
         rest = (rest << 1) + bit - short
     return quotient * modulus + rest, position
 
 
 @compiled
-def _nibble(data, end, position):
+def _nibble(data, position):
     """Three bits at a time, each group after a bit that is one for the last group."""
-    value, last = 0, 0
-    while last == 0 and position >= 0:
-        last, position = _bits(data, end, position, 1)
-        group, position = _bits(data, end, position, 3)
+    value, group = 0, 0
+    while group < 8 and position <= 8 * len(data):
+        group, position = _bits(data, position, 4)
         if value >= 1 << 58:
-            return 0, -1
-        value = (value << 3) | group
+            return 0, 8 * len(data) + 1
+        value = (value << 3) | (group & 7)
     return value, position
 
 
 @compiled
-def _number(data, end, position, code, k):
-    """The next number in the given code, and the position after it (-1 where the stream ends before)."""
+def _number(data, position, code, k):
+    """The next number in the given code. Raises ValueError where the stream ends before."""
     if code == UNARY:
-        return _unary(data, end, position)
-    if code == GAMMA:
-        return _gamma(data, end, position)
-    if code == DELTA:
-        length, position = _gamma(data, end, position)
-        value, position = _bits(data, end, position, length)
-        return (value | (1 << min(length, 61))) - 1, position
-    if code == ZETA:
-        return _zeta(data, end, position, k)
-    if code == GOLOMB:
-        return _golomb(data, end, position, k)
-    return _nibble(data, end, position)
+        value, position = _unary(data, position)
+    elif code == GAMMA:
+        value, position = _gamma(data, position)
+    elif code == DELTA:
+        length, position = _gamma(data, position)
+        value, position = _bits(data, position, length)
+        value = (value | (1 << min(length, 61))) - 1
+    elif code == ZETA:
+        value, position = _zeta(data, position, k)
+    elif code == GOLOMB:
+        value, position = _golomb(data, position, k)
+    else:
+        value, position = _nibble(data, position)
+    if position > 8 * len(data):
+        raise ValueError("the bit stream ends within a record; is the file truncated?")
+    return value, position
 
 
 @compiled
@@ -166,117 +154,101 @@ def _signed(number):
 
 
 @compiled
-def _copy_blocks(data, end, position, codes, k, source, out, filled, degree):
-    """Append the copied blocks of the list `source` to `out`; returns status, successors so far, position."""
-    count, position = _number(data, end, position, codes[2], k)
-    source_place = 0
+def _copy_blocks(data, position, codes, k, source, out):
+    """Begin `out` with the copied blocks of the list `source`; returns successors so far, position."""
+    count, position = _number(data, position, codes[2], k)
+    source_place = filled = 0
     for block in range(count + 1):
+        # The rest of the list after the last block is copied if an even number of blocks came before.
+        length = len(source) - source_place
         if block < count:
-            length, position = _number(data, end, position, codes[3], k)
-            if position < 0:
-                return _ENDS, filled, position
+            length, position = _number(data, position, codes[3], k)
             length += block > 0
-        else:
-            # The rest of the list after the last block is copied if an even number of blocks came before.
-            length = len(source) - source_place
-        if length > len(source) - source_place:
-            return _BLOCKS, filled, position
+        if length > len(source) - source_place or (block & 1 == 0 and length > len(out) - filled):
+            raise ValueError(_BLOCKS)
         if block & 1 == 0:
-            if length > degree - filled:
-                return _BLOCKS, filled, position
             for i in range(length):
                 out[filled + i] = source[source_place + i]
             filled += length
         source_place += length
-    return (_ENDS if position < 0 else _DONE), filled, position
+    return filled, position
 
 
 @compiled
-def _expand_intervals(data, end, position, shortest, vertex, vertices, out, filled, degree):
-    """Append the intervals to `out`; returns status, successors so far, position."""
-    count, position = _gamma(data, end, position)
+def _expand_intervals(data, position, shortest, vertex, vertices, out, filled):
+    """Append the intervals to `out`; returns successors so far, position."""
+    count, position = _number(data, position, GAMMA, 0)
     previous = vertex
     for interval in range(count):
-        left, position = _gamma(data, end, position)
-        length, position = _gamma(data, end, position)
-        if position < 0:
-            return _ENDS, filled, position
+        left, position = _number(data, position, GAMMA, 0)
+        length, position = _number(data, position, GAMMA, 0)
 
         # The left end follows the interval before it; the first may lie before the vertex.
         length += shortest
         previous = vertex + _signed(left) if interval == 0 else previous + left + 1
-        if length > degree - filled:
-            return _INTERVALS, filled, position
+        if length > len(out) - filled:
+            raise ValueError("the intervals hold more successors than the outdegree")
         if previous < 0 or previous > vertices - length:
-            return _SUCCESSOR, filled, position
+            raise ValueError(_SUCCESSOR)
         for i in range(length):
             out[filled + i] = previous + i
         filled += length
         previous += length
-    return (_ENDS if position < 0 else _DONE), filled, position
+    return filled, position
 
 
 @compiled
-def _append_residuals(data, end, position, code, k, vertex, vertices, out, filled, degree):
-    """Fill `out` up to `degree` with the residuals; returns status, position."""
+def _append_residuals(data, position, code, k, vertex, vertices, out, filled):
+    """Fill the rest of `out` with the residuals; returns the position."""
     previous = vertex
-    for i in range(filled, degree):
-        gap, position = _number(data, end, position, code, k)
-        if position < 0:
-            return _ENDS, position
+    for i in range(filled, len(out)):
+        gap, position = _number(data, position, code, k)
         previous = vertex + _signed(gap) if i == filled else previous + gap + 1
         if previous < 0 or previous >= vertices:
-            return _SUCCESSOR, position
+            raise ValueError(_SUCCESSOR)
         out[i] = previous
-    return _DONE, position
+    return position
 
 
 @compiled
-def _decode(data, position, vertex, codes, k, window, shortest, indptr, indices):
-    """Decode records from `vertex` on until all are done, `indices` is full, or a fault.
+def _decode(data, at, codes, k, window, shortest, indptr, indices):
+    """Decode records from `at`, vertex and position, on until all are done or `indices` is full.
 
-    Returns status, vertex and position of the record it ended at, and the entries of `indices` needed for it.
+    `at` then is the record it ended at, also after a fault. Returns the entries of `indices` that this one needs, or 0.
     """
-    end, vertices = len(data) * 8, len(indptr) - 1
+    vertices = len(indptr) - 1
+    vertex, position = at
     while vertex < vertices:
         # The outdegree, and a place for the list.
-        record, start = position, indptr[vertex]
-        degree, position = _number(data, end, position, codes[0], k)
-        if position < 0:
-            return _ENDS, vertex, record, 0
+        start = indptr[vertex]
+        degree, position = _number(data, position, codes[0], k)
         if degree > vertices:
-            return _OUTDEGREE, vertex, record, 0
+            raise ValueError("the outdegree is larger than the number of vertices")
         if start + degree > len(indices):
-            return _GROW, vertex, record, start + degree
+            return start + degree
         indptr[vertex + 1] = start + degree
 
         # Copied blocks, then intervals, then residuals.
-        out, filled, status = indices[start : start + degree], 0, _DONE
+        out, filled = indices[start : start + degree], 0
         if degree > 0 and window > 0:
-            back, position = _number(data, end, position, codes[1], k)
-            if position < 0 or back > min(window, vertex):
-                return (_ENDS if position < 0 else _REFERENCE), vertex, record, 0
+            back, position = _number(data, position, codes[1], k)
+            if back > min(window, vertex):
+                raise ValueError("the record copies from a vertex before the first or outside the window")
             if back > 0:
                 source = indices[indptr[vertex - back] : indptr[vertex - back + 1]]
-                status, filled, position = _copy_blocks(data, end, position, codes, k, source, out, filled, degree)
-        if status == _DONE and filled < degree and shortest > 0:
-            status, filled, position = _expand_intervals(
-                data, end, position, shortest, vertex, vertices, out, filled, degree
-            )
-        if status == _DONE and filled < degree:
-            status, position = _append_residuals(
-                data, end, position, codes[4], k, vertex, vertices, out, filled, degree
-            )
-        if status != _DONE:
-            return status, vertex, record, 0
+                filled, position = _copy_blocks(data, position, codes, k, source, out)
+        if filled < degree and shortest > 0:
+            filled, position = _expand_intervals(data, position, shortest, vertex, vertices, out, filled)
+        position = _append_residuals(data, position, codes[4], k, vertex, vertices, out, filled)
 
         # In ascending order, each successor once.
         out.sort()
         for i in range(1, degree):
             if out[i] == out[i - 1]:
-                return _REPEATED, vertex, record, 0
+                raise ValueError("a successor occurs twice")
         vertex += 1
-    return _DONE, vertex, position, 0
+        at[0], at[1] = vertex, position
+    return 0
 
 
 def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
@@ -294,15 +266,22 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
     indices = np.empty(min(form.arcs, 8 * len(data), _ARCS_AT_ONCE), index_dtype(form.vertices))
 
     # Decode until `indices` is full, yield what is complete, make room, go on.
-    vertex = position = yielded = total = 0
-    status = _GROW
-    while status == _GROW:
-        status, vertex, position, needed = _decode(data, position, vertex, codes, *sizes, indptr, indices)
+    at = np.zeros(2, np.int64)
+    yielded = total = 0
+    needed = 1
+    while needed:
+        try:
+            needed = _decode(data, at, codes, *sizes, indptr, indices)
+        except ValueError as error:
+            raise DataError(f"{name}: vertex {at[0]}, at byte {at[1] // 8}: {error}") from error
+        vertex, position = map(int, at)
         if vertex > yielded:
             total += int(indptr[vertex] - indptr[yielded])
-            yield _arcs(yielded, indptr[yielded : vertex + 1], indices)
+            successors = indices[indptr[yielded] : indptr[vertex]]
+            sources = np.repeat(np.arange(yielded, vertex, dtype=indices.dtype), np.diff(indptr[yielded : vertex + 1]))
+            yield np.stack([sources, successors])
             yielded = vertex
-        if status == _GROW:
+        if needed:
             degree = int(needed - indptr[vertex])
             if total + degree > form.arcs:
                 raise DataError(
@@ -312,18 +291,10 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
             indices = _with_free_entries(indptr, indices, max(0, vertex - form.window), vertex, degree)
 
     # The stream must end where the properties say.
-    if status != _DONE:
-        raise DataError(f"{name}: vertex {vertex}, at byte {position // 8}: {_FAULTS[status]}")
     if total != form.arcs:
         raise DataError(f"{name}: {total:,} arcs were decoded, but {form.arcs:,} are stated")
     if data[(position + 7) // 8 :].any():
         raise DataError(f"{name}: the last vertex ends at byte {position // 8}, but more data follow")
-
-
-def _arcs(first: int, bounds: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """The arcs [2, k] of vertices first, first + 1, ..., whose lists lie between `bounds`."""
-    vertex = np.repeat(np.arange(first, first + len(bounds) - 1, dtype=indices.dtype), np.diff(bounds))
-    return np.stack([vertex, indices[bounds[0] : bounds[-1]]])
 
 
 def _with_free_entries(indptr: np.ndarray, indices: np.ndarray, keep: int, vertex: int, degree: int) -> np.ndarray:

@@ -1,22 +1,20 @@
-"""Named columns of texts or numbers: all rows of a table, or a batch of them; and class numbers from a column."""
+"""Tables with named columns: what a table offers, some of its rows by columns, and class numbers from a column."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from leapmpi.errors import DataError
 
+ROWS_AT_ONCE = 1 << 16
+"""Rows of a batch."""
+
 _UNLABELLED = ("", "-1", "nan", "none", "null")
-
-
-def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:
-    """The one of `names` that, in lower case, comes first in `known`."""
-    lower = {name.lower(): name for name in reversed(list(names))}
-    return next((lower[name] for name in known if name in lower), None)
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,30 @@ class TableColumns:
         counted = f"row {self.first_row + row} (counted from 0)"
         return f"{self.path}, {counted if self.lines is None else f'line {self.lines[row]}'}"
 
-    def first_of(self, known: Sequence[str]) -> str | None:
-        """The column whose name, in lower case, comes first in `known`."""
-        return first_of(self.columns, known)
+
+class Table(Protocol):
+    """A table in the file `path`, of which so far only names and types are read.
+
+    names: those of the columns of texts, numbers and lists of numbers; unread: those of the others; integers: those of
+    columns that hold whole numbers alone.
+    """
+
+    path: Path
+    names: list[str]
+    unread: tuple[str, ...]
+    integers: frozenset[str]
+
+    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
+        """The columns `only` of at most ROWS_AT_ONCE rows at a time. Raises DataError where the file is damaged.
+
+        Lists of several lengths are no rows of a matrix: such a column is among the `unread` of the batch.
+        """
+
+
+def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:
+    """The one of `names` that, in lower case, comes first in `known`."""
+    lower = {name.lower(): name for name in reversed(list(names))}
+    return next((lower[name] for name in known if name in lower), None)
 
 
 def class_numbers(table: TableColumns, name: str) -> tuple[np.ndarray, list[str] | None]:
@@ -56,13 +75,10 @@ def class_numbers(table: TableColumns, name: str) -> tuple[np.ndarray, list[str]
 
     # Texts: numbers where all of them are, else names of classes.
     texts = [text.strip() for text in column]
-    given = {text for text in texts if text.lower() not in _UNLABELLED}
+    given = sorted({text for text in texts if text.lower() not in _UNLABELLED})
     if not given:
         raise DataError(f"{table.path}: no row has a label in column {name!r}")
     numeric = all(text.isascii() and text.isdigit() and len(text) <= 18 for text in given)
-    if numeric:
-        numbers = {text: int(text) for text in given}
-    else:
-        numbers = {text: number for number, text in enumerate(sorted(given))}
+    numbers = {text: int(text) if numeric else number for number, text in enumerate(given)}
     labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int64, len(texts))
-    return labels, None if numeric else sorted(given)
+    return labels, None if numeric else given

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -37,44 +36,69 @@ class LineBlock:
 
 
 @compiled
-def _scan(data, columns, values, lengths):
+def _byte(data, i):
+    """Byte `i`; a line ends where the data do."""
+    return data[i] if i < len(data) else np.uint8(10)
+
+
+@compiled
+def _is_blank(byte, delimiter):
+    return byte == 32 or byte == 13 or (byte == 9 and delimiter != 9)
+
+
+@compiled
+def _scan(data, columns, delimiter, values, lengths):
     """Read all of `data` into `values` and `lengths`; returns how many of each, and where a word is no number (or -1).
 
-    Of each line, the first `columns` words must be numbers; the others are only counted. Bytes: 10 ends a line, 9 is a
-    tab, 13 a carriage return, 32 a blank, 35 #, 37 %, 43 a plus, 45 a minus, 48 to 57 digits.
+    Of each line, the first `columns` words must be numbers; the others are only counted. delimiter: the byte between
+    words, 0 for blanks. Bytes: 10 ends a line, 9 is a tab, 13 a carriage return, 32 a blank, 35 #, 37 %, 43 a plus,
+    45 a minus, 48 to 57 digits.
     """
-    size, i, count, lines = len(data), 0, 0, 0
-    while i < size:
+    i, count, lines = 0, 0, 0
+    while i < len(data):
         words = 0
-        while i < size and data[i] != 10:
-            if data[i] == 32 or data[i] == 9 or data[i] == 13:
+        while True:
+            byte = _byte(data, i)
+            while _is_blank(byte, delimiter):
                 i += 1
-                continue
+                byte = _byte(data, i)
             # A comment takes the rest of the line.
-            if words == 0 and (data[i] == 35 or data[i] == 37):
+            if words == 0 and (byte == 35 or byte == 37):
                 words = -1
-                while i < size and data[i] != 10:
+                while _byte(data, i) != 10:
                     i += 1
+                break
+            if byte == 10:
                 break
 
             # A word: a sign, digits, and the end of the word.
-            start, number, digits = i, 0, 0
-            negative = data[i] == 45
-            if negative or data[i] == 43:
+            start, number, digits = i, np.int64(0), 0
+            negative = byte == 45
+            if negative or byte == 43:
                 i += 1
-            while i < size and 48 <= data[i] <= 57 and digits <= _MOST_DIGITS:
-                number = number * 10 + (np.int64(data[i]) - 48)
+                byte = _byte(data, i)
+            while 48 <= byte <= 57 and digits <= _MOST_DIGITS:
+                number = number * 10 + (np.int64(byte) - 48)
                 digits += 1
                 i += 1
-            whole = i == size or data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10
+                byte = _byte(data, i)
+            end = i
+            while _is_blank(byte, delimiter):
+                i += 1
+                byte = _byte(data, i)
+            whole = byte == 10 or (byte == delimiter if delimiter else i > end)
             if words < columns:
                 if not whole or digits == 0 or digits > _MOST_DIGITS:
                     return count, lines, start
                 values[count] = -number if negative else number
                 count += 1
 
-            # Skip the rest of a word that is only counted.
-            while i < size and not (data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10):
+            # Skip the rest of a word that is only counted, and what separates it from the next.
+            while not whole:
+                i += 1
+                byte = _byte(data, i)
+                whole = byte == 10 or (byte == delimiter if delimiter else _is_blank(byte, delimiter))
+            if delimiter and byte == delimiter:
                 i += 1
             words += 1
         lengths[lines] = words
@@ -83,38 +107,47 @@ def _scan(data, columns, values, lengths):
     return count, lines, -1
 
 
-def whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The rest of `file` in blocks that end with a line."""
+def scanned(text: bytes, columns: int, delimiter: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
+    """The numbers int64[k] in the first `columns` columns of `text`, the words of each line int32, as of LineBlock.
+
+    Also returns where a word is that is no number, and ends there; -1 where there is none. delimiter: the byte between
+    words, 0 for blanks.
+    """
+    lengths = np.empty(text.count(b"\n") + 1, np.int32)
+    values = np.empty(min(len(text) // 2 + 1, columns * len(lengths)), np.int64)
+    count, lines, fault = _scan(np.frombuffer(text, np.uint8), columns, delimiter, values, lengths)
+    return values[:count], lengths[:lines], fault
+
+
+def whole_lines(path: Path, skip: int) -> Iterator[bytes]:
+    """The content of the file `path` (unpacked if .gz) after the first `skip` lines, in blocks that end with a line."""
     rest: list[bytes] = []  # of a line whose end is not read yet
-    while chunk := file.read(_BLOCK_BYTES):
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            yield b"".join([*rest, chunk[:cut]])
-            rest = []
-        rest.append(chunk[cut:])
+    with open_bytes(path) as file:
+        for _ in range(skip):
+            file.readline()
+        while chunk := file.read(_BLOCK_BYTES):
+            cut = chunk.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([*rest, chunk[:cut]])
+                rest = []
+            rest.append(chunk[cut:])
     if any(rest):
         yield b"".join(rest)
 
 
-def blocks(path: Path, *, columns: int | None = None, skip: int = 0) -> Iterator[LineBlock]:
+def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBlock]:
     """The lines of the file `path` (unpacked if .gz) after the first `skip`; of each, the first `columns` numbers.
 
     Raises DataError naming file, line and text for the first word there that is not a whole number.
     """
-    with open_bytes(path) as file:
-        for _ in range(skip):
-            file.readline()
-        line = skip + 1
-        for text in whole_lines(file):
-            data = np.frombuffer(text, np.uint8)
-            values = np.empty(len(data) // 2 + 1, np.int64)
-            lengths = np.empty(text.count(b"\n") + 1, np.int32)
-            count, lines, fault = _scan(data, _ALL if columns is None else columns, values, lengths)
-            if fault >= 0:
-                word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
-                raise DataError(f"{path}, line {line + lines}: {word!r} is not a whole number")
-            yield LineBlock(values[:count].copy(), lengths[:lines].copy(), line)
-            line += lines
+    line = skip + 1
+    for text in whole_lines(path, skip):
+        values, lengths, fault = scanned(text, columns)
+        if fault >= 0:
+            word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
+            raise DataError(f"{path}, line {line + len(lengths)}: {word!r} is not a whole number")
+        yield LineBlock(values.copy(), lengths.copy(), line)
+        line += len(lengths)
 
 
 def read_pairs(

@@ -57,11 +57,9 @@ class _Elements:
         self.position = 0
 
     def fault(self, what: str) -> DataError:
-        """An error about the element that ends at the present position."""
         return DataError(f"{self.place}{self.position}: {what}; is the file damaged or truncated?")
 
     def more(self) -> bool:
-        """Whether a further element follows."""
         return self.position < len(self.data)
 
     def next(self) -> tuple[int, memoryview]:
@@ -109,15 +107,13 @@ def read_mat(path: Path) -> dict[str, Variable]:
     while elements.more():
         start = elements.position
         kind, data = elements.next()
-        place = f"{path}, byte "
-        inner = start + 8
+        place = f"{path}, byte {start + 8} + "
         if kind == _COMPRESSED:
             kind, data = _unpacked(data, order, f"{path}, byte {start}")
-            place, inner = f"{path}, element at byte {start}, unpacked byte ", 8
+            place = f"{path}, element at byte {start}, unpacked byte "
         if kind != _MATRIX:
             raise DataError(f"{path}, byte {start}: an element of type {kind} where a variable should be")
-        name, variable = _variable(_Elements(data, order, place), inner)
-        found[name] = variable
+        name, found[name] = _variable(_Elements(data, order, place))
     return found
 
 
@@ -135,10 +131,8 @@ def _unpacked(data: memoryview, order: str, place: str) -> tuple[int, memoryview
     return kind, memoryview(content)
 
 
-def _variable(elements: _Elements, base: int) -> tuple[str, Variable]:
-    """Name and content of the matrix whose elements these are; `base` is where they begin, for messages."""
-    if base != 8:
-        elements.place = f"{elements.place}{base} + "
+def _variable(elements: _Elements) -> tuple[str, Variable]:
+    """Name and content of the matrix whose elements these are."""
     # What every matrix begins with.
     flags = elements.numbers("array flags")
     shape = elements.numbers("dimensions")

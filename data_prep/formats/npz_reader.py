@@ -11,14 +11,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
-from data_prep.formats.memory_guard import require_bytes
 from data_prep.formats.restricted_unpickler import load_pickle, sparse_from_parts
-from data_prep.workspace import Workspace
+from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
 MAPPED_FROM = 64 * 2**20
@@ -69,19 +67,15 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
         if about.compress_type == zipfile.ZIP_STORED:
             while file.read(_READ_BYTES):
                 pass  # at the end zipfile compares checksums
-            return path, _first_byte(path, about)
+            # The bytes come after the entry's own header, name and extras.
+            with path.open("rb") as whole:
+                whole.seek(about.header_offset)
+                _, name, extra = _LOCAL_HEADER.unpack(whole.read(_LOCAL_HEADER.size))
+            return path, about.header_offset + _LOCAL_HEADER.size + name + extra
         aside = workspace.path("unpacked")
         with aside.open("wb") as out:
             shutil.copyfileobj(file, out, _READ_BYTES)
         return aside, 0
-
-
-def _first_byte(path: Path, about: zipfile.ZipInfo) -> int:
-    """Where the bytes of an uncompressed entry of the archive `path` begin: after its own header, name and extras."""
-    with path.open("rb") as file:
-        file.seek(about.header_offset)
-        _, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    return about.header_offset + _LOCAL_HEADER.size + name + extra
 
 
 class NpzFile:
@@ -108,12 +102,18 @@ class NpzFile:
         """
         if name not in self.names:
             raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
-        with opened_zip(self.path, f"{self.label(name)} is truncated or damaged") as archive:
-            member = f"{name}.npy"
+        label, member = self.label(name), f"{name}.npy"
+        with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
             size = archive.getinfo(member).file_size
-            if _is_pickled(archive, member):
-                require_bytes(self.label(name), size, _TIMES_SPARSE, self._workspace)
-                return _unpickled(archive, member, self.label(name))
+            with archive.open(member) as file:
+                # The header; of an unknown version, numpy says so below.
+                header = _HEADERS.get(np.lib.format.read_magic(file))
+                if header and header(file)[2].hasobject:
+                    require_whole(label, size, _TIMES_SPARSE, self._workspace)
+                    found = load_pickle(file, label)
+                    if not isinstance(found, np.ndarray | SparseRows):
+                        raise DataError(f"{label} holds a {type(found).__name__}, not an array or a sparse matrix")
+                    return found
             if self._workspace and size >= MAPPED_FROM:
                 return self._mapped(archive, member, self._workspace)
             with archive.open(member) as file:
@@ -142,7 +142,7 @@ class NpzFile:
         keys = ("shape", "data", "row", "col") if kind == "coo" else ("shape", "data", "indices", "indptr")
         name = f"{self.path}: {prefix}*"
         parts = {key: self.array(prefix + key) for key in keys}
-        require_bytes(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
+        require_whole(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, parts, name)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
@@ -156,24 +156,3 @@ class NpzFile:
         if begin - start + math.prod(shape) * dtype.itemsize > archive.getinfo(member).file_size:
             raise ValueError("it is shorter than its header says")
         return np.memmap(path, dtype, "r", begin, shape, "F" if by_columns else "C")
-
-
-def _dtype(file: BinaryIO) -> np.dtype | None:
-    """The type of an .npy file's numbers, by its header; its data come next. None: of an unknown version."""
-    header = _HEADERS.get(np.lib.format.read_magic(file))
-    return header(file)[2] if header else None
-
-
-def _is_pickled(archive: zipfile.ZipFile, member: str) -> bool:
-    with archive.open(member) as file:
-        dtype = _dtype(file)
-    return dtype is not None and dtype.hasobject
-
-
-def _unpickled(archive: zipfile.ZipFile, member: str, name: str) -> np.ndarray | SparseRows:
-    with archive.open(member) as file:
-        _dtype(file)
-        found = load_pickle(file, name)
-    if not isinstance(found, np.ndarray | SparseRows):
-        raise DataError(f"{name} holds a {type(found).__name__}, not an array or a sparse matrix")
-    return found

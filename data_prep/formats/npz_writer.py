@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.edge_stream import in_chunks
+from data_prep.edges.edge_stream import as_stream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.progress import Progress, Steps
 from leapmpi.dataset.hdf5.names import index_dtype
@@ -41,7 +41,7 @@ def write_source(path: Path, raw: RawGraph, steps: Steps, *, overwrite: bool) ->
                     dtype = "<i4" if narrow else array.dtype.newbyteorder("<").str
                     _write(archive, name, array.shape, dtype, row_blocks(array))
         with steps.step("write edges") as progress:
-            stream = in_chunks(raw.edges) if isinstance(raw.edges, np.ndarray) else raw.edges
+            stream = as_stream(raw.edges)
             progress.start(stream.count, "edges")
             _write(archive, "edges", (stream.count, 2), index_dtype(raw.vertices), _pairs(stream.chunks(), progress))
 

@@ -6,7 +6,7 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -21,7 +21,8 @@ from leapmpi.errors import DataError
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _TEXT_AT_ONCE = 4 * 2**20
 _COMMENTS = ("#", "%")
-_DELIMITERS = (",", ";", "\t")
+DELIMITERS = (",", ";", "\t")
+"""What separates fields, besides blanks."""
 
 
 def is_text_table(path: Path) -> bool:
@@ -85,7 +86,7 @@ def find_layout(path: Path) -> Layout | None:
             text = line.strip()
             if not text or text.startswith(_COMMENTS):
                 continue
-            delimiter = next((mark for mark in _DELIMITERS if mark in text), None)
+            delimiter = next((mark for mark in DELIMITERS if mark in text), None)
             fields = [field.strip() for field in text.split(delimiter)]
             if all(map(_is_number, fields)):
                 return Layout(delimiter, len(fields), None, number)
@@ -94,25 +95,36 @@ def find_layout(path: Path) -> Layout | None:
 
 
 def parsed(
+    path: Path,
     lines: Iterable[str],
     layout: Layout,
     dtype: type,
-    columns: tuple[int, ...] | None,
-    converter: Callable[[str], float] | None = None,
+    kind: str,
+    rows_before: int,
+    columns: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """The numbers [rows, columns] in `lines`. Raises ValueError or DeprecationWarning, see `explained`."""
-    with warnings.catch_warnings():
-        # numpy warns where it would cut 1.5 to the id 1, and where a table is empty.
-        warnings.simplefilter("error", DeprecationWarning)
-        warnings.simplefilter("ignore", UserWarning)
-        return np.loadtxt(
-            lines, dtype, _COMMENTS, layout.delimiter, usecols=columns, ndmin=2, converters=converter, encoding="utf-8"
-        )
+    """The numbers [rows, columns] in `lines` of `path`, all columns unless given; an empty field of floats is NaN.
+
+    Raises DataError for what is no `kind`; it counts rows of data from `rows_before` on.
+    """
+    for converter in (None, lambda field: float(field or "nan")):
+        try:
+            with warnings.catch_warnings():
+                # numpy warns where it would cut 1.5 to the id 1, and where a table is empty.
+                warnings.simplefilter("error", DeprecationWarning)
+                warnings.simplefilter("ignore", UserWarning)
+                return np.loadtxt(
+                    lines, dtype, _COMMENTS, layout.delimiter, converter, usecols=columns, ndmin=2, encoding="utf-8"
+                )
+        except (ValueError, DeprecationWarning) as error:
+            # Again, slowly, where empty fields are known to occur.
+            if converter or dtype is np.int64 or "string ''" not in str(error):
+                raise _explained(path, str(error), kind, rows_before) from error
+    raise AssertionError("the second way returns or raises")
 
 
-def explained(path: Path, error: Exception, kind: str, rows_before: int = 0) -> DataError:
-    """What `parsed` raised as a DataError, for lines of `path` after the first `rows_before` rows of data."""
-    text = str(error)
+def _explained(path: Path, text: str, kind: str, rows_before: int) -> DataError:
+    """What numpy says about some lines of `path`, as a DataError."""
     row = re.search(r"row (\d+)", text)
     place = f"{path}, data row {rows_before + int(row[1])} (counted from 0)" if row else str(path)
     if value := re.search(r"could not convert string '([^']*)'", text):
@@ -131,9 +143,9 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
     layout = find_layout(path)
     if layout is None:
         return np.empty((0, 1), dtype)
-    blocks = _number_blocks(path, layout, np.dtype(dtype))
+    blocks = _number_blocks(path, layout, dtype)
     if workspace is None:
-        return np.concatenate(list(blocks))
+        return np.concatenate([np.empty((0, layout.columns), dtype), *blocks])
 
     # Block by block into a temporary file.
     rows = 0
@@ -145,31 +157,17 @@ def read_numbers(path: Path, dtype: type, workspace: Workspace | None = None) ->
     return workspace.map(target, dtype, (rows, layout.columns))
 
 
-def _number_blocks(path: Path, layout: Layout, dtype: np.dtype) -> Iterator[np.ndarray]:
-    """The rows of the table by blocks [k, columns]; the first block is empty. Raises DataError as `read_numbers`."""
+def _number_blocks(path: Path, layout: Layout, dtype: type) -> Iterator[np.ndarray]:
+    """The rows of the table by blocks [k, columns]. Raises DataError as `read_numbers`."""
     rows = 0
+    kind = "whole number" if dtype is np.int64 else "number"
     with open_text(path) as file:
         for _ in range(layout.lines_before):
             next(file)
-        yield np.empty((0, layout.columns), dtype)
         while lines := file.readlines(_TEXT_AT_ONCE):
-            block = _parsed_floats(path, lines, layout, dtype, rows)
+            block = parsed(path, lines, layout, dtype, kind, rows)
             if len(block) and block.shape[1] != layout.columns:
-                raise explained(path, ValueError("the number of columns changed at row 0"), "number", rows)
+                raise _explained(path, "the number of columns changed at row 0", kind, rows)
             if len(block):
                 yield block
             rows += len(block)
-
-
-def _parsed_floats(path: Path, lines: list[str], layout: Layout, dtype: np.dtype, rows_before: int) -> np.ndarray:
-    """The numbers in `lines`, with empty fields as NaN where there are any."""
-    kind = "number" if dtype.kind == "f" else "whole number"
-    try:
-        return parsed(lines, layout, dtype, None)
-    except (ValueError, DeprecationWarning) as error:
-        if kind == "whole number" or "string ''" not in str(error):
-            raise explained(path, error, kind, rows_before) from error
-    try:  # again, slowly, now that empty fields are known to occur
-        return parsed(lines, layout, dtype, None, lambda field: float(field or "nan"))
-    except (ValueError, DeprecationWarning) as error:
-        raise explained(path, error, kind, rows_before) from error

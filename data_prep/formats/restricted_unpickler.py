@@ -1,47 +1,37 @@
 """Pickles read without trust: numpy arrays, scipy sparse matrices and plain containers, nothing else.
 
 A pickle is a program. This reader admits only the constructors listed in `_admitted`; scipy's matrix classes are
-replaced by a stand-in that merely keeps their arrays, so no scipy is needed and its old module paths go on working.
+replaced by stand-ins that merely keep their arrays, so no scipy is needed and its old module paths go on working.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows, whole_numbers
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, ResourceError
 
 
 class RefusedPickle(DataError):
     """A pickle that asks for something other than arrays and matrices."""
 
 
-class _SparseMatrix:
-    """Stands for a scipy matrix or array: keeps the attributes that its pickle holds."""
+class StandIn:
+    """Stands for an object of a class that is not imported: keeps the attributes that its pickle holds."""
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
-class _CompressedRows(_SparseMatrix):
-    pass
-
-
-class _CompressedColumns(_SparseMatrix):
-    pass
-
-
-class _Triplets(_SparseMatrix):
-    pass
-
-
-_SPARSE = {"csr": _CompressedRows, "csc": _CompressedColumns, "coo": _Triplets}
+_SPARSE = {kind: type(f"_{kind}", (StandIn,), {"kind": kind}) for kind in ("csr", "csc", "coo")}
+"""Stand-ins for scipy's matrices and arrays."""
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -98,22 +88,28 @@ class CarefulUnpickler(pickle._Unpickler):
     Latin-1 is what keeps the bytes of arrays that Python 2 pickled as strings.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, name: str, admitted: Mapping[tuple[str, str], object], content: str) -> None:
         super().__init__(_WholeLines(file), encoding="latin1")
+        self._name, self._admitted, self._content = name, admitted, content
 
-
-class _Unpickler(CarefulUnpickler):
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        super().__init__(file)
-        self.name = name
-
-    def find_class(self, module: str, name: str) -> Callable:
-        if (module, name) in _admitted():
-            return _admitted()[module, name]
+    def find_class(self, module: str, name: str) -> object:
+        """What is admitted under this name. Raises RefusedPickle for any other; `content` says what is read."""
+        if (module, name) in self._admitted:
+            return self._admitted[module, name]
         raise RefusedPickle(
-            f"{self.name}: its pickle asks for {module}.{name}; only numpy arrays and scipy csr, csc and coo matrices "
-            "are read from pickles, and nothing was run"
+            f"{self._name}: its pickle asks for {module}.{name}; only {self._content}, and nothing was run"
         )
+
+
+@contextmanager
+def damage_explained(what: str) -> Iterator[None]:
+    """DataError for whatever a damaged pickle raises in the body: anything at all."""
+    try:
+        yield
+    except (DataError, ResourceError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise DataError(f"{what} is damaged or truncated ({error})") from error
 
 
 def load_pickle(file: BinaryIO, name: str) -> object:
@@ -121,26 +117,22 @@ def load_pickle(file: BinaryIO, name: str) -> object:
 
     Raises RefusedPickle (a DataError) when the pickle names any other constructor, DataError when it is damaged.
     """
-    try:
-        found = _Unpickler(file, name).load()
-    except (RefusedPickle, MemoryError):
-        raise
-    except Exception as error:  # a damaged pickle can raise anything at all
-        raise DataError(f"{name}: its pickle is damaged or truncated ({error})") from error
+    content = "numpy arrays and scipy csr, csc and coo matrices are read from pickles"
+    with damage_explained(f"{name}: its pickle"):
+        found = CarefulUnpickler(file, name, _admitted(), content).load()
     if isinstance(found, np.ndarray) and found.dtype == object and found.ndim == 0:
         found = found.item()
-    return _sparse_rows(found, name) if isinstance(found, _SparseMatrix) else found
+    if not isinstance(found, StandIn):
+        return found
 
-
-def _sparse_rows(matrix: _SparseMatrix, name: str) -> SparseRows:
-    kind = next(kind for kind, stand_in in _SPARSE.items() if isinstance(matrix, stand_in))
-    state = getattr(matrix, "state", None)
+    # A matrix of scipy: its attributes by their public names.
+    state = getattr(found, "state", None)
     if not isinstance(state, dict):
         raise DataError(f"{name}: its scipy matrix is damaged (it has no content)")
     parts = {key.lstrip("_"): value for key, value in state.items() if isinstance(key, str)}
-    if kind == "coo" and "coords" in parts:
+    if found.kind == "coo" and "coords" in parts:
         parts["row"], parts["col"] = parts["coords"]
-    return sparse_from_parts(kind, parts, name)
+    return sparse_from_parts(found.kind, parts, name)
 
 
 def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
@@ -163,8 +155,7 @@ def sparse_from_parts(kind: str, parts: dict, name: str) -> SparseRows:
         return SparseRows((rows, columns), second, first, data).check(name)
     if kind == "csc":
         transposed = SparseRows((columns, rows), second, first, data).check(f"{name} (by columns)")
-        column = np.repeat(np.arange(columns), np.diff(transposed.indptr))
-        return SparseRows.from_triplets(transposed.indices, column, data, (rows, columns))
+        return SparseRows.from_triplets(first, transposed.row, data, (rows, columns))
     if (
         first.shape != second.shape
         or len(first) != len(data)

@@ -10,17 +10,15 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.formats import npz_reader
-from data_prep.formats.memory_guard import require_bytes
 from data_prep.formats.npz_reader import opened_zip
-from data_prep.formats.restricted_unpickler import CarefulUnpickler, RefusedPickle
-from data_prep.workspace import Workspace
-from leapmpi.errors import DataError, ResourceError
+from data_prep.formats.restricted_unpickler import CarefulUnpickler, StandIn, damage_explained
+from data_prep.workspace import Workspace, require_whole
+from leapmpi.errors import DataError
 
 _STORAGES = {
     "FloatStorage": "f4",
@@ -39,52 +37,27 @@ _TIMES_WIDENED = 5
 """Memory that numbers take while they become twice as wide, as a multiple of their bytes in the file."""
 
 
-class _StandIn:
-    """Stands for an object of PyG: keeps the attributes that its pickle holds."""
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-
-class _Data(_StandIn):
+class _Data(StandIn):
     pass
 
 
-class _Store(_StandIn):
+class _Store(StandIn):
     pass
 
 
 _CLASSES = {
     ("torch_geometric.data.data", "Data"): _Data,
-    ("torch_geometric.data.data", "DataEdgeAttr"): _StandIn,
-    ("torch_geometric.data.data", "DataTensorAttr"): _StandIn,
+    ("torch_geometric.data.data", "DataEdgeAttr"): StandIn,
+    ("torch_geometric.data.data", "DataTensorAttr"): StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
     ("collections", "OrderedDict"): OrderedDict,
+    **{("torch", name): name for name in _STORAGES},
 }
 
 
 class _Unpickler(CarefulUnpickler):
     # No pickle of tensors has byte arrays, which are allocated before they are read.
     dispatch = {key: read for key, read in CarefulUnpickler.dispatch.items() if key != pickle.BYTEARRAY8[0]}
-
-    def __init__(self, content: bytes, archive: _Archive) -> None:
-        super().__init__(io.BytesIO(content))
-        self.archive = archive
-
-    def find_class(self, module: str, name: str) -> object:
-        if module == "torch" and name in _STORAGES:
-            return name
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return self.archive.tensor
-        if (module, name) in _CLASSES:
-            return _CLASSES[module, name]
-        raise RefusedPickle(
-            f"{self.archive.path}: its pickle asks for {module}.{name}; only dense tensors in a dict or a Data of "
-            "torch_geometric are read, and nothing was run"
-        )
-
-    def persistent_load(self, pid: object) -> np.ndarray:
-        return self.archive.storage(pid)
 
 
 class _Archive:
@@ -103,12 +76,13 @@ class _Archive:
 
     def load(self) -> object:
         """The object that was saved."""
-        try:
-            return _Unpickler(self.zip.read(f"{self.folder}data.pkl"), self).load()
-        except (DataError, ResourceError, MemoryError, OSError):
-            raise
-        except Exception as error:  # a damaged pickle can raise anything at all
-            raise DataError(f"{self.path}: its data.pkl is damaged or truncated ({error})") from error
+        admitted = {**_CLASSES, ("torch._utils", "_rebuild_tensor_v2"): self.tensor}
+        content = "dense tensors in a dict or a Data of torch_geometric are read"
+        with damage_explained(f"{self.path}: its data.pkl"):
+            pickled = io.BytesIO(self.zip.read(f"{self.folder}data.pkl"))
+            unpickler = _Unpickler(pickled, str(self.path), admitted, content)
+            unpickler.persistent_load = self.storage
+            return unpickler.load()
 
     def storage(self, pid: object) -> np.ndarray:
         """The numbers of the storage that `pid` of the pickle names."""
@@ -116,23 +90,22 @@ class _Archive:
         if word != "storage" or kind not in _STORAGES or not isinstance(key, str):
             raise ValueError("a storage of an unknown type")
         member = f"{self.folder}data/{key}"
-        dtype = _STORAGES[kind]
-        half = dtype == "bfloat16"
-        values = self._numbers(member, np.dtype("u2" if half else dtype).newbyteorder(">" if self.big else "<"))
+        half = _STORAGES[kind] == "bfloat16"
+        dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
+
+        # Mapped where they are many.
+        size = self.zip.getinfo(member).file_size
+        if self._workspace is None or size < npz_reader.MAPPED_FROM:
+            values = np.frombuffer(self.zip.read(member), dtype)
+        else:
+            path, start = npz_reader.unpacked(self.path, self.zip, member, self._workspace)
+            values = np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
         if len(values) != count:
             raise DataError(f"{self.path}: {member} holds {len(values):,} numbers, but {count:,} are announced")
         if half:  # the upper half of a float32
-            require_bytes(f"{self.path}: {member}", values.nbytes, _TIMES_WIDENED, self._workspace)
+            require_whole(f"{self.path}: {member}", values.nbytes, _TIMES_WIDENED, self._workspace)
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-    def _numbers(self, member: str, dtype: np.dtype) -> np.ndarray:
-        """The bytes of `member` as numbers, mapped where they are many."""
-        size = self.zip.getinfo(member).file_size
-        if self._workspace is None or size < npz_reader.MAPPED_FROM:
-            return np.frombuffer(self.zip.read(member), dtype)
-        path, start = npz_reader.unpacked(self.path, self.zip, member, self._workspace)
-        return np.memmap(path, dtype, "r", start, (size // dtype.itemsize,))
 
     def tensor(self, storage: np.ndarray, offset: int, size: tuple, stride: tuple, *_: object) -> np.ndarray:
         """A view of `storage`, as torch's tensor of these sizes; sizes that reach beyond it are refused."""
@@ -173,7 +146,7 @@ def _plain(found: object, path: Path) -> object:
         return (_plain(found[0], path), *found[1:])
     if not isinstance(found, _Data):
         return found
-    state: Callable | object = getattr(found, "state", None)
+    state = getattr(found, "state", None)
     if isinstance(state, dict) and isinstance(state.get("_store"), _Store):
         store = getattr(state["_store"], "state", None)
         state = store.get("_mapping") if isinstance(store, dict) else None

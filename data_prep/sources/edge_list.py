@@ -16,7 +16,6 @@ OPTIONS = frozenset({"features", "labels", "vertices"})
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with the name of a text table, but not one of SNAP's."""
     return path.is_file() and is_text_table(path) and not snap.can_read(path)
 
 
@@ -24,26 +23,18 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph of the edges in `path`: source and destination are the first two columns.
 
     The number of vertices is `options.vertices`, else the rows of the features or labels, else the largest id plus one.
-    Raises DataError when a file is missing or damaged, or a field is not a number.
     """
     edges, notes = edge_stream(path)
     features, labels = read_companions(options)
 
-    # The number of vertices, by the first that states it.
-    if options.vertices is not None:
-        vertices = options.vertices
-    elif features is not None:
-        vertices = features.shape[0]
-    elif labels is not None:
-        vertices = len(labels)
-    else:
+    def by_largest_id(largest: int, count: int) -> int:
+        if far_too_many(largest + 1, count):
+            raise DataError(
+                f"{path}: the largest id is {largest:,}, but there are only {count:,} edges; have the vertices "
+                "numbered from 0 on by --format snap, or state their number by --vertices"
+            )
+        return largest + 1
 
-        def vertices(largest: int, count: int) -> int:
-            if far_too_many(largest + 1, count):
-                raise DataError(
-                    f"{path}: the largest id is {largest:,}, but there are only {count:,} edges; have the vertices "
-                    "numbered from 0 on by --format snap, or state their number by --vertices"
-                )
-            return largest + 1
-
+    rows = (array.shape[0] for array in (features, labels) if array is not None)
+    vertices = next(rows, by_largest_id) if options.vertices is None else options.vertices
     return RawGraph(vertices, edges, features, labels, edges_name=str(path), notes=notes)

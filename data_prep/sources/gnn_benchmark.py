@@ -17,25 +17,17 @@ _FEATURES = ("attr_", "attr_matrix.")
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is an .npz with the parts of an adjacency matrix."""
     return path.suffix == ".npz" and any(f"{prefix}indptr" in npz_names(path) for prefix in _ADJACENCY)
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits.
-
-    Raises DataError when an array is missing, damaged or of the wrong shape.
-    """
+    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
     file = NpzFile(path, options.workspace)
     prefix = next((prefix for prefix in _ADJACENCY if f"{prefix}indptr" in file.names), None)
     if prefix is None:
         raise DataError(f"{path} is not in gnn-benchmark's layout: it has no array 'adj_indptr'")
     indptr, indices = file.array(f"{prefix}indptr"), file.array(f"{prefix}indices")
-    features = next((prefix for prefix in _FEATURES if f"{prefix}indptr" in file.names), None)
-    return RawGraph(
-        vertices=len(indptr) - 1,
-        edges=edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source"),
-        features=file.sparse(features) if features else None,
-        labels=file.array("labels") if "labels" in file.names else None,
-        edges_name=file.label(f"{prefix}indices"),
-    )
+    edges = edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source")
+    features = next((file.sparse(prefix) for prefix in _FEATURES if f"{prefix}indptr" in file.names), None)
+    labels = file.array("labels") if "labels" in file.names else None
+    return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"))

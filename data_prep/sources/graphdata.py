@@ -13,23 +13,17 @@ OPTIONS: frozenset[str] = frozenset()
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is an .npz with a whole adjacency matrix."""
     return path.suffix == ".npz" and "adj_matrix" in npz_names(path)
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits.
-
-    Raises DataError when an array is missing or damaged, or a pickle holds anything but arrays and matrices.
-    """
+    """The graph in the archive at `path`; entry (i, j) of its matrix is the edge from i to j. It has no splits."""
     file = NpzFile(path, options.workspace)
     matrix = file.read("adj_matrix")
     if not isinstance(matrix, SparseRows) or matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"{file.label('adj_matrix')} must be a square sparse matrix")
-    return RawGraph(
-        vertices=matrix.shape[0],
-        edges=edges_of_rows(matrix.indptr, matrix.indices, file.label("adj_matrix"), rows_are="source"),
-        features=file.read("node_attr") if "node_attr" in file.names else None,
-        labels=file.array("node_label") if "node_label" in file.names else None,
-        edges_name=file.label("adj_matrix"),
-    )
+    name = file.label("adj_matrix")
+    edges = edges_of_rows(matrix.indptr, matrix.indices, name, rows_are="source")
+    features = file.read("node_attr") if "node_attr" in file.names else None
+    labels = file.array("node_label") if "node_label" in file.names else None
+    return RawGraph(matrix.shape[0], edges, features, labels, edges_name=name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
+from data_prep.edges.raw_graph import RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
-from data_prep.formats.memory_guard import require_whole
+from data_prep.workspace import require_whole
 from leapmpi.errors import DataError
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
@@ -27,17 +28,13 @@ _TIMES = 12
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with MATLAB's suffix."""
     return path.suffix.lower() == ".mat" and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled.
-
-    Raises DataError when there is no such network, or the file is damaged, with the byte offset.
-    """
+    """The graph in `path`; entry (i, j) of its network is the edge from i to j. Vertices in no group are unlabelled."""
     # The file is held whole; its variables are found by their usual names.
-    require_whole(path, [path], _TIMES, options.workspace)
+    require_whole(str(path), path.stat().st_size, _TIMES, options.workspace)
     variables = read_mat(path)
     network, name = _network(variables, path)
     vertices = network.shape[0]
@@ -45,22 +42,25 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     # Files that the user names win over variables.
     features, labels = read_companions(options)
     notes: list[str] = []
-    if labels is None and (found := _first(variables, _GROUPS)):
+    readable = [name for name, content in variables.items() if not isinstance(content, str)]
+    if labels is None and (found := _first(readable, _GROUPS)):
         labels, notes = _labels(variables[found], vertices, f"{path}: variable {found!r}")
-    if features is None and (found := _first(variables, _FEATURES)):
-        features = _by_rows(variables[found], f"{path}: variable {found!r}")
-    return RawGraph(
-        vertices=vertices,
-        edges=np.stack([network.row, network.column]),
-        features=features,
-        labels=labels,
-        edges_name=f"{path}: variable {name!r}",
-        notes=notes,
-    )
+    if features is None and (found := _first(readable, _FEATURES)):
+        features = variables[found]
+        if isinstance(features, SparseColumns):
+            # The columns are in the file, one number each, but not the rows.
+            rows, columns = features.shape
+            if rows > 100 * columns + 10**7:
+                raise DataError(
+                    f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are no features"
+                )
+            features = features.by_rows()
+    edges = np.stack([network.row, network.column])
+    return RawGraph(vertices, edges, features, labels, edges_name=f"{path}: variable {name!r}", notes=notes)
 
 
-def _first(variables: dict[str, Variable], known: tuple[str, ...]) -> str | None:
-    lower = {name.lower(): name for name, content in variables.items() if not isinstance(content, str)}
+def _first(names: Iterable[str], known: tuple[str, ...]) -> str | None:
+    lower = {name.lower(): name for name in names}
     return next((lower[name] for name in known if name in lower), None)
 
 
@@ -68,9 +68,7 @@ def _network(variables: dict[str, Variable], path: Path) -> tuple[SparseColumns,
     """The adjacency matrix and its name: by a usual name, else the only square sparse matrix."""
     sparse = {name: content for name, content in variables.items() if isinstance(content, SparseColumns)}
     square = [name for name, content in sparse.items() if content.shape[0] == content.shape[1]]
-    named = _first(sparse, _NETWORKS)
-    if named is None and len(square) == 1:
-        named = square[0]
+    named = _first(sparse, _NETWORKS) or (square[0] if len(square) == 1 else None)
     if named is None:
         listed = ", ".join(f"{name} ({_described(content)})" for name, content in variables.items())
         raise DataError(f"{path} has no sparse matrix called network; it holds {listed or 'nothing'}")
@@ -85,21 +83,16 @@ def _described(content: Variable) -> str:
     return f"{'sparse ' if isinstance(content, SparseColumns) else ''}{' x '.join(map(str, content.shape))}"
 
 
-def _by_rows(content: Variable, name: str) -> np.ndarray | SparseRows:
-    if isinstance(content, SparseColumns):
-        # The columns are in the file, one number each, but not the rows.
-        return content.by_rows() if content.shape[0] <= 100 * content.shape[1] + 10**7 else _refuse(content, name)
-    return content
-
-
-def _refuse(content: SparseColumns, name: str) -> SparseRows:
-    raise DataError(f"{name} has {content.shape[0]:,} rows and {content.shape[1]:,} columns; these are no features")
-
-
 def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, list[str]]:
     """Classes int64[n] where no vertex is in several groups, else float32[n, C] with NaN for vertices in none."""
     if isinstance(content, np.ndarray):
-        return _classes(content)
+        # A full matrix; a row or column of classes that MATLAB counted from 1 is counted from 0 instead.
+        if content.ndim != 2 or 1 not in content.shape:
+            return content, []
+        column = content.reshape(-1).astype(np.float64)
+        if len(column) and column.min() == 1:
+            return column - 1, ["the classes of the source are counted from 1; here from 0"]
+        return column, []
     if content.shape[0] != vertices:
         raise DataError(f"{name} has {content.shape[0]:,} rows, but the graph has {vertices:,} vertices")
 
@@ -120,13 +113,3 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
     labels[groups == 0] = np.nan
     lost = int((groups == 0).sum())
     return labels, [f"{name}: {lost:,} vertices are in no group and count as unlabelled"] if lost else []
-
-
-def _classes(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """A full matrix of labels; a row or column of classes that MATLAB counted from 1 is counted from 0 instead."""
-    if values.ndim != 2 or 1 not in values.shape:
-        return values, []
-    column = values.reshape(-1).astype(np.float64)
-    if len(column) and column.min() == 1:
-        return column - 1, ["the classes of the source are counted from 1; here from 0"]
-    return column, []

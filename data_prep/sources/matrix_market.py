@@ -22,15 +22,11 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with Matrix Market's suffix."""
     return path.name.endswith((".mtx", ".mtx.gz")) and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped.
-
-    Raises DataError naming the line when the matrix is not square, not in coordinates, damaged or truncated.
-    """
+    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped."""
     words, symmetric, vertices, stated, line = _header(path)
     if far_too_many(vertices, stated):
         raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")

@@ -7,8 +7,8 @@ Vertex sizes, vertex weights and edge weights are skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ OPTIONS = frozenset({"features", "labels"})
 _SUFFIXES = (".graph", ".graph.gz", ".metis", ".metis.gz")
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     """The first line: counts, how many numbers precede the neighbours, and where its line is (from 1)."""
 
     vertices: int
@@ -37,16 +36,12 @@ class _Header:
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` has the suffix of a METIS graph and is neither Planetoid's nor WebGraph's."""
     foreign = path.match("ind.*.graph") or path.with_suffix(".properties").exists()
     return path.name.endswith(_SUFFIXES) and path.is_file() and not foreign
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`: an edge from each vertex to each neighbour on its line.
-
-    Raises DataError naming the line when one is damaged, the file ends early, or the number of edges is another.
-    """
+    """The graph in `path`: an edge from each vertex to each neighbour on its line."""
     header = _header(path)
     features, labels = read_companions(options)
     edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges)
@@ -61,13 +56,14 @@ def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
         kept = np.flatnonzero(block.lengths != COMMENT)
         lengths = block.lengths[kept].astype(np.int64)
         lines = kept + block.first_line
-        surplus = np.flatnonzero(lengths[max(0, header.vertices - first) :])
+        left = max(0, header.vertices - first)
+        surplus = np.flatnonzero(lengths[left:])
         if len(surplus):
-            line = lines[max(0, header.vertices - first) + surplus[0]]
+            line = lines[left + surplus[0]]
             raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
 
         # Their neighbours, counted from 1.
-        lengths = lengths[: max(0, header.vertices - first)]
+        lengths = lengths[:left]
         neighbours, row = _neighbours(block.values, lengths, lines, header, path)
         check_between(neighbours, lines[row], 1, header.vertices, path)
         yield np.stack([first + row, neighbours - 1])
@@ -105,8 +101,7 @@ def _header(path: Path) -> _Header:
     # The format: three digits for vertex sizes, vertex weights and edge weights.
     form = (words[2] if len(words) > 2 else b"0").rjust(3, b"0")
     sizes, vertex_weights, edge_weights = (digit == ord("1") for digit in form)
-    constraints = int(words[3]) if len(words) == 4 else 1
-    before = sizes + (constraints if vertex_weights else 0)
+    before = sizes + vertex_weights * (int(words[3]) if len(words) == 4 else 1)
     return _Header(int(words[0]), int(words[1]), before, edge_weights, number)
 
 

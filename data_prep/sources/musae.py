@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.assembly.vertex_rows import rows_held
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.formats.columns import TableColumns, class_numbers
-from data_prep.formats.edge_text import read_edges
-from data_prep.formats.memory_guard import require_whole
+from data_prep.formats.columns import TableColumns, class_numbers, first_of
+from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.numeric_text import open_text
-from data_prep.formats.tables import read_table
+from data_prep.formats.tables import open_table
+from data_prep.workspace import require_whole
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv"
@@ -32,27 +33,24 @@ _LABELS = ("page_type", "ml_target", "mature", "target")
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with one features.json and its edges.csv."""
     return path.is_dir() and _named(path, "features.json") is not None and _named(path, "edges.csv") is not None
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path`, with binary features and the classes in `options.label_column` of target.csv.
-
-    Raises DataError naming file and place when a file is damaged or they do not fit together, ConfigError when there
-    is no such column.
-    """
+    """The graph in the folder `path`, with binary features and the classes in `options.label_column` of target.csv."""
     edge_file, feature_file = _named(path, "edges.csv"), _named(path, "features.json")
     if edge_file is None or feature_file is None:
         raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv)")
     target = _named(path, "target.csv")
-    require_whole(path, [edge_file, feature_file, *([target] if target else [])], _TIMES, options.workspace)
+    size = sum(file.stat().st_size for file in (edge_file, feature_file, target) if file)
+    require_whole(str(path), size, _TIMES, options.workspace)
 
     # Edges, features, and ids of labelled vertices; vertices are numbered from 0 on in all three.
-    edges, notes = read_edges(edge_file)
+    stream, notes = edge_stream(edge_file)
     notes = [note for note in notes if "header" not in note]
+    edges = np.concatenate(list(stream.chunks()), axis=1)
     vertex, feature = _features(feature_file)
-    table = read_table(target) if target else None
+    table = _rows(target) if target else None
     ids = _vertex_ids(table) if table else np.empty(0, np.int64)
     vertices = 1 + int(max(edges.max(), vertex.max(initial=-1), ids.max(initial=-1)))
 
@@ -113,8 +111,13 @@ def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return vertex, np.fromiter(chain.from_iterable(lists.values()), np.int64, len(vertex))
 
 
+def _rows(target: Path) -> TableColumns:
+    table = open_table(target)
+    return rows_held(table, table.names[0], table.names[1:])
+
+
 def _vertex_ids(table: TableColumns) -> np.ndarray:
-    column = table.first_of(_IDS)
+    column = first_of(table.columns, _IDS)
     if column is None:
         raise DataError(f"{table.path} has no column id; it has {', '.join(table.columns)}")
     texts = table.columns[column]
@@ -124,8 +127,8 @@ def _vertex_ids(table: TableColumns) -> np.ndarray:
     if bad >= 0:
         raise DataError(f"{table.place(bad)}: {texts[bad][:40]!r} is not a vertex number")
     ids = np.array([int(text) for text in texts], np.int64)
-    if len(np.unique(ids)) < len(ids):
-        _, first = np.unique(ids, return_index=True)
+    _, first = np.unique(ids, return_index=True)
+    if len(first) < len(ids):
         row = int(np.setdiff1d(np.arange(len(ids)), first)[0])
         raise DataError(f"{table.place(row)}: vertex {ids[row]} is listed twice")
     return ids
@@ -140,7 +143,7 @@ def _labels(
             raise ConfigError(f"--label-column {label_column}: {path} has no target.csv")
         return None, None
     others = [name for name in table.columns if name.lower() not in _IDS]
-    name = label_column or table.first_of(_LABELS) or (others[0] if len(others) == 1 else None)
+    name = label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
         fault = "which column holds the classes is not known"
         if label_column:

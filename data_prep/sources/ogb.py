@@ -25,15 +25,11 @@ _SPLIT_FILES = {"train": "train", "val": "valid", "test": "test"}
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with OGB's raw files in it or in its raw/."""
     return path.is_dir() and _raw_folder(path) is not None
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several.
-
-    Raises DataError when a file is missing, damaged or does not fit the others, ConfigError for an unknown split.
-    """
+    """The graph in the folder `path` with its split, the `options.split_index`-th by name when there are several."""
     raw = _raw_folder(path)
     if raw is None:
         raise DataError(f"{path} holds no OGB graph: there is no edge.csv.gz (or data.npz) in it or in its raw folder")
@@ -78,44 +74,35 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
     file = _csv(raw, "edge")
     edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
+
+    def counted() -> Iterator[np.ndarray]:
+        found = 0
+        for chunk in edges.chunks():
+            found += chunk.shape[1]
+            yield chunk
+        if stated not in (None, found):
+            raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
+
     features, labels = _csv(raw, "node-feat"), _csv(raw, "node-label")
     return RawGraph(
-        vertices=_count(raw, "num-node-list"),
-        edges=edges if stated is None else _counted(edges, stated, file),
-        features=read_numbers(features, np.float32, options.workspace) if features else None,
-        labels=read_numbers(labels, np.float64) if labels else None,
+        _count(raw, "num-node-list"),
+        EdgeStream(counted, stated),
+        read_numbers(features, np.float32, options.workspace) if features else None,
+        read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),
         notes=notes,
     )
 
 
-def _counted(edges: EdgeStream, stated: int, file: Path) -> EdgeStream:
-    """`edges` as a stream that raises DataError at its end where it has not as many as stated."""
-
-    def chunks() -> Iterator[np.ndarray]:
-        found = 0
-        for chunk in edges.chunks():
-            found += chunk.shape[1]
-            yield chunk
-        if found != stated:
-            raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
-
-    return EdgeStream(chunks, stated)
-
-
 def _binary(raw: Path, options: ReadOptions) -> RawGraph:
     file = NpzFile(raw / "data.npz", options.workspace)
-    label_file = NpzFile(raw / "node-label.npz", options.workspace)
+    labels = NpzFile(raw / "node-label.npz", options.workspace)
     edges = whole_numbers(file.array("edge_index"), file.label("edge_index"))
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{file.label('edge_index')} must have shape [2, edges], but it is {edges.shape}")
-    return RawGraph(
-        vertices=file.number("num_nodes_list"),
-        edges=edges,
-        features=file.array("node_feat") if "node_feat" in file.names else None,
-        labels=label_file.array("node_label"),
-        edges_name=file.label("edge_index"),
-    )
+    vertices = file.number("num_nodes_list")
+    features = file.array("node_feat") if "node_feat" in file.names else None
+    return RawGraph(vertices, edges, features, labels.array("node_label"), edges_name=file.label("edge_index"))
 
 
 def _splits(folder: Path, split_index: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:
@@ -130,8 +117,6 @@ def _splits(folder: Path, split_index: int | None, notes: list[str]) -> tuple[di
         notes.append(f"split {schemes[0].name} of {len(schemes)} was taken; --split-index takes another")
 
     # A file per split; validation and test may be missing.
-    splits = {}
-    for name, stem in _SPLIT_FILES.items():
-        if file := _csv(schemes[index], stem):
-            splits[name] = read_numbers(file, np.int64).reshape(-1)
+    files = {name: _csv(schemes[index], stem) for name, stem in _SPLIT_FILES.items()}
+    splits = {name: read_numbers(file, np.int64).reshape(-1) for name, file in files.items() if file}
     return splits, f"split/{schemes[index].name}"

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows
-from data_prep.formats.memory_guard import require_whole
 from data_prep.formats.numeric_text import read_numbers
 from data_prep.formats.restricted_unpickler import load_pickle
+from data_prep.workspace import require_whole
 from leapmpi.errors import DataError
 
 SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"
@@ -27,23 +27,19 @@ _TIMES = 8
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with Planetoid files, or the file ind.NAME.graph among them."""
     return any(path.glob("ind.*.graph")) if path.is_dir() else path.match("ind.*.graph")
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split.
-
-    Raises DataError when a file is missing or damaged, a pickle holds anything but arrays, matrices, lists and dicts,
-    or the files do not fit together.
-    """
+    """The graph whose files lie in the folder `path` or beside the file ind.NAME.graph, with the public split."""
     # The files of one graph.
     graphs = sorted(path.glob("ind.*.graph")) if path.is_dir() else [path]
     if len(graphs) != 1:
         named = ", ".join(str(graph) for graph in graphs) or "none here"
         raise DataError(f"{path} must hold one graph; name one of its files ind.NAME.graph instead: {named}")
     stem = graphs[0].with_suffix("")
-    require_whole(path, stem.parent.glob(f"{stem.name}.*"), _TIMES, options.workspace)
+    size = sum(file.stat().st_size for file in stem.parent.glob(f"{stem.name}.*"))
+    require_whole(str(path), size, _TIMES, options.workspace)
 
     # Rows of allx, then test vertices at the ids in test.index.
     edges = _edges(graphs[0])
@@ -59,37 +55,32 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         splits["val"] = np.arange(trained, min(trained + _VALIDATION, first.shape[0]))
 
     # Features; some vertices may have none.
-    features = _features(first, test, test_ids, vertices)
     without = np.setdiff1d(np.arange(first.shape[0], vertices), test_ids)
-    if len(without) and options.missing_features == "one-hot":
+    one_hot = without if options.missing_features == "one-hot" else without[:0]
+    features = _features(first, test, test_ids, one_hot, vertices)
+    if len(one_hot):
         notes.append(f"{len(without):,} vertices have no feature row in the source: each has a column of its own")
-        features = _with_one_hot(features, without)
     elif len(without):
         notes.append(
             f"{len(without):,} vertices have no feature row in the source: their features are zero "
             "(--missing-features one-hot gives each a column of its own)"
         )
-    return RawGraph(
-        vertices=vertices,
-        edges=edges,
-        features=features,
-        labels=labels,
-        splits=splits,
-        classes=classes,
-        edges_name=str(graphs[0]),
-        split_origin="Planetoid's public split",
-        notes=notes,
-    )
+    origin = "Planetoid's public split"
+    return RawGraph(vertices, edges, features, labels, splits, classes, str(graphs[0]), origin, notes)
 
 
 def _file(stem: Path, part: str) -> Path:
     return stem.with_name(f"{stem.name}.{part}")
 
 
-def _unpickled(path: Path) -> object:
+def _existing(path: Path) -> Path:
     if not path.exists():
         raise DataError(f"{path} is missing; Planetoid's files belong together in one folder")
-    with path.open("rb") as file:
+    return path
+
+
+def _unpickled(path: Path) -> object:
+    with _existing(path).open("rb") as file:
         return load_pickle(file, str(path))
 
 
@@ -122,9 +113,7 @@ def _edges(path: Path) -> np.ndarray:
 
 
 def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray:
-    path = _file(stem, "test.index")
-    if not path.exists():
-        raise DataError(f"{path} is missing; Planetoid's files belong together in one folder")
+    path = _existing(_file(stem, "test.index"))
     ids = read_numbers(path, np.int64).reshape(-1)
     if len(ids) != rows:
         raise DataError(f"{path} names {len(ids):,} vertices, but {_file(stem, 'tx').name} has {rows:,} rows")
@@ -134,28 +123,20 @@ def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray
     return ids
 
 
-def _features(first: SparseRows, test: SparseRows, test_ids: np.ndarray, vertices: int) -> SparseRows:
-    row = [np.repeat(np.arange(first.shape[0]), np.diff(first.indptr)), np.repeat(test_ids, np.diff(test.indptr))]
-    return SparseRows.from_triplets(
-        np.concatenate(row),
-        np.concatenate([first.indices, test.indices]),
-        np.concatenate([first.data, test.data]),
-        (vertices, max(first.shape[1], test.shape[1])),
-    )
-
-
-def _with_one_hot(features: SparseRows, without: np.ndarray) -> SparseRows:
-    """`features` with a further column for each of the vertices `without` features, in their order, that holds a 1.
+def _features(
+    first: SparseRows, test: SparseRows, test_ids: np.ndarray, one_hot: np.ndarray, vertices: int
+) -> SparseRows:
+    """The rows of both matrices, and a further column for each of the vertices `one_hot`, in their order, with a 1.
 
     So Kipf and Welling (ICLR 2017, section 5.1) extend the features of NELL, to 61,278 columns.
     """
-    rows, width = features.shape
-    row = np.repeat(np.arange(rows), np.diff(features.indptr))
+    width = max(first.shape[1], test.shape[1])
+    ones = np.ones(len(one_hot), first.data.dtype)
     return SparseRows.from_triplets(
-        np.concatenate([row, without]),
-        np.concatenate([features.indices, width + np.arange(len(without))]),
-        np.concatenate([features.data, np.ones(len(without), features.data.dtype)]),
-        (rows, width + len(without)),
+        np.concatenate([first.row, test_ids[test.row], one_hot]),
+        np.concatenate([first.indices, test.indices, width + np.arange(len(one_hot))]),
+        np.concatenate([first.data, test.data, ones]),
+        (vertices, width + len(one_hot)),
     )
 
 
@@ -163,14 +144,12 @@ def _labels(stem: Path, test_ids: np.ndarray, rows: int, vertices: int) -> tuple
     """Labels int64[n], the number of classes and of training vertices, and notes. Rows without a one are unlabelled."""
     train = _one_hot(stem, "y")
     test = _one_hot(stem, "ty")
-    notes = []
+    first, notes = train, []
     if _file(stem, "ally").exists():
         first = _one_hot(stem, "ally")
     else:
-        first = train
-        notes.append(
-            f"{_file(stem, 'ally').name} is missing: only training and test vertices are labelled, no validation"
-        )
+        missing = f"{_file(stem, 'ally').name} is missing"
+        notes.append(f"{missing}: only training and test vertices are labelled, no validation")
     if len(first) > rows or len(test) != len(test_ids) or first.shape[1] != test.shape[1]:
         raise DataError(f"{stem.parent}: the labels y, ally and ty do not fit the rows of allx and tx")
 

@@ -15,16 +15,11 @@ OPTIONS = frozenset({"split_index", "vertices"})
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a file with the suffix of torch.save."""
     return path.suffix in (".pt", ".pth") and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given).
-
-    Raises DataError when the file is damaged, holds something else, or its tensors do not fit; ConfigError when there
-    is no such split.
-    """
+    """The graph in `path`; of masks with several columns, the split number `options.split_index` (0 unless given)."""
     data = _single(load_torch(path, options.workspace), path)
 
     # Edges are the only tensor that must be there.
@@ -44,29 +39,18 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     rows = (len(array) for array in (features, labels) if array is not None)
     vertices = options.vertices or next(rows, None) or believable(found, edges.shape[1], f"{path}: edge_index")
 
-    # One of several splits.
-    splits, index, count = _splits(data, options.split_index, path)
-    notes = []
-    if count > 1 and options.split_index is None:
-        notes = [f"split 0 of {count} was taken; --split-index takes another"]
-    return RawGraph(
-        vertices=vertices,
-        edges=edges,
-        features=features[:, None] if features is not None and features.ndim == 1 else features,
-        labels=labels,
-        splits=splits,
-        edges_name=f"{path}: edge_index",
-        split_origin=path.name if count < 2 else f"{path.name}, split {index} of {count}",
-        notes=notes,
-    )
+    if features is not None and features.ndim == 1:
+        features = features[:, None]
+    graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
+    _add_splits(graph, data, options.split_index, path)
+    return graph
 
 
 def _single(found: object, path: Path) -> dict:
     """The tensors by name. A data set of PyG is saved as (data, slices, ...): it must hold one graph."""
     slices = None
     if isinstance(found, tuple) and found:
-        slices = found[1] if len(found) > 1 else None
-        found = found[0]
+        found, slices, *_ = *found, None
     if isinstance(slices, dict) and any(np.ndim(cut) == 1 and len(cut) > 2 for cut in slices.values()):
         raise DataError(
             f"{path} holds several graphs; save the one to train on alone: torch.save(dataset[0], 'one.pt')"
@@ -86,8 +70,8 @@ def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
     return found
 
 
-def _splits(data: dict, split_index: int | None, path: Path) -> tuple[dict[str, np.ndarray] | None, int, int]:
-    """The masks of one split, its number, and how many splits there are."""
+def _add_splits(graph: RawGraph, data: dict, split_index: int | None, path: Path) -> None:
+    """Add the masks of one of several splits."""
     masks = {name: mask for name in SPLIT_NAMES if (mask := _tensor(data, f"{name}_mask", path)) is not None}
     count = max((mask.shape[1] for mask in masks.values() if mask.ndim == 2), default=1)
     index = split_index or 0
@@ -96,4 +80,7 @@ def _splits(data: dict, split_index: int | None, path: Path) -> tuple[dict[str, 
     chosen = {name: mask[:, min(index, mask.shape[1] - 1)] if mask.ndim == 2 else mask for name, mask in masks.items()}
     # A mask without members says that the split does not exist.
     kept = {name: mask.astype(bool) for name, mask in chosen.items() if name == "train" or mask.any()}
-    return kept or None, index, count if masks else 0
+    graph.splits = kept or None
+    if count > 1:
+        graph.split_origin = f"{path.name}, split {index} of {count}"
+        graph.notes += [f"split 0 of {count} was taken; --split-index takes another"] * (split_index is None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +25,11 @@ _LARGEST = 10**18
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a text file whose first comments are those of SNAP."""
     if not path.name.lower().endswith((".txt", ".txt.gz")) or not path.is_file():
         return False
     try:
         head = _head(path)
-    except (DataError, OSError, EOFError, zlib.error, gzip.BadGzipFile):
+    except (DataError, OSError):
         return False  # a damaged file gets its message from the source that reads it
     return _SIGNS.search(head) is not None
 
@@ -40,7 +38,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph of the edges in `path`. Vertices are numbered by ascending id, and their ids kept as names.
 
     Features and labels that `options` name have a row per vertex in that order.
-    Raises DataError naming the line when a field is not an id, or when there are no edges.
     """
 
     def chunks() -> Iterator[np.ndarray]:
@@ -55,8 +52,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     def vertices(largest: int, count: int) -> int:
         if count == 0:
             raise DataError(f"{path} holds no edges")
-        graph.notes += _missing(path, largest + 1)
-        return largest + 1
+        found = largest + 1
+        stated = re.search(rb"Nodes:\s*(\d{1,15})\b", _head(path))
+        if stated and int(stated[1]) != found:
+            named = f"{path.name} states {int(stated[1]):,} vertices, but its edges name {found:,}"
+            graph.notes.append(f"{named}: only these exist here")
+        return found
 
     graph.vertices = vertices
     return graph
@@ -66,12 +67,4 @@ def _head(path: Path) -> bytes:
     """The comments at the beginning of `path`, as far as they reach into its first bytes."""
     with open_bytes(path) as file:
         lines = file.read(_HEAD_BYTES).splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
-    return b"".join(lines[:first])
-
-
-def _missing(path: Path, vertices: int) -> list[str]:
-    stated = re.search(rb"Nodes:\s*(\d{1,15})\b", _head(path))
-    if not stated or int(stated[1]) == vertices:
-        return []
-    return [f"{path.name} states {int(stated[1]):,} vertices, but its edges name {vertices:,}: only these exist here"]
+    return b"".join(takewhile(lambda line: line.startswith(b"#"), lines))

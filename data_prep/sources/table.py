@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, plain
+from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, names_of, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import TableColumns, class_numbers, first_of
-from data_prep.formats.tables import ROWS_AT_ONCE, SUFFIXES, Table, is_table, open_table
+from data_prep.formats.columns import Table, TableColumns, class_numbers, first_of
+from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
@@ -30,29 +30,25 @@ _DESTINATIONS = ("destination", "target", "dst", "dst_id", "to", "id_2")
 _IDS = ("id", "vertex_id", "node_id", "vertex", "node", "name")
 _LABELS = ("label", "labels", "class", "y")
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_NO_SPLIT = ("", "none")
+_SPLITS |= {"": "", "none": ""}
 _MASK_COLUMNS = tuple(f"{name}_mask" for name in SPLIT_NAMES)
 _MASKS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a folder with tables of edges and of vertices, or a Parquet file."""
     if path.is_dir():
         return _table(path, _EDGES) is not None and _table(path, _VERTICES) is not None
     return path.name.lower().endswith(".parquet") and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph of the tables in the folder `path`, or of the table of edges `path`.
-
-    Raises DataError naming file and line (row in Parquet) of the first fault, ConfigError when pyarrow is needed.
-    """
+    """The graph of the tables in the folder `path`, or of the table of edges `path`."""
     # The files: of a folder two, else one of edges.
     edge_file = _table(path, _EDGES) if path.is_dir() else path
     vertex_file = _table(path, _VERTICES) if path.is_dir() else None
     if edge_file is None or (path.is_dir() and vertex_file is None):
         raise DataError(f"{path} must hold tables called edges and vertices, each one of {', '.join(SUFFIXES)}")
-    if not is_table(edge_file):
+    if not edge_file.name.lower().endswith(SUFFIXES):
         raise DataError(f"{edge_file}: unknown kind of table; expected one of {', '.join(SUFFIXES)}")
 
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
@@ -91,7 +87,7 @@ def _ends(edges: Table) -> list[str]:
 def _chunks(edges: Table, ends: list[str], numbered: Callable[[Ids, Place], np.ndarray]) -> Iterator[np.ndarray]:
     """The edges int64[2, k] in the columns `ends`, their ids `numbered`."""
     rows = 0
-    for batch in edges.batches(ROWS_AT_ONCE, ends):
+    for batch in edges.batches(ends):
         yield np.stack([numbered(batch.columns[name], batch.place) for name in ends])
         rows += batch.rows
     if rows == 0:
@@ -150,7 +146,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
         splits=_splits(held),
         split_origin=table.path.name,
         notes=notes,
-        names=numbering.names(),
+        names=names_of(numbering.ids),
         class_names=class_names,
     )
     return graph, numbering
@@ -158,24 +154,22 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:
     """The splits in a column `split`, or in masks."""
-    # A column of words.
-    column = table.first_of(("split",))
-    if column:
-        words = [str(word).strip().lower() for word in table.columns[column]]
-        bad = next((row for row, word in enumerate(words) if word not in _SPLITS and word not in _NO_SPLIT), None)
-        if bad is not None:
-            raise DataError(f"{table.place(bad)}: split {words[bad][:40]!r} is none of train, val, test and empty")
-        codes = np.array([_SPLITS.get(word, "") for word in words])
+    if column := first_of(table.columns, ("split",)):
+        codes = np.array(_meanings(table, column, _SPLITS, "split {} is none of train, val, test and empty"))
         return {name: codes == name for name in SPLIT_NAMES if (codes == name).any()} or None
-
-    # A mask per split.
-    found = {}
-    for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True):
-        column = table.first_of((mask,))
-        if column:
-            words = [str(word).strip().lower() for word in table.columns[column]]
-            bad = next((row for row, word in enumerate(words) if word not in _MASKS), None)
-            if bad is not None:
-                raise DataError(f"{table.place(bad)}: {column} is {words[bad][:40]!r}; expected 0 or 1")
-            found[name] = np.array([_MASKS[word] for word in words], bool)
+    masks = {name: first_of(table.columns, (mask,)) for name, mask in zip(SPLIT_NAMES, _MASK_COLUMNS, strict=True)}
+    found = {
+        name: np.array(_meanings(table, column, _MASKS, f"{column} is {{}}; expected 0 or 1"), bool)
+        for name, column in masks.items()
+        if column
+    }
     return found or None
+
+
+def _meanings(table: TableColumns, column: str, known: dict[str, object], fault: str) -> list:
+    """What `known` says about the words in `column`. Raises DataError, with `fault` about the word, for another."""
+    words = [str(word).strip().lower() for word in table.columns[column]]
+    bad = next((row for row, word in enumerate(words) if word not in known), None)
+    if bad is not None:
+        raise DataError(f"{table.place(bad)}: {fault.format(repr(words[bad][:40]))}")
+    return [known[word] for word in words]

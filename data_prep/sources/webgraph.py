@@ -31,15 +31,11 @@ _FLAGS = {
 
 
 def can_read(path: Path) -> bool:
-    """Whether `path` is a .graph with .properties beside it."""
     return path.suffix == ".graph" and path.is_file() and path.with_suffix(".properties").is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor.
-
-    Raises DataError when a file is missing, of another class of WebGraph's, damaged, or contradicts its properties.
-    """
+    """The graph in NAME.graph at `path` (NAME.properties does too): an edge from each vertex to each successor."""
     path = path.with_suffix(".graph")
     properties = path.with_suffix(".properties")
     for file in (path, properties):
@@ -50,13 +46,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     form = _format(_properties(properties), str(properties))
     data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
     features, labels = read_companions(options)
-    return RawGraph(
-        vertices=form.vertices,
-        edges=EdgeStream(lambda: decode(data, form, str(path)), form.arcs),
-        features=features,
-        labels=labels,
-        edges_name=str(path),
-    )
+    edges = EdgeStream(lambda: decode(data, form, str(path)), form.arcs)
+    return RawGraph(form.vertices, edges, features, labels, edges_name=str(path))
 
 
 def _properties(path: Path) -> dict[str, str]:
@@ -100,13 +91,12 @@ def _format(properties: dict[str, str], name: str) -> BVFormat:
     )
     if not 1 <= form.zeta <= 16:
         raise DataError(f"{name}: zetak is {form.zeta}; expected 1 to 16")
-    flags = (flag.strip() for flag in properties.get("compressionflags", "").split("|"))
-    return dataclasses.replace(form, **dict(_code(flag, name) for flag in flags if flag and "OFFSETS" not in flag))
-
-
-def _code(flag: str, name: str) -> tuple[str, int]:
-    prefix, _, code = flag.rpartition("_")
-    field, codes = _FLAGS.get(prefix, ("", ()))
-    if code not in codes:
-        raise DataError(f"{name}: unknown compression flag {flag[:40]!r}")
-    return field, CODES[code]
+    stated = {}
+    for flag in map(str.strip, properties.get("compressionflags", "").split("|")):
+        prefix, _, code = flag.rpartition("_")
+        field, codes = _FLAGS.get(prefix, ("", ()))
+        if code in codes:
+            stated[field] = CODES[code]
+        elif flag and "OFFSETS" not in flag:
+            raise DataError(f"{name}: unknown compression flag {flag[:40]!r}")
+    return dataclasses.replace(form, **stated)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.assembly.feature_rows import FeatureRows
-from data_prep.assembly.feature_storage import SPARSE_BELOW, stored
+from data_prep.assembly.feature_rows import SPARSE_BELOW, FeatureRows, stored
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph_file import open_graph
@@ -35,7 +34,7 @@ def source(share, seed=0, rows=40):
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("kept", [None, np.array([3, 4, 30, 39])])
 def test_sparse_rows_are_the_dense_ones(workspace, dtype, normalise, kept, monkeypatch):
-    monkeypatch.setattr("data_prep.assembly.feature_storage.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("data_prep.assembly.feature_rows.BLOCK_BYTES", 4096)
     for raw in source(0.03):
         rows = FeatureRows(raw, dtype, normalise, "here", kept)
         found = stored(rows, "sparse", workspace)

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from data_prep.assembly.source_format import SOURCES
+from data_prep.commands.import_graph import SOURCES
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def workspace(tmp_path_factory):
 
 def build(workspace, edges, vertices, *, directed, name="edges"):
     found = sort_edges(edges, vertices, compact=False, directed=directed, name=name, workspace=workspace)
-    return found.adjacency, found.counts
+    return found[:2]
 
 
 def as_edges(pairs):

@@ -90,10 +90,12 @@ def test_any_ids_are_numbered_in_their_order(workspace, pairs):
         seen.append((largest, count))
         return largest + 1
 
-    found = sort_edges(stream, vertices, compact=True, directed=True, name="edges", workspace=workspace)
+    adjacency, _, numbered = sort_edges(
+        stream, vertices, compact=True, directed=True, name="edges", workspace=workspace
+    )
     ids = sorted({end for pair in pairs for end in pair})
     assert seen == [(len(ids) - 1, len(pairs))]
-    assert found.ids is None if ids == list(range(len(ids))) else found.ids.tolist() == ids
+    assert numbered is None if ids == list(range(len(ids))) else numbered.tolist() == ids
     rows, _ = plain([(ids.index(s), ids.index(d)) for s, d in pairs], len(ids), True)
-    indptr, indices = found.adjacency.indptr, found.adjacency.indices
+    indptr, indices = adjacency.indptr, adjacency.indices
     assert [indices[indptr[v] : indptr[v + 1]].tolist() for v in range(len(ids))] == rows

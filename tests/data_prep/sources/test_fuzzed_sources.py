@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import torch
 
 from data_prep.assembly.assemble import AssemblyOptions, make_graph
-from data_prep.assembly.source_format import SOURCES
 from data_prep.assembly.splits import SplitRule
+from data_prep.commands.import_graph import SOURCES
 from data_prep.edges.raw_graph import ReadOptions
 from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError

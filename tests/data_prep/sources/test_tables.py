@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -80,8 +81,7 @@ def test_batches_of_a_row_give_what_whole_tables_give(imported, folder, tmp_path
         return neighbours(graph), [array.tolist() for array in arrays], neighbours(alone), names
 
     whole = found()
-    for module in ("data_prep.assembly.vertex_rows", "data_prep.sources.table"):
-        monkeypatch.setattr(f"{module}.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("data_prep.formats.columns.ROWS_AT_ONCE", 1)
     assert found() == whole
 
 
@@ -152,7 +152,8 @@ def test_tables_refused(refused, folder):
 
 
 def test_parquet_without_pyarrow(refused, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.delitem(sys.modules, "data_prep.formats.parquet_table", raising=False)
     (tmp_path / "e.parquet").write_bytes(b"PAR1")
     assert "pip install pyarrow" in refused(tmp_path / "e.parquet")
 
