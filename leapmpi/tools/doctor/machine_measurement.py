@@ -15,7 +15,8 @@ from leapmpi.config.sections import ModelConfig
 from leapmpi.engine.calibration import link_seconds, median_seconds
 from leapmpi.engine.machine import key_of
 from leapmpi.errors import ConfigError
-from leapmpi.nn.models.sage import SAGELayer
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, kept_rates, rates_file
 from leapmpi.sampling.block import Block
@@ -90,14 +91,14 @@ def _take(communicator: Communicator, device: torch.device) -> np.ndarray:
 
 def _compute_seconds(device: torch.device) -> tuple[float, float]:
     """Seconds of a multiply-add as `Layer.costs` counts them, and of the fixed part of a step of two layers."""
-    layer = SAGELayer(ModelConfig(), 1, _WIDTH, _HIDDEN, False).to(device)
+    layer = build_model(ModelConfig(), 1, _WIDTH, _HIDDEN, seed=0).to(device).layers[0]
     few, many = _block(2), _block(_ROOTS)
     alone, whole = (_train_seconds(layer, to_tensors(block, device), device) for block in (few, many))
     operations = min(layer.costs(many.n_src, many.n_dst, many.edges))
     return (whole - alone) / operations, 2 * alone
 
 
-def _train_seconds(layer: SAGELayer, block: BlockTensors, device: torch.device) -> float:
+def _train_seconds(layer: Layer, block: BlockTensors, device: torch.device) -> float:
     rows = torch.ones(len(block.src_original), _WIDTH, device=device)
 
     def train() -> None:
