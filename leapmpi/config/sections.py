@@ -80,12 +80,12 @@ class StrategyConfig:
     )
     balance: str = setting(
         "off",
-        "leap: train roots of the most loaded rank on other ranks: never, where measured rates say it pays, always",
+        "leap: train roots of the most loaded rank on other ranks: never, where rates say that it pays, always",
         choices=("off", "auto", "on"),
     )
     remote: str = setting(
         "auto",
-        "what crosses ranks for the first layer: raw rows, projected rows, partial sums, or the fastest of them",
+        "what crosses ranks for the first layer: raw rows, projected rows, partial sums; auto: predicted to be fastest",
         registry="leapmpi.engine.exchange.modes",
         also=("auto",),
     )
@@ -106,6 +106,9 @@ class StrategyConfig:
         "auto",
         "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks",
         choices=("auto", "0", "1", "2"),
+    )
+    tune: bool = setting(
+        False, "let clocks decide: measure the rates of this job, and try numbers of time steps while training"
     )
     replicas: str = setting(
         "equal",

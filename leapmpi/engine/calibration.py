@@ -1,7 +1,8 @@
-"""Rates of this job, measured before training: what rows, edges, time steps, collectives and bytes cost here.
+"""Rates of this job: what rows, edges, time steps, collectives and bytes cost here, counted or measured.
 
-The parts of a cost model (leapmpi/plan/cost_model.py) are measured by leaving things out: a micro-batch of few roots
-has the fixed costs alone, one without its edges the rows, the whole one both.
+The parts of a cost model (leapmpi/plan/cost_model.py) are found by leaving things out: a micro-batch of few roots has
+the fixed costs alone, one without its edges the rows, the whole one both. They are counted in operations and turned
+into seconds by the rates of the machine (leapmpi/plan/machine_rates.py), or, with --tune, timed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost_model import Rates
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
 
 _ROOTS = 256
 """Roots of the largest micro-batch that is timed."""
@@ -36,12 +40,37 @@ _SENT = 1 << 18
 """Bytes to each other rank whose time gives that of a byte."""
 
 
+def counted_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
+    """The rates of this job by `ctx.machine`, those of the slowest rank; equal in every run. Collective.
+
+    `roots` int64[k] have their home here.
+    """
+    key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
+    blocks = ctx.sampler.sample(key, roots[:_ROOTS])
+    alone, whole = _operations(ctx, blocks, 0), _operations(ctx, blocks, 1)
+    rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
+    unit = ctx.machine.multiply_add
+    mine = np.array([alone * unit / max(1, rows), (whole - alone) * unit / max(1, edges)])
+    row, edge = ctx.communicator.all_gather_rows(mine).max(axis=0).tolist()
+    ctx.communicator.byte_counters.take()
+    return Rates(row, edge, ctx.machine.step, ctx.machine.collective, ctx.machine.byte)
+
+
+def _operations(ctx: RankContext, blocks: list[Block], share_of_edges: int) -> int:
+    """Multiply-adds of forward and backward, about, with all edges (1) or none (0)."""
+    total = 0
+    for layer, block in zip(ctx.model.layers, reversed(blocks), strict=True):
+        before, after = layer.costs(block.n_src, block.n_dst, share_of_edges * block.edges, layer.number > 1)
+        total += min(before, after) if layer.linear else before
+    return total
+
+
 def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
     """The rates of this job, those of the slowest rank; `roots` int64[k] have their home here. Collective.
 
     Parameters and counters are left as they were.
     """
-    mine = np.array([*compute_rates(ctx, roots), *_link_rates(ctx)])
+    mine = np.array([*compute_rates(ctx, roots), *link_seconds(ctx.communicator)])
     slowest = ctx.communicator.all_gather_rows(mine).max(axis=0)
     ctx.communicator.byte_counters.take()
     return Rates(*slowest.tolist())
@@ -56,17 +85,16 @@ def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, fl
     if room < 1:
         roots = roots[: max(_FEW, int(len(roots) * room))]
         blocks = ctx.sampler.sample(key, roots)
-    few = _seconds(lambda: _train(ctx, key, ctx.sampler.sample(key, roots[:_FEW])))
-    alone = _seconds(lambda: _train(ctx, key, [_without_edges(block) for block in blocks]))
-    whole = _seconds(lambda: _train(ctx, key, blocks))
+    few = median_seconds(lambda: _train(ctx, key, ctx.sampler.sample(key, roots[:_FEW])))
+    alone = median_seconds(lambda: _train(ctx, key, [_without_edges(block) for block in blocks]))
+    whole = median_seconds(lambda: _train(ctx, key, blocks))
     ctx.parameters.gradients.zero_()
     rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
     return max(0.0, alone - few) / max(1, rows), max(0.0, whole - alone) / max(1, edges), few
 
 
-def _link_rates(ctx: RankContext) -> tuple[float, float]:
+def link_seconds(communicator: Communicator) -> tuple[float, float]:
     """Seconds of a collective that carries nothing, and of a byte. Collective."""
-    communicator = ctx.communicator
     count = _SENT // 8
     send, receive = np.zeros(count * (communicator.size - 1)), np.empty(count * (communicator.size - 1))
     counts = np.full(communicator.size, count)
@@ -76,12 +104,12 @@ def _link_rates(ctx: RankContext) -> tuple[float, float]:
         part = slice(0, len(send) // share)
         return lambda: communicator.exchange(send[part], counts // share, receive[part], counts // share, "control")
 
-    empty = _seconds(communicator.barrier)
-    small, large = _seconds(swap(count)), _seconds(swap(1))
+    empty = median_seconds(communicator.barrier)
+    small, large = median_seconds(swap(count)), median_seconds(swap(1))
     return empty, max(0.0, large - small) / max(1, send.nbytes)
 
 
-def _seconds(action: Callable[[], None]) -> float:
+def median_seconds(action: Callable[[], None]) -> float:
     """The median time of `action`, once warm."""
     action()
     times = []

@@ -15,6 +15,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.phase_timers import PhaseTimers
 
@@ -40,6 +41,8 @@ class RankContext:
     """By layer l > 0: the rows that layer l reads, where ranks hold the output of layer l - 1 for their vertices."""
     in_place: bool = True
     """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
+    machine: MachineRates = field(default_factory=MachineRates)
+    """What this machine does in a second, by which choices are made before training; the same on all ranks."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.calibration import measured_rates
+from leapmpi.engine.calibration import counted_rates, measured_rates
 from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
@@ -34,7 +34,10 @@ class Candidate:
 
 
 def job_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
-    """The rates of this job as measured once, or as the replayed run has them; a decision of the run. Collective."""
+    """The rates of this job: counted, measured with --tune, or those of the replayed run. Collective.
+
+    They are found once, and recorded as a decision of the run.
+    """
     if engine.rates is None:
         engine.rates = _new_rates(engine, batch)
     return engine.rates
@@ -105,9 +108,11 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
         mine = batch[home_of(batch, ctx.rank_offsets) == ctx.communicator.rank]
         # A rank that is home to no root of the batch takes some local vertices: all ranks measure at once.
         first, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
-        rates = measured_rates(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
+        rates_of = measured_rates if engine.config.tune else counted_rates
+        rates = rates_of(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
     if ctx.communicator.rank == 0:
-        log.make(TuningRecord(RATES, *log.begin, rates.to_values()))
+        evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
+        log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
     ctx.communicator.byte_counters.take()
     return rates
 

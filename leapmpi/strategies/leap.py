@@ -116,13 +116,14 @@ class Leap(Placement):
 
     @property
     def time_steps_are_open(self) -> bool:
-        """Several ranks may cut an iteration into more or fewer steps."""
-        return self.config.time_steps == "auto" and self.ctx.ranks > 1
+        """Several ranks may cut an iteration into more steps, for memory's sake or where clocks are asked."""
+        config = self.config
+        return config.time_steps == "auto" and self.ctx.ranks > 1 and (config.tune or bool(config.memory_limit))
 
     def tune_time_steps(self, predicted: dict[int, float]) -> None:
-        """Begin with the fewest, and let measured times choose among them."""
+        """Begin with the fewest, and with --tune let measured times choose among them."""
         self.time_steps = min(predicted)
-        self.tuner = Tuner(self.time_steps, predicted)
+        self.tuner = Tuner(self.time_steps, predicted) if self.config.tune else None
 
     def decide(self, log: TuningLog, epoch: int, iteration: int) -> None:
         """Take the tuner's choice, or that of the replayed run."""

@@ -16,6 +16,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify
 from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.machine import machine_rates
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -112,6 +113,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
+        machine=machine_rates(world, device),
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx)

@@ -16,7 +16,7 @@ DATA, OTHER = (datasets.Variant("single", partition, 4) for partition in ("lopsi
 
 @pytest.fixture(scope="module")
 def train(world, folder):
-    """A function that trains three epochs in a folder of the given name, with time steps and balance left to clocks."""
+    """A function that trains three epochs in a folder of the given name; clocks decide time steps and balance."""
     base = folder / "replay"
     if world.rank == 0:
         base.mkdir()
@@ -25,8 +25,9 @@ def train(world, folder):
 
     def run(name, **changes):
         values = {"data": str(DATA.folder(base)), "train.epochs": 3, "train.batch_size": 24, "model.hidden": 8,
-                  "sampling.fanout": "5,5", "strategy.balance": "auto", "run.folder": str(base / name),
-                  "run.threads": 1, "run.log_level": "error", "run.device": "cpu"}  # fmt: skip
+                  "sampling.fanout": "5,5", "strategy.balance": "auto", "strategy.tune": True,
+                  "run.folder": str(base / name), "run.threads": 1, "run.log_level": "error",
+                  "run.device": "cpu"}  # fmt: skip
         return leapmpi.train(Config.from_values(values | changes), world.comm)
 
     run.other = str(OTHER.folder(base))

@@ -15,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean", action="store_true", help="only remove what jobs of leapmpi that were killed left on this machine"
     )
+    parser.add_argument(
+        "--measure", action="store_true", help="measure the rates by which jobs of as many ranks choose, and keep them"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -28,4 +31,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     from leapmpi.tools.doctor.examination import doctor
 
-    return doctor(arguments.json, arguments.data, arguments.run)
+    return doctor(arguments.json, arguments.data, arguments.run, arguments.measure)

@@ -16,7 +16,7 @@ from typing import Any
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.launcher import launched_rank
 from leapmpi.comm.world import World, abort, finish, load_mpi, start
-from leapmpi.errors import LaunchError
+from leapmpi.errors import LaunchError, LeapmpiError
 from leapmpi.fault_tolerance.abort import DEFECT_CODE
 from leapmpi.tools.doctor import job_checks, links, machine_checks
 from leapmpi.tools.doctor.facts import choose_device, folder_facts, mpi_facts, rank_facts
@@ -28,7 +28,7 @@ SCHEMA = 2
 
 CHECKS = (
     *(machine_checks.cores, machine_checks.gpus, machine_checks.kernels, job_checks.launch, machine_checks.limits),
-    *(machine_checks.memory, job_checks.network, job_checks.places, job_checks.versions),
+    *(machine_checks.memory, job_checks.network, job_checks.places, job_checks.rates, job_checks.versions),
 )
 
 SECONDS = 300.0
@@ -38,11 +38,11 @@ _OTHERS_LATER = 2.0
 """Seconds by which the other ranks end after rank 0, so that rank 0 writes the message."""
 
 
-def doctor(as_json: bool = False, data: str | None = None, run: str | None = None) -> int:
+def doctor(as_json: bool = False, data: str | None = None, run: str | None = None, measures: bool = False) -> int:
     """Print facts and problems. Returns 1 where a problem would stop a job or make it slow, else 0. Collective.
 
-    `data` and `run` name a dataset and a run folder to examine. Raises LaunchError where MPI is missing, or the ranks
-    were started by the launcher of another MPI.
+    `data` and `run` name a dataset and a run folder to examine; `measures` keeps the rates of this machine. Raises
+    LaunchError where MPI is missing, or the ranks were started by the launcher of another MPI.
     """
     library = load_mpi()
     # As in training, the device is chosen before MPI starts.
@@ -54,9 +54,15 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
         world = start()
         try:
             facts = _facts(library, world, device, data, run, stage)
+            if facts["usable"]:
+                stage.append("measuring rates")
+                facts["rates"] = _rates(world, device, measures)
             found = problems(facts)
             if world.rank == 0:
                 _print(facts, found, as_json)
+        except LeapmpiError:
+            # All ranks raise it.
+            raise
         except Exception:
             # The other ranks wait for this one.
             traceback.print_exc()
@@ -79,12 +85,27 @@ def _facts(
     usable = all(each["kernels"]["writable"] for each in ranks)
     measured = links.measured(world, device is not None) if usable else []
     versions = ranks[0]["versions"]
-    return {"mpi": mpi_facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
+    about = {"mpi": mpi_facts(library), "ranks": ranks, "links": measured, "places": of_nodes, "versions": versions}
+    return {**about, "usable": usable}
 
 
 def problems(facts: Mapping[str, Any]) -> list[Problem]:
     """All problems, the grave ones first."""
     return sorted((found for check in CHECKS for found in check(facts)), key=lambda problem: not problem.grave)
+
+
+def _rates(world: World, device: int | None, measures: bool) -> dict[str, Any]:
+    """The rates by which jobs choose, measured anew where `measures`. Collective."""
+    # Imported here: they need torch, and kernels that can be compiled.
+    import torch
+
+    from leapmpi.system.jit import set_threads
+    from leapmpi.tools.doctor import machine_measurement
+
+    torch.set_num_threads(world.threads)
+    set_threads(world.threads)
+    where = torch.device("cpu") if device is None else torch.device("cuda", device)
+    return machine_measurement.facts(world, where, measures)
 
 
 def _print(facts: dict[str, Any], found: list[Problem], as_json: bool) -> None:

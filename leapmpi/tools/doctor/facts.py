@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from leapmpi.comm.launcher import launcher_size, local_rank
 from leapmpi.comm.world import World, cuda_aware, library_file, library_name
+from leapmpi.system.processor import processor_name
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
         "rank": world.rank,
         "host": world.host,
         "node": world.node,
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": len(affinity),
         "affinity": affinity,
         "machine_cores": os.cpu_count(),
@@ -89,12 +90,6 @@ def _or_none(fact: Callable[[], T]) -> T | None:
         return fact()
     except OSError:
         return None
-
-
-def _processor() -> str:
-    text = _or_none(lambda: Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")) or ""
-    named = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
-    return next(named, platform.machine())
 
 
 def _torch(device: int | None) -> dict[str, Any]:

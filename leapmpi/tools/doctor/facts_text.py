@@ -32,6 +32,7 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield from _ranks(facts, nodes)
     yield from _nodes(nodes)
     yield from _links(facts)
+    yield from _rates(facts)
     yield from _folders(facts)
     variables = facts["ranks"][0]["launcher"]
     yield "launcher says " + (" ".join(f"{name}={value}" for name, value in variables.items()) or "nothing")
@@ -90,6 +91,17 @@ def _links(facts: Mapping[str, Any]) -> Iterator[str]:
                 f"{statistics.median(rates):,.0f} MB/s (least {min(rates):,.0f}, from rank {slowest}), "
                 f"{statistics.median(delays):,.0f} us (most {max(delays):,.0f})"
             )
+
+
+def _rates(facts: Mapping[str, Any]) -> Iterator[str]:
+    if rates := facts.get("rates"):
+        spread = "" if rates["spread"] is None else f", takes differed by {rates['spread']:.0%}"
+        yield f"rates         {rates['source']}{spread}"
+        yield f"  of          {rates['key']}"
+        steps = f"{rates['step'] * 1e3:,.2f} ms a time step"
+        yield f"  computing   {1e-9 / rates['multiply_add']:,.1f} G multiply-adds/s a rank, {steps}"
+        latency = f"{rates['collective'] * 1e6:,.0f} us a collective"
+        yield f"  exchange    {8e-9 / rates['byte']:,.2f} Gbit/s a rank, {latency}"
 
 
 def _folders(facts: Mapping[str, Any]) -> Iterator[str]:

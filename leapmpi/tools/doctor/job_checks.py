@@ -23,6 +23,9 @@ _LONG_DELAY = 5000.0
 
 LEAST_FREE = 1 << 30
 
+_DISTURBED = 0.3
+"""Takes that differ by more than this share of their median were disturbed."""
+
 
 def launch(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """The launch: the MPI library, its thread level, and ranks that were requested but not started."""
@@ -190,5 +193,18 @@ def versions(facts: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             f"processors differ: {listed}; results may differ in the last bits, and the fast wait for the slow",
             "ask for one kind of node, under Slurm by --constraint",
+            grave=False,
+        )
+
+
+def rates(facts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Kept rates that cannot be read, measured ones that differ from take to take."""
+    found = facts.get("rates") or {"error": None, "spread": None}
+    if found["error"]:
+        yield Problem(f"jobs are refused: {found['error']}", "remove the file, or run leapmpi doctor --measure")
+    if (found["spread"] or 0.0) > _DISTURBED:
+        yield Problem(
+            f"measured rates differ by {found['spread']:.0%} from take to take",
+            "run leapmpi doctor --measure again when nothing else runs on these nodes",
             grave=False,
         )

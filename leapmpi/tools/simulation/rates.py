@@ -74,6 +74,7 @@ def _is_run(link: str) -> bool:
 
 def _measured_by(folder: str) -> Rates:
     for record in reversed(load_run(folder).metrics()):
-        if record["event"] == "decision" and record["about"] == RATES:
+        # Rates that were counted say by which rates of the machine.
+        if record["event"] == "decision" and record["about"] == RATES and not record["evidence"]:
             return Rates.from_values(record["value"])
-    raise RunFolderError(f"{folder}: the run measured no rates; train with --time-steps auto on several ranks for them")
+    raise RunFolderError(f"{folder}: the run measured no rates; train with --tune on several ranks for them")

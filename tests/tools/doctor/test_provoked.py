@@ -90,3 +90,20 @@ def test_lost_messages_do_not_make_it_hang():
     job = mpirun(2, [sys.executable, "-c", STUCK], timeout=50)
     assert job.returncode == 5
     assert "rank 0 waited 3 s in measuring links: messages between ranks do not arrive" in job.stderr
+
+
+def test_measured_rates_are_kept_and_shown(tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    measured = json.loads(alone("true", "--measure", **cache).stdout)["rates"]
+    assert measured["source"] == f"measured, kept in {tmp_path}/leapmpi/rates.json"
+    assert 0 < measured["multiply_add"] < 1e-6
+    shown = json.loads(alone("true", **cache).stdout)["rates"]
+    assert shown["source"] == f"kept in {tmp_path}/leapmpi/rates.json"
+    assert (shown["key"], shown["step"]) == (measured["key"], measured["step"])
+    assert shown["key"].endswith("; 1 rank on 1 node")
+
+
+def test_a_damaged_file_of_rates_is_grave(tmp_path):
+    (tmp_path / "leapmpi").mkdir()
+    (tmp_path / "leapmpi" / "rates.json").write_text("[]")
+    assert "rates.json: it holds no JSON object" in found(alone("true", XDG_CACHE_HOME=str(tmp_path)))

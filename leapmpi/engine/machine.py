@@ -1,0 +1,26 @@
+"""The rates of the machine on which a job runs: kept ones where `leapmpi doctor --measure` has been here."""
+
+from __future__ import annotations
+
+import torch
+
+from leapmpi.comm.collectives import all_gather_values
+from leapmpi.comm.world import World, library_name, load_mpi
+from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key
+from leapmpi.system.processor import processor_name
+
+
+def key_of(world: World, device: torch.device) -> str:
+    """The name under which rates of this job's machine are kept, as rank 0 sees it. Local."""
+    computes = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
+    return machine_key(computes, library_name(load_mpi()), world.size, world.nodes)
+
+
+def machine_rates(world: World, device: torch.device) -> MachineRates:
+    """Kept rates for jobs like this one, else the documented constants; those of rank 0 on all ranks. Collective.
+
+    Raises ConfigError, on all ranks, where the file of kept rates is damaged.
+    """
+    found = world.on_root(lambda: kept_rates(key_of(world, device)))
+    values = all_gather_values(world.comm, found.to_values() if found else None)[0]
+    return MachineRates.from_values(values) if values else MachineRates()

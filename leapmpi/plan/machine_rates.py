@@ -1,0 +1,109 @@
+"""What a machine does in a second: documented constants, or rates that `leapmpi doctor --measure` has kept.
+
+Choices that are made before training rest on these and on counts, never on clocks, so that the same command on the same
+data gives the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from leapmpi.errors import ConfigError
+from leapmpi.system.atomic_files import written_aside
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Seconds that one unit takes on the slowest rank.
+
+    The defaults are the documented constants: one core of a server processor of 2020, and links of 8 Gbit/s a rank.
+    """
+
+    multiply_add: float = 2.5e-11
+    """A multiply-add inside a matrix product, the unit of `Layer.costs`."""
+    step: float = 2e-3
+    """The fixed part of a time step: forward and backward of a model on a few vertices."""
+    collective: float = 5e-5
+    """An operation that all ranks must reach, without its bytes."""
+    byte: float = 1e-9
+    """A byte that a rank sends or receives."""
+
+    def to_values(self) -> dict[str, float]:
+        """Plain values, for files and records."""
+        return asdict(self)
+
+    @classmethod
+    def from_values(cls, values: Any) -> MachineRates:
+        """The rates in `values`. Raises ConfigError where one is missing, or no positive number."""
+        try:
+            found = {each.name: float(values[each.name]) for each in fields(cls)}
+        except (KeyError, TypeError, ValueError, OverflowError):
+            found = {}
+        if not found or not all(math.isfinite(seconds) and seconds > 0 for seconds in found.values()):
+            raise ConfigError("it holds no rates of a machine")
+        return cls(**found)
+
+
+def rates_file() -> Path:
+    """The file of kept rates, in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / "rates.json"
+
+
+def machine_key(processor: str, mpi: str, ranks: int, nodes: int) -> str:
+    """The name under which rates are kept: what computes, the MPI library, and how many ranks share how many nodes."""
+    return f"{processor}; {mpi}; {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}"
+
+
+def kept_rates(key: str) -> MachineRates | None:
+    """The rates kept under `key`; None where there are none.
+
+    Raises ConfigError, which says how to mend it, where the file is damaged.
+    """
+    values = _kept().get(key)
+    if values is None:
+        return None
+    try:
+        return MachineRates.from_values(values)
+    except ConfigError as error:
+        raise _damaged(f"{error} under {key!r}") from None
+
+
+def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
+    """Keep `rates` under `key` with what is known `about` them, in place of earlier ones; returns the file.
+
+    Raises DataError or ResourceError where the file cannot be written.
+    """
+    try:
+        known = _kept()
+    except ConfigError:
+        known = {}
+    path = rates_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**known, key: {**rates.to_values(), **about}}, indent=1, sort_keys=True)
+    with written_aside(path, overwrite=True) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def _kept() -> dict[str, Any]:
+    """All kept rates by key. Raises ConfigError for a file that holds something else."""
+    path = rates_file()
+    try:
+        # A pipe or a device would never end.
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        values = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(str(error)) from None
+    if not isinstance(values, dict):
+        raise _damaged("it holds no JSON object")
+    return values
+
+
+def _damaged(why: str) -> ConfigError:
+    return ConfigError(f"{rates_file()}: {why}; remove the file, or measure anew with leapmpi doctor --measure")

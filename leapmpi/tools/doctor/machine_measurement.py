@@ -1,0 +1,118 @@
+"""The rates by which jobs like this one choose what crosses ranks: shown, and with --measure measured and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.config.sections import ModelConfig
+from leapmpi.engine.calibration import link_seconds, median_seconds
+from leapmpi.engine.machine import key_of
+from leapmpi.errors import ConfigError
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import build_model
+from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.plan.machine_rates import MachineRates, keep_rates, kept_rates, rates_file
+from leapmpi.sampling.block import Block
+
+if TYPE_CHECKING:
+    from leapmpi.comm.world import World
+
+_TAKES, _ROUNDS = 5, 4
+"""Measurements of which the median counts, and how often they are taken again when something disturbed them."""
+
+_SPREAD = 0.3
+"""Takes that differ by more than this share of their median were disturbed."""
+
+_LEAST = 1e-15
+"""Seconds of a unit at least, where a clock cannot tell two times apart."""
+
+_WIDTH, _HIDDEN, _ROOTS, _FANOUT = 256, 128, 2048, 10
+"""The layer that is timed."""
+
+
+def facts(world: World, device: torch.device, measures: bool) -> dict[str, Any]:
+    """What jobs of as many ranks choose by on this machine, measured anew where `measures`. Collective.
+
+    Raises DataError and ResourceError, on all ranks, where measured rates cannot be kept.
+    """
+    key = key_of(world, device)
+    if measures:
+        return _measured(world, device, key)
+    try:
+        rates, error = kept_rates(key), None
+    except ConfigError as damage:
+        rates, error = None, str(damage)
+    source = f"kept in {rates_file()}" if rates else "documented constants; leapmpi doctor --measure measures them"
+    return {"key": key, "source": source, "error": error, "spread": None, **(rates or MachineRates()).to_values()}
+
+
+def _measured(world: World, device: torch.device, key: str) -> dict[str, Any]:
+    communicator = Communicator(world.comm)
+    takes, spread = _undisturbed(lambda: _take(communicator, device))
+    names = [each.name for each in fields(MachineRates)]
+    rates = MachineRates(**dict(zip(names, np.median(takes, axis=0).tolist(), strict=True)))
+    about = {"measured": date.today().isoformat(), "spread": round(spread, 3)}
+    world.on_root(lambda: keep_rates(key, rates, about))
+    source = f"measured, kept in {rates_file()}"
+    return {"key": key, "source": source, "error": None, "spread": spread, **rates.to_values()}
+
+
+def _undisturbed(take: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
+    """Takes (float64[takes, figures]) that differ least, and by how much of their median. Collective."""
+    best, least = np.empty(0), np.inf
+    for _ in range(_ROUNDS):
+        takes = np.stack([take() for _ in range(_TAKES)])
+        # The slowest and the fastest take may be outliers; three of five must agree.
+        middle = np.sort(takes, axis=0)[1:-1]
+        spread = float((np.ptp(middle, axis=0) / np.median(middle, axis=0)).max())
+        if spread < least:
+            best, least = takes, spread
+        if least <= _SPREAD:
+            break
+    return best, least
+
+
+def _take(communicator: Communicator, device: torch.device) -> np.ndarray:
+    """Each rate once, that of the slowest rank, in the order of MachineRates: float64[figures]. Collective."""
+    communicator.barrier()
+    # One rank has no links to measure: the constants stand for them.
+    constants = MachineRates()
+    links = link_seconds(communicator) if communicator.size > 1 else (constants.collective, constants.byte)
+    figures = np.maximum((*_compute_seconds(device), *links), _LEAST)
+    return communicator.all_gather_rows(figures).max(axis=0)
+
+
+def _compute_seconds(device: torch.device) -> tuple[float, float]:
+    """Seconds of a multiply-add as `Layer.costs` counts them, and of the fixed part of a step of two layers."""
+    layer = build_model(ModelConfig(), 1, _WIDTH, _HIDDEN, seed=0).to(device).layers[0]
+    few, many = _block(2), _block(_ROOTS)
+    alone, whole = (_train_seconds(layer, to_tensors(block, device), device) for block in (few, many))
+    operations = min(layer.costs(many.n_src, many.n_dst, many.edges))
+    return (whole - alone) / operations, 2 * alone
+
+
+def _train_seconds(layer: Layer, block: BlockTensors, device: torch.device) -> float:
+    rows = torch.ones(len(block.src_original), _WIDTH, device=device)
+
+    def train() -> None:
+        layer(block, rows).sum().backward()
+        # The clock of a device is read when its work is done.
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return median_seconds(train)
+
+
+def _block(roots: int) -> Block:
+    """A block of `roots` destinations, each with edges from sources of its own."""
+    edges = roots * _FANOUT
+    src = np.arange(roots + edges)
+    indices = np.arange(roots, roots + edges, dtype=np.int32)
+    return Block(0, roots, src, np.arange(0, edges + 1, _FANOUT), indices, src, np.full(len(src), _FANOUT))
