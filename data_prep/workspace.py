@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from leapmpi.config.setting import parse_size
 from leapmpi.errors import ConfigError, ResourceError
@@ -81,7 +82,7 @@ class Workspace:
         """A new path for a temporary file."""
         return self.folder / f"{name}-{next(self._numbers)}"
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | str) -> np.ndarray:
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """A new array of zeros that lies in a temporary file and is mapped; ResourceError when the disk is full."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

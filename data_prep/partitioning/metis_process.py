@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,16 +85,12 @@ def one_constraint(arrays: MetisArrays, parts: int, seed: int, recursive: bool) 
 
     weights, edge_weights = arrays.weights, arrays.edge_weights if len(arrays.edge_weights) else None
     share = (weights * np.maximum(1, weights[:, 0].sum() // np.maximum(1, weights.sum(axis=0)))).sum(axis=1)
+    graph: dict[str, Any] = {"xadj": arrays.indptr, "adjncy": arrays.neighbours}
     if hasattr(pymetis, "CSRAdjacency"):
         graph = {"adjacency": pymetis.CSRAdjacency(arrays.indptr, arrays.neighbours)}
-    else:
-        graph = {"xadj": arrays.indptr, "adjncy": arrays.neighbours}
-    options = pymetis.Options(seed=seed)
-    return np.asarray(
-        pymetis.part_graph(parts, **graph, vweights=share, eweights=edge_weights, recursive=recursive, options=options)[
-            1
-        ]
-    )
+    graph |= {"vweights": share, "eweights": edge_weights}
+    _, found = pymetis.part_graph(parts, **graph, recursive=recursive, options=pymetis.Options(seed=seed))
+    return np.asarray(found)
 
 
 def main() -> None:

@@ -127,9 +127,9 @@ def _measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
     """The Partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
-    counts = [np.zeros(parts, np.int64) for _ in range(4)]
-    _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, *counts)
-    return Partition(assignment, *counts)
+    vertices, training, edges, edges_cut = np.zeros((4, parts), np.int64)
+    _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, vertices, training, edges, edges_cut)
+    return Partition(assignment, vertices, training, edges, edges_cut)
 
 
 @compiled

@@ -51,7 +51,7 @@ def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, g
     mask = (1 << (32 - shift)) - 1
 
     # Linear probing.
-    count, most = 0, 0
+    count, most = 0, np.int64(0)
     for i in range(length):
         c = gathered[i]
         if c < 0:
@@ -61,7 +61,7 @@ def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, g
         while key != c and key != -1:
             slot = (slot + 1) & mask
             key = keys[slot]
-        w = np.int64(weights[start + i * step]) if len(weights) else 1
+        w = np.int64(weights[start + i * step]) if len(weights) else np.int64(1)
         if key == c:
             w += sums[slot]
         else:
