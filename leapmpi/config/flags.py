@@ -81,6 +81,10 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
         config = config.assigned(dict(parse_assignment(text) for text in arguments.set), "--set")
     for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{known[key].flag}")
+    if (seeds := getattr(arguments, "seeds", None)) is not None:
+        # Models that differ in their seeds alone, or in other settings too.
+        varied = (*config.strategy.vary, f"model.seed={seeds}")
+        config = config.assigned({"strategy.replicas": "independent", "strategy.vary": varied}, "--seeds")
     _check_code(arguments, config)
 
     # The dataset on the command line wins over the one in the file.

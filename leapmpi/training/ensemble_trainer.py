@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,6 +182,15 @@ class ReplicaTrainer(Trainer):
     def about_models(self) -> list[dict[str, Any]]:
         """What the summary of the whole run says of each model."""
         return [self._about(replica) for replica in self.replicas]
+
+    def scores_of_models(self) -> dict[str, dict[str, float]]:
+        """Mean and sample deviation of the models' best scores by split; splits without a score are left out."""
+        scores = {split: [getattr(replica.best, split) for replica in self.replicas] for split in ("val", "test")}
+        return {
+            split: {"mean": statistics.mean(each), "deviation": statistics.stdev(each) if len(each) > 1 else 0.0}
+            for split, each in scores.items()
+            if None not in each
+        }
 
     def digest(self) -> str:
         arrays = {f"{n}/{name}": a for n, r in enumerate(self.replicas) for name, a in r.layout.by_name().items()}

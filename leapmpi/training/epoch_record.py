@@ -88,10 +88,15 @@ def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any
 
 def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
     """One line for people: `epoch 3/10  loss 1.2345  accuracy val 0.8120 test 0.8010  2.31 s  ...`."""
+    models = record.get("models", ())
     text = f"epoch {record['epoch'] + 1}/{epochs}  loss {record['loss']:.4f}"
+    if models:
+        text += f" (mean of {len(models)} models)"
     known = {split: score for split, score in record["accuracy"].items() if score is not None}
     if known:
         text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
+        # The scores of several models are those of one of them: the first that has them.
+        text += next((f" (best: {each['model']})" for each in models if each.items() >= known.items()), "")
 
     # Seconds, rows and bytes.
     rows = record["rows"]

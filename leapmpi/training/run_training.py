@@ -252,6 +252,8 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     known = {split: best[split] for split in ("val", "test") if best[split] is not None}
     scores = " ".join(f"{split} {score:.4f}" for split, score in known.items())
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
+    for split, figures in summary.get("scores_of_models", {}).items():
+        log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
@@ -259,6 +261,9 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
     """What summary.json holds, the same on all ranks. Collective."""
     config, world, dataset = trainer.config, trainer.world, trainer.loaded.dataset
     peaks = trainer.ctx.communicator.all_gather_objects(peak_bytes())
+    models: dict[str, Any] = {}
+    if isinstance(trainer, ReplicaTrainer):
+        models = {"models": trainer.about_models(), "scores_of_models": trainer.scores_of_models()}
     return {
         "version": VERSION,
         "strategy": config.strategy.name,
@@ -272,6 +277,6 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
-        **({"models": trainer.about_models()} if isinstance(trainer, ReplicaTrainer) else {}),
+        **models,
         "epochs": without_losses(trainer.epochs),
     }

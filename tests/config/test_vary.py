@@ -2,6 +2,7 @@
 
 import pytest
 
+from leapmpi.cli.commands import train
 from leapmpi.config.flags import add_settings, config_from
 from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config, models_of, variations
@@ -86,3 +87,21 @@ def test_what_cannot_be_varied_is_refused(values, message):
     with pytest.raises(ConfigError) as caught:
         Config.from_values(values)
     assert message in str(caught.value)
+
+
+def parsed(words):
+    parser = CommandParser(prog="test")
+    train.add_arguments(parser)
+    return config_from(parser.parse_strictly(words))
+
+
+def test_seeds_are_a_short_way_to_vary_them():
+    config = parsed(["--seeds", "0,1,2", "--replicas", "independent", "--vary", "model.hidden=8,16"])
+    assert config.strategy.vary == ("model.hidden=8,16", "model.seed=0,1,2")
+    assert config.strategy.replicas == "independent"
+
+
+@pytest.mark.parametrize("seeds", ["", "a", "0,0", "-5", "1.5"])
+def test_seeds_are_distinct_whole_numbers(seeds):
+    with pytest.raises(ConfigError, match=r"model\.seed"):
+        parsed(["--seeds", seeds])

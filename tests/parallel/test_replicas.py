@@ -7,6 +7,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
+import leapmpi
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
 from leapmpi.engine.exchange.modes.raw import union
@@ -129,3 +130,20 @@ def test_each_model_is_what_its_own_run_makes_of_it(world, base, case):
         assert replica.epochs[-1]["accuracy"] == pytest.approx(scores)
         assert replica.best.epoch in range(EPOCHS)
         assert (replica.optimizer is None) == (run.replicas.index(replica) % world.size != world.rank)
+
+
+def test_the_end_says_how_the_scores_of_seeds_spread(world, folder):
+    path = folder / "seeds"
+    if world.rank == 0:
+        path.mkdir()
+    world.comm.barrier()
+    data = datasets.Variant("single", "hash", 4)
+    datasets.build(world.comm, path, {data})
+    values = {"data": str(data.folder(path)), "train.epochs": 1, "run.folder": str(path / "run"), "run.threads": 1,
+              "run.log_level": "error", "run.device": "cpu", "model.hidden": 8, "sampling.fanout": "3,3",
+              "strategy.replicas": "independent", "strategy.vary": ("model.seed=0,1,2",)}  # fmt: skip
+    summary = leapmpi.train(Config.from_values(values), world.comm).summary
+    for split, found in summary["scores_of_models"].items():
+        scores = [model["best"][split] for model in summary["models"]]
+        assert found == {"mean": pytest.approx(np.mean(scores)), "deviation": pytest.approx(np.std(scores, ddof=1))}
+    assert set(summary["scores_of_models"]) == {"val", "test"}

@@ -14,6 +14,12 @@ def add_arguments(parser: CommandParser) -> None:
     """The dataset and all settings."""
     add_dataset(parser)
     add_settings(parser)
+    parser.add_argument(
+        "--seeds",
+        metavar="N,N",
+        help="train one model for each seed of weights and dropout, in one job, and print mean and deviation of their "
+        "scores",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
