@@ -20,6 +20,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost_model import Rates
+from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
@@ -45,15 +46,31 @@ def counted_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
 
     `roots` int64[k] have their home here.
     """
+    slowest = ctx.communicator.all_gather_rows(np.array(counted_seconds(ctx, roots))).max(axis=0)
+    ctx.communicator.byte_counters.take()
+    return by_machine(ctx, *slowest.tolist())
+
+
+def local_roots(ctx: RankContext, batch: np.ndarray) -> np.ndarray:
+    """The roots of `batch` (int64) whose home is this rank, or some local vertices where there are none. Local."""
+    roots = batch[home_of(batch, ctx.rank_offsets) == ctx.rank]
+    first, end = ctx.local_range
+    return roots if len(roots) else np.arange(first, min(end, first + 2))
+
+
+def by_machine(ctx: RankContext, row: float, edge: float) -> Rates:
+    """The rates of a job in which a row and an edge take that many seconds on the slowest rank. Local."""
+    return Rates(row, edge, ctx.machine.step, ctx.machine.collective, ctx.machine.byte)
+
+
+def counted_seconds(ctx: RankContext, roots: np.ndarray) -> tuple[float, float]:
+    """Seconds of an input row and of an edge by `ctx.machine`, counted with up to 256 of `roots`. Local."""
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     blocks = ctx.sampler.sample(key, roots[:_ROOTS])
     alone, whole = _operations(ctx, blocks, 0), _operations(ctx, blocks, 1)
     rows, edges = blocks[-1].n_src, sum(block.edges for block in blocks)
     unit = ctx.machine.multiply_add
-    mine = np.array([alone * unit / max(1, rows), (whole - alone) * unit / max(1, edges)])
-    row, edge = ctx.communicator.all_gather_rows(mine).max(axis=0).tolist()
-    ctx.communicator.byte_counters.take()
-    return Rates(row, edge, ctx.machine.step, ctx.machine.collective, ctx.machine.byte)
+    return alone * unit / max(1, rows), (whole - alone) * unit / max(1, edges)
 
 
 def _operations(ctx: RankContext, blocks: list[Block], share_of_edges: int) -> int:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.config.setting import parse_size
-from leapmpi.engine.calibration import counted_rates, measured_rates
+from leapmpi.engine.calibration import counted_rates, local_roots, measured_rates
 from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
-from leapmpi.plan.homes import home_of
 from leapmpi.plan.schedule import Schedule
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
@@ -104,12 +103,8 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
     if log.replays:
         rates = _replayed_rates(engine)
     else:
-        batch = ctx.communicator.broadcast(batch, "schedule")
-        mine = batch[home_of(batch, ctx.rank_offsets) == ctx.communicator.rank]
-        # A rank that is home to no root of the batch takes some local vertices: all ranks measure at once.
-        first, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
         rates_of = measured_rates if engine.config.tune else counted_rates
-        rates = rates_of(ctx, mine if len(mine) else np.arange(first, min(end, first + 2)))
+        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(batch, "schedule")))
     if ctx.communicator.rank == 0:
         evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))

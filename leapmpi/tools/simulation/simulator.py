@@ -11,6 +11,7 @@ import numpy as np
 from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
+from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.exchange.selection import (
     compute_seconds_of,
@@ -167,17 +168,18 @@ class Forecaster:
         return _Sampled(traffic, _counts(engines[0], schedule, minibatches, traffic), memory)
 
     def _choose_mode(self, engines: Sequence[Engine], batch: np.ndarray, rates: Rates | None) -> None:
-        """Choose how the first layer is computed, as training does with `--remote auto`; by bytes without rates."""
+        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones."""
         _, minibatches = _draw(engines, batch, 0)
         pairs = list(zip(engines, minibatches, strict=True))
 
-        # The bytes of each mode by rank; with rates, the seconds that they take beside computing.
+        # The bytes of each mode by rank, and the seconds that they take beside computing.
         found = {
             name: np.array([exchange_mode(name, each.ctx).predicted_bytes(minibatch) for each, minibatch in pairs])
             for name in serving_modes(engines[0].ctx.model.layers[0])
         }
         name = fewest_bytes(found)
-        if rates is not None:
+        if any(counts.any() for counts in found.values()):
+            rates = rates or _counted(engines, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
             name = least_seconds(found, compute, rates)[0]
         for engine in engines:
@@ -268,3 +270,9 @@ def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) 
     """The means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+
+def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
+    """The rates of the slowest rank by the constants of a machine."""
+    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, batch)) for each in engines]
+    return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())
