@@ -111,6 +111,7 @@ class RawGraph:
     notes: sentences for the user about choices made while reading.
     names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
     class_names: what the source calls each class, or None.
+    files: of a folder, what was taken from which of its files: path below the folder -> words such as "edges".
     compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     """
 
@@ -125,6 +126,7 @@ class RawGraph:
     notes: list[str] = field(default_factory=list)
     names: Sequence[str] | np.ndarray | None = None
     class_names: list[str] | None = None
+    files: dict[str, str] = field(default_factory=dict)
     compact: bool = False
 
 

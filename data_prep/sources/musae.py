@@ -73,6 +73,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         edges_name=str(edge_file),
         notes=notes,
         class_names=class_names,
+        files={edge_file.name: "edges", feature_file.name: "features"} | ({target.name: "labels"} if target else {}),
     )
 
 

@@ -66,7 +66,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             "(--missing-features one-hot gives each a column of its own)"
         )
     origin = "Planetoid's public split"
-    return RawGraph(vertices, edges, features, labels, splits, classes, str(graphs[0]), origin, notes)
+    parts = {"graph": "edges", "allx": "features", "tx": "features", "y": "labels", "ally": "labels", "ty": "labels"}
+    parts |= {"test.index": "test vertices", "x": "features, all in allx too"}
+    files = {file.name: what for part, what in parts.items() if (file := _file(stem, part)).exists()}
+    return RawGraph(vertices, edges, features, labels, splits, classes, str(graphs[0]), origin, notes, files=files)
 
 
 def _file(stem: Path, part: str) -> Path:

@@ -14,8 +14,14 @@ SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_i
 OPTIONS = frozenset({"split_index", "vertices"})
 
 
+_KNOWN = {"edge_index", "x", "y", "num_nodes", *(f"{name}_mask" for name in SPLIT_NAMES)}
+
+# What PyG writes beside a graph: descriptions of transforms.
+_NO_GRAPHS = ("pre_transform.pt", "pre_filter.pt")
+
+
 def can_read(path: Path) -> bool:
-    return path.suffix in (".pt", ".pth") and path.is_file()
+    return path.suffix in (".pt", ".pth") and path.name not in _NO_GRAPHS and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
@@ -43,6 +49,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         features = features[:, None]
     graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
     _add_splits(graph, data, options.split_index, path)
+    others = sorted(name for name in map(str, data) if name not in _KNOWN and data[name] is not None)
+    graph.notes += [f"{path.name}: not used: {', '.join(others)}"] if others else []
     return graph
 
 

@@ -5,8 +5,6 @@ import gzip
 import numpy as np
 import pytest
 
-from data_prep.commands.import_graph import SOURCES
-
 
 @pytest.fixture
 def spoiled(tmp_path, small, refused):
@@ -103,8 +101,9 @@ def test_missing_and_unknown_files(refused, tmp_path):
     assert "does not exist" in refused(tmp_path / "nothing.npz")
     (tmp_path / "g.xyz").write_text("3 2\n2\n1 3\n2\n")
     said = refused(tmp_path / "g.xyz")
-    for name in SOURCES.names():
-        assert f"{name} (" in said
+    assert "in no format that is known" in said
+    assert "import --formats" in said
+    assert len(said) < len(str(tmp_path)) + 200
     np.savez(tmp_path / "odd.npz", something=np.arange(3))
     assert "odd.npz holds something" in refused(tmp_path / "odd.npz")
 
@@ -151,7 +150,7 @@ def test_damaged_gzip(refused, tmp_path):
         ("a,b\n", "holds no edges"),
         ("0,1\n1,x\n", "data row 1 (counted from 0): 'x' is not a vertex id"),
         ("0,1\n1,2.5\n", "data row 1 (counted from 0): '2.5' is not a vertex id"),
-        ("ann,bob\nbob,eve\n", "'bob' is not a vertex id"),
+        ("ann,bob\nbob,eve\n", "not mostly whole numbers (line 1: 'ann,bob'); --format table reads ids that are texts"),
         ("0,1\n7\n", "too few fields"),
         ("0\n1\n", "needs two vertex ids per line"),
         ("0,1\n1,-4\n", "edge 1 (counted from 0): its destination -4 is negative"),
