@@ -80,7 +80,7 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         return found if found.nbytes >= MAPPED_FROM else np.array(found)
     except (ValueError, EOFError, SyntaxError, TokenError, OverflowError) as error:
-        if "Object arrays" in str(error):
+        if "Python objects" in str(error):
             raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
 

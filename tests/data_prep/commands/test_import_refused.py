@@ -74,9 +74,17 @@ def test_splits(spoiled):
 def test_split_rules(spoiled, tmp_path):
     assert "did you mean 'random'" in spoiled("--splits", "rondom:0.6,0.2,0.2")
     assert "no such folder" in spoiled("--splits", tmp_path / "nowhere")
-    for text in ("random:0.6,0.2", "random:0.6,0.6,0.2", "random:a,b,c", "random:0,0.5,0.5", "random:nan,0,0"):
-        assert "random takes three shares" in spoiled("--splits", text)
-    for text in ("per-class:20", "per-class:0,5", "per-class:1.5,2"):
+    for text in (
+        "random",
+        "random:",
+        "random:0.6,0.2",
+        "random:0.6,0.6,0.2",
+        "random:a,b,c",
+        "random:0,0.5,0.5",
+        "random:nan,0,0",
+    ):
+        assert "random takes three shares TRAIN,VAL,TEST" in spoiled("--splits", text)
+    for text in ("per-class", "per-class:20", "per-class:0,5", "per-class:1.5,2"):
         assert "per-class takes" in spoiled("--splits", text)
     assert "class 0 has 2 labelled vertices" in spoiled("--splits", "per-class:2,1")
     assert "leave the test split empty" in spoiled("--splits", "random:0.9,0.05,0.05")
