@@ -51,7 +51,8 @@ def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
     if kind == "random":
         if len(numbers) != 3 or min(numbers) < 0 or numbers[0] == 0 or not sum(numbers) <= 1 + 1e-9:
             raise ConfigError(
-                f"--splits {text}: random takes three shares TRAIN,VAL,TEST that add up to at most 1: random:0.6,0.2,0.2"
+                f"--splits {text}: random takes three shares TRAIN,VAL,TEST that add up to at most 1, "
+                "such as random:0.6,0.2,0.2"
             )
     elif len(numbers) != 2 or numbers[0] < 1 or numbers[1] < 0:
         raise ConfigError(

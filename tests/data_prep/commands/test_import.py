@@ -121,7 +121,7 @@ def test_heterophilous_split_index(prep, tmp_path, small):
     assert "split 0 of 2 was taken" in out
 
 
-def write_planetoid(folder, protocol=2):
+def write_planetoid(folder, protocol=2, lists=None):
     """Six vertices: rows 0-2 in allx, test vertices 5 and 3, and vertex 4 without any row."""
     folder.mkdir()
     features = sp.csr_matrix(np.arange(1.0, 11).reshape(5, 2))
@@ -133,7 +133,7 @@ def write_planetoid(folder, protocol=2):
         "ally": one_hot[:3],
         "tx": features[3:],
         "ty": one_hot[3:],
-        "graph": {0: [1, 2], 1: [0, 5], 2: [0], 3: [3], 4: [], 5: [1, 1]},
+        "graph": lists or {0: [1, 2], 1: [0, 5], 2: [0], 3: [3], 4: [], 5: [1, 1]},
     }
     for name, part in parts.items():
         (folder / f"ind.tiny.{name}").write_bytes(pickle.dumps(part, protocol))

@@ -5,6 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
+from tests.data_prep.commands.test_import import write_planetoid
+
 
 @pytest.fixture
 def spoiled(tmp_path, small, refused):
@@ -203,3 +205,13 @@ def test_output_is_kept_unless_overwritten(prep, tmp_path, small):
     assert target.stat().st_size > 1000
     assert "is a folder" in prep("import", tmp_path / "g.npz", tmp_path).error
     assert "does not exist; make it first" in prep("import", tmp_path / "g.npz", tmp_path / "no" / "g.h5").error
+
+
+def test_planetoid_with_a_stray_vertex(refused, tmp_path):
+    write_planetoid(tmp_path / "tiny")
+    (tmp_path / "tiny" / "ind.tiny.test.index").write_text("5\n3000000000\n")
+    assert "ind.tiny.test.index names vertex 3,000,000,000, but there are only 13 rows and edges" in refused(
+        tmp_path / "tiny"
+    )
+    write_planetoid(tmp_path / "odd", lists={0: [1, 2**40]})
+    assert "ind.tiny.graph names vertex 1,099,511,627,776" in refused(tmp_path / "odd")
