@@ -29,7 +29,7 @@ class _Formats(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     positive, count = number_between(1), number_between(0)
-    features = "features for a source without: .npy, .npz (scipy), .csv; or made: random:F, degree, identity-hash:F"
+    features = "features: .npy, .npz (scipy), .csv, an array of the source; or made: random:F, degree, identity-hash:F"
     rules = "source, a folder with train-idx.npy, val-idx.npy, test-idx.npy, random:0.6,0.2,0.2 or per-class:20,30"
     storage = "dense rows, or sparse: entries that are not zero; auto: sparse below 5 %% of them"
     missing = "Planetoid's vertices without features: zeros, or one-hot: a column of its own for each, as NELL has them"
@@ -47,9 +47,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
     add("--feature-storage", choices=("auto", "dense", "sparse"), default="auto", help=storage)
     add("--missing-features", choices=("zeros", "one-hot"), help=missing)
-    add("--features", metavar="FILE|RULE", help=features)
-    add("--labels", type=Path, metavar="FILE", help="labels for a source without: .npy, .csv; -1 is unlabelled")
-    add("--label-column", metavar="NAME", help="column of the classes, for tables and MUSAE, where it is not found")
+    add("--features", metavar="FILE|NAME|RULE", help=features)
+    add(
+        "--labels",
+        type=Path,
+        metavar="FILE|NAME",
+        help="labels for a source without: .npy, .csv (-1 is unlabelled), an array of the source",
+    )
+    add(
+        "--label-column",
+        metavar="NAME",
+        help="column of the classes, for tables, MUSAE and MATLAB, where it is not found",
+    )
+    add(
+        "--feature-dim",
+        type=positive,
+        metavar="N",
+        help="number of MUSAE's features, where the largest does not show it",
+    )
+    add("--duplicate-rows", choices=("first", "last"), help="which of two differing rows of a vertex counts, in MUSAE")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
@@ -108,7 +124,7 @@ def _read(
     source = SOURCES.load(name)
 
     # A flag that the source does not take is a mistake of the user.
-    options = ("split_index", "labels", "vertices", "label_column", "missing_features")
+    options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
     for option, value in values.items():
         if value is not None and option not in source.OPTIONS:

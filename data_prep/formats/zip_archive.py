@@ -45,6 +45,8 @@ def _unpack(path: Path, within: Path, target: Path) -> None:
     Raises DataError when the archive is damaged or has nothing there, ResourceError when the disk has too little space.
     """
     with opened_zip(path, f"{path} cannot be unpacked") as archive:
+        if str(within) in archive.namelist():
+            within = within.parent  # a file, perhaps with others of the graph beside it
         entries = [entry for entry in archive.infolist() if Path(entry.filename).is_relative_to(within)]
         entries = [entry for entry in entries if not entry.filename.startswith("__MACOSX/")]
         if not entries:

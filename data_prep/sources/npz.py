@@ -41,12 +41,15 @@ def holds_edges(names: frozenset[str]) -> bool:
 def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     """The graph in the arrays of `file` under the generic names."""
     edges, name, rows = _edges(file, options)
+    options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
-    if features is None and (found := file.first(*_FEATURES)):
+    if named_features:
+        features = file.read(named_features)
+    elif features is None and (found := file.first(*_FEATURES)):
         features = file.read(found)
     elif features is None and (found := file.first(*(f"{name}_indptr" for name in _FEATURES))):
         features = file.sparse(found.removesuffix("indptr"))
-    if labels is None and (found := file.first(*_LABELS)):
+    if labels is None and (found := named_labels or file.first(*_LABELS)):
         labels = file.array(found)
     splits = {}
     for split in SPLIT_NAMES:

@@ -134,6 +134,16 @@ def test_one_of_several_graphs_of_an_archive(imported, refused, archive):
     assert "g.zip holds nothing at all/FR; it holds all/DE, all/PT" in refused(path / "all" / "FR")
 
 
+def test_files_of_a_graph_in_an_archive_stay_together(imported, archive):
+    files = {
+        "all/HR_edges.csv": EDGES,
+        "all/HR_genres.json": '{"0": ["a"], "2": ["b", "a"]}',
+        "all/RO_edges.csv": EDGES,
+    }
+    graph = imported(archive(**files) / "all" / "HR_edges.csv", "--format", "musae")
+    np.testing.assert_array_equal(graph.labels, [[1, 0], [np.nan, np.nan], [1, 1]])
+
+
 def test_archive_refused(refused, archive, tmp_path, monkeypatch):
     # Messages name the place in the archive, also of faults that show late.
     path = archive(**{"g/edges.csv": "0,1\n2,-4\n"})
