@@ -31,7 +31,7 @@ FLOORS = {
     ),
     "data_prep": (
         *("data_prep", "data_prep.progress", "data_prep.workspace", "data_prep.mapped_arrays", "data_prep.edges"),
-        *("data_prep.formats", "data_prep.assembly", "data_prep.sources"),
+        *("data_prep.formats", "data_prep.assembly", "data_prep.sources", "data_prep.detection"),
         *("data_prep.partitioning", "data_prep.commands", "data_prep.cli"),
     ),
 }

@@ -29,10 +29,10 @@ class SplitRule:
 
 def parse_rule(text: str) -> SplitRule:
     """The rule that `--splits text` names. Raises ConfigError when it has none of the known forms."""
-    kind, colon, rest = text.partition(":")
+    kind, _, rest = text.partition(":")
     if text == "source":
         return SplitRule("source", text)
-    if colon and kind in ("random", "per-class") and not Path(text).exists():
+    if kind in ("random", "per-class") and not Path(text).exists():
         return _parse_draw(kind, rest, text)
     if Path(text).is_dir():
         return SplitRule("folder", text, Path(text))
@@ -51,7 +51,8 @@ def _parse_draw(kind: str, rest: str, text: str) -> SplitRule:
     if kind == "random":
         if len(numbers) != 3 or min(numbers) < 0 or numbers[0] == 0 or not sum(numbers) <= 1 + 1e-9:
             raise ConfigError(
-                f"--splits {text}: random takes three shares that add up to at most 1: random:0.6,0.2,0.2"
+                f"--splits {text}: random takes three shares TRAIN,VAL,TEST that add up to at most 1, "
+                "such as random:0.6,0.2,0.2"
             )
     elif len(numbers) != 2 or numbers[0] < 1 or numbers[1] < 0:
         raise ConfigError(

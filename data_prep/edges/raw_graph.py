@@ -6,8 +6,8 @@ source may accept; `SparseRows` holds sparse features without scipy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +34,30 @@ class ReadOptions:
     vertices: int | None = None
     label_column: str | None = None
     missing_features: str | None = None
+    feature_dim: int | None = None
+    duplicate_rows: str | None = None
+    """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None
     """Where a source may put what it unpacks; without one it holds all in memory."""
+
+    def of_source(self, held: Iterable[str], path: Path) -> tuple[ReadOptions, str | None, str | None]:
+        """The features and labels that the flags name among the arrays `held` by the source `path`; None: by no flag.
+
+        Also these options without them; a file of that name wins. Raises DataError for what is neither.
+        """
+        held = sorted(held)
+        chosen: dict[str, str | None] = {"features": None, "labels": None}
+        for flag in chosen:
+            value: Path | None = getattr(self, flag)
+            if value is None or value.exists():
+                continue
+            if str(value) not in held:
+                raise DataError(
+                    f"--{flag} {value} does not exist, neither as a file nor in {path}, which holds {', '.join(held)}"
+                )
+            chosen[flag] = str(value)
+        without = {flag: None for flag, name in chosen.items() if name}
+        return replace(self, **without), chosen["features"], chosen["labels"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +133,7 @@ class RawGraph:
     notes: sentences for the user about choices made while reading.
     names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
     class_names: what the source calls each class, or None.
+    files: of a folder, what was taken from which of its files: path below the folder -> words such as "edges".
     compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     """
 
@@ -125,6 +148,7 @@ class RawGraph:
     notes: list[str] = field(default_factory=list)
     names: Sequence[str] | np.ndarray | None = None
     class_names: list[str] | None = None
+    files: dict[str, str] = field(default_factory=dict)
     compact: bool = False
 
 

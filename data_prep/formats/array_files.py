@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
 from data_prep.edges.raw_graph import ReadOptions, SparseRows
-from data_prep.formats.npz_reader import MAPPED_FROM, NpzFile
+from data_prep.formats.npz_reader import MAPPED_FROM, NamedArrays, NpzFile
 from data_prep.formats.numeric_text import is_text_table, read_numbers
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
@@ -35,6 +36,38 @@ def read_ids(path: Path) -> np.ndarray:
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
+def npy_names(folder: Path) -> frozenset[str]:
+    """Names of the arrays in the .npy files of `folder`, in which `-` stands for `_`."""
+    return frozenset(file.stem.replace("-", "_") for file in folder.glob("*.npy"))
+
+
+class NpyFolder(NamedArrays):
+    """The arrays of a folder, one per .npy file; large ones are mapped. Raises DataError where two have one name."""
+
+    def __init__(self, path: Path, workspace: Workspace | None = None) -> None:
+        super().__init__(path, npy_names(path), workspace)
+        self._files: dict[str, Path] = {}
+        for file in sorted(path.glob("*.npy")):
+            other = self._files.setdefault(file.stem.replace("-", "_"), file)
+            if other != file:
+                raise DataError(f"{path} holds both {other.name} and {file.name}; take one of them out")
+
+    def label(self, name: str) -> str:
+        """How messages call the array `name`."""
+        return str(self._files[name])
+
+    def file(self, name: str) -> str:
+        """The name of the file of the array `name`."""
+        return self._files[name].name
+
+    def read(self, name: str) -> np.ndarray:
+        """The array `name`. Raises DataError when it is missing or damaged."""
+        if name not in self._files:
+            raise DataError(f"{self.path} has no file {name}.npy; it holds {', '.join(sorted(self.names))}")
+        self.taken.add(name)
+        return _read(self._files[name], np.float64, ".npy")
+
+
 def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = None) -> np.ndarray:
     """The array in an .npy file, a large one mapped, or in a text table."""
     _check_there(path)
@@ -43,9 +76,11 @@ def _read(path: Path, dtype: type, kinds: str, workspace: Workspace | None = Non
     if path.suffix != ".npy":
         raise DataError(f"{path}: unknown kind of file; expected {kinds}")
     try:
-        return np.load(path, mmap_mode="r" if path.stat().st_size >= MAPPED_FROM else None, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        if "Object arrays" in str(error):
+        # Mapped first: numpy would allocate whatever size a damaged header states.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        return found if found.nbytes >= MAPPED_FROM else np.array(found)
+    except (ValueError, EOFError, SyntaxError, TokenError, OverflowError) as error:
+        if "Python objects" in str(error):
             raise DataError(f"{path} holds Python objects, not numbers; save it as a plain array") from error
         raise DataError(f"{path} is truncated or not an .npy file ({error})") from error
 

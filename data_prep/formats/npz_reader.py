@@ -8,9 +8,10 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -28,7 +29,11 @@ _TIMES_SPARSE = 3
 _READ_BYTES = 4 * 2**20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError)
+_HEADER_DAMAGE = (SyntaxError, TokenError, OverflowError)
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, NotImplementedError, RuntimeError),
+    *_HEADER_DAMAGE,
+)
 
 
 @contextmanager
@@ -78,46 +83,30 @@ def unpacked(path: Path, archive: zipfile.ZipFile, member: str, workspace: Works
         return aside, 0
 
 
-class NpzFile:
-    """The arrays of one archive, each read on demand: large ones are mapped, compressed ones unpacked before.
+class NamedArrays:
+    """Arrays by their `names`, each read on demand from `path`, a file or a folder; `taken` are those read so far.
 
-    workspace: where to unpack; without one all arrays are read into memory. Raises DataError when the file is no zip
-    archive or is damaged.
+    workspace: where to unpack what is read; without one all arrays are read into memory.
     """
 
-    def __init__(self, path: Path, workspace: Workspace | None = None) -> None:
+    def __init__(self, path: Path, names: frozenset[str], workspace: Workspace | None = None) -> None:
         self.path = path
+        self.names = names
+        self.taken: set[str] = set()
         self._workspace = workspace
-        with opened_zip(path, f"{path} is truncated or not an .npz archive") as archive:
-            self.names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
 
     def label(self, name: str) -> str:
         """How messages call the array `name`."""
         return f"{self.path}: array {name!r}"
 
     def read(self, name: str) -> np.ndarray | SparseRows:
-        """The array `name`; a pickled scipy matrix comes as SparseRows.
+        """The array `name`. Raises DataError when it is missing or damaged."""
+        raise NotImplementedError
 
-        Raises DataError when it is missing, damaged, or pickles anything but arrays and matrices.
-        """
-        if name not in self.names:
-            raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
-        label, member = self.label(name), f"{name}.npy"
-        with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
-            size = archive.getinfo(member).file_size
-            with archive.open(member) as file:
-                # The header; of an unknown version, numpy says so below.
-                header = _HEADERS.get(np.lib.format.read_magic(file))
-                if header and header(file)[2].hasobject:
-                    require_whole(label, size, _TIMES_SPARSE, self._workspace)
-                    found = load_pickle(file, label)
-                    if not isinstance(found, np.ndarray | SparseRows):
-                        raise DataError(f"{label} holds a {type(found).__name__}, not an array or a sparse matrix")
-                    return found
-            if self._workspace and size >= MAPPED_FROM:
-                return self._mapped(archive, member, self._workspace)
-            with archive.open(member) as file:
-                return np.lib.format.read_array(file, allow_pickle=False)
+    def unused(self, besides: Iterable[str] = ()) -> list[str]:
+        """A note that names the arrays which were not taken, `besides` some; none where there are none."""
+        others = sorted(self.names - self.taken - {*besides})
+        return [f"{self.path.name}: not used: {', '.join(others)}"] if others else []
 
     def array(self, name: str) -> np.ndarray:
         """Like `read`, for arrays that must be dense numbers."""
@@ -134,7 +123,7 @@ class NpzFile:
         return int(found.reshape(-1)[0])
 
     def first(self, *names: str) -> str | None:
-        """The first of `names` that the archive holds, or None."""
+        """The first of `names` that the source holds, or None."""
         return next((name for name in names if name in self.names), None)
 
     def sparse(self, prefix: str, kind: str = "csr") -> SparseRows:
@@ -144,6 +133,43 @@ class NpzFile:
         parts = {key: self.array(prefix + key) for key in keys}
         require_whole(name, sum(parts[key].nbytes for key in keys[1:3]), _TIMES_SPARSE, self._workspace)
         return sparse_from_parts(kind, parts, name)
+
+
+class NpzFile(NamedArrays):
+    """The arrays of one archive: large ones are mapped, compressed ones unpacked before.
+
+    Raises DataError when the file is no zip archive or is damaged.
+    """
+
+    def __init__(self, path: Path, workspace: Workspace | None = None) -> None:
+        with opened_zip(path, f"{path} is truncated or not an .npz archive") as archive:
+            names = frozenset(name.removesuffix(".npy") for name in archive.namelist())
+        super().__init__(path, names, workspace)
+
+    def read(self, name: str) -> np.ndarray | SparseRows:
+        """The array `name`; a pickled scipy matrix comes as SparseRows.
+
+        Raises DataError when it is missing, damaged, or pickles anything but arrays and matrices.
+        """
+        if name not in self.names:
+            raise DataError(f"{self.path} has no array {name!r}; it holds {', '.join(sorted(self.names)) or 'nothing'}")
+        self.taken.add(name)
+        label, member = self.label(name), f"{name}.npy"
+        with opened_zip(self.path, f"{label} is truncated or damaged") as archive:
+            size = archive.getinfo(member).file_size
+            with archive.open(member) as file:
+                # The header; of an unknown version, numpy says so below.
+                header = _HEADERS.get(np.lib.format.read_magic(file))
+                if header and header(file)[2].hasobject:
+                    require_whole(label, size, _TIMES_SPARSE, self._workspace)
+                    found = load_pickle(file, label)
+                    if not isinstance(found, np.ndarray | SparseRows):
+                        raise DataError(f"{label} holds a {type(found).__name__}, not an array or a sparse matrix")
+                    return found
+            if self._workspace and size >= MAPPED_FROM:
+                return self._mapped(archive, member, self._workspace)
+            with archive.open(member) as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
 
     def _mapped(self, archive: zipfile.ZipFile, member: str, workspace: Workspace) -> np.ndarray:
         """A large array as a map of the archive itself, or of a temporary file if it is compressed there."""

@@ -20,7 +20,7 @@ from leapmpi.errors import DataError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _TEXT_AT_ONCE = 4 * 2**20
-_COMMENTS = ("#", "%")
+COMMENTS = ("#", "%")
 DELIMITERS = (",", ";", "\t")
 """What separates fields, besides blanks."""
 
@@ -84,7 +84,7 @@ def find_layout(path: Path) -> Layout | None:
     with open_text(path) as file:
         for number, line in enumerate(file):
             text = line.strip()
-            if not text or text.startswith(_COMMENTS):
+            if not text or text.startswith(COMMENTS):
                 continue
             delimiter = next((mark for mark in DELIMITERS if mark in text), None)
             fields = [field.strip() for field in text.split(delimiter)]
@@ -114,7 +114,7 @@ def parsed(
                 warnings.simplefilter("error", DeprecationWarning)
                 warnings.simplefilter("ignore", UserWarning)
                 return np.loadtxt(
-                    lines, dtype, _COMMENTS, layout.delimiter, converter, usecols=columns, ndmin=2, encoding="utf-8"
+                    lines, dtype, COMMENTS, layout.delimiter, converter, usecols=columns, ndmin=2, encoding="utf-8"
                 )
         except (ValueError, DeprecationWarning) as error:
             # Again, slowly, where empty fields are known to occur.

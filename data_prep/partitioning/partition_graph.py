@@ -66,11 +66,20 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     """
     request.check(graph)
 
-    # A method that leaves the choice open names another one.
-    method, reason = METHODS.load(request.method), ""
-    if hasattr(method, "choose"):
-        chosen, reason = method.choose(graph, request)
-        request = replace(request, method=chosen)
+    # A method that leaves the choice open names others, of which the one that cuts least counts.
+    method = METHODS.load(request.method)
+    if not hasattr(method, "choose"):
+        return _partition(graph, request)
+    tried, reason = method.choose(graph, request)
+    found = [_partition(graph, replace(request, method=name)) for name in tried]
+    if len(found) > 1:
+        cuts = ", ".join(f"{each.method} cuts {each.figures()['edge_cut_share']:.2%}" for each in found)
+        reason = f"{reason}: {cuts}"
+    return replace(min(found, key=lambda each: each.edges_cut.sum()), reason=reason)
+
+
+def _partition(graph: Graph, request: PartitionRequest) -> Partition:
+    """The Partition by the method that `request` names, over all its levels."""
     if len(request.levels) == 1:
         assignment = _assign_level(graph, request)
     else:
@@ -79,7 +88,7 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
         assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
         training = training_vertices(graph)
         rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
-    return replace(_measure(graph, assignment, request.parts), method=request.method, reason=reason)
+    return replace(_measure(graph, assignment, request.parts), method=request.method)
 
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:

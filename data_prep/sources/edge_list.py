@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, far_too_many
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.edge_text import begins_with_edges, edge_stream
 from data_prep.formats.numeric_text import is_text_table
 from data_prep.sources import snap
 from leapmpi.errors import DataError
@@ -16,7 +16,12 @@ OPTIONS = frozenset({"features", "labels", "vertices"})
 
 
 def can_read(path: Path) -> bool:
-    return path.is_file() and is_text_table(path) and not snap.can_read(path)
+    if not path.is_file() or not is_text_table(path) or snap.can_read(path):
+        return False
+    try:
+        return begins_with_edges(path)
+    except (DataError, OSError):
+        return True  # the message about the damage comes from `read`
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:

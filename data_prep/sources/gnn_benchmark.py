@@ -30,4 +30,5 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source")
     features = next((file.sparse(prefix) for prefix in _FEATURES if f"{prefix}indptr" in file.names), None)
     labels = file.array("labels") if "labels" in file.names else None
-    return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"))
+    notes = file.unused([f"{prefix}data", f"{prefix}shape"])
+    return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"), notes=notes)

@@ -26,4 +26,4 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = edges_of_rows(matrix.indptr, matrix.indices, name, rows_are="source")
     features = file.read("node_attr") if "node_attr" in file.names else None
     labels = file.array("node_label") if "node_label" in file.names else None
-    return RawGraph(matrix.shape[0], edges, features, labels, edges_name=name)
+    return RawGraph(matrix.shape[0], edges, features, labels, edges_name=name, notes=file.unused())

@@ -30,6 +30,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     labels = file.array("node_labels") if "node_labels" in file.names else None
     graph = RawGraph(len(features), edges.T, features, labels, edges_name=file.label("edges"))
     _add_splits(graph, file, options.split_index)
+    graph.notes += file.unused()
     return graph
 
 

@@ -11,13 +11,17 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
 from data_prep.workspace import require_whole
-from leapmpi.errors import DataError
+from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
-OPTIONS = frozenset({"features", "labels"})
+OPTIONS = frozenset({"features", "labels", "label_column"})
 
 _NETWORKS = ("network", "a", "adj", "adjacency")
 _GROUPS = ("group", "groups", "label", "labels", "gnd", "y")
+# Facebook100 (Traud, Mucha, Porter, Physica A 2012): a column for each attribute of a person, 0 where it is missing.
+_PERSONS = "local_info"
+_PERSON_COLUMNS = ("status", "gender", "major", "minor", "dorm", "year", "high_school")
+
 _FEATURES = ("attrb", "attributes", "features", "feature", "x")
 
 # Many classes are only believed where many vertices are in them: labels are stored densely.
@@ -39,14 +43,22 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     network, name = _network(variables, path)
     vertices = network.shape[0]
 
-    # Files that the user names win over variables.
+    # Files that the user names win over variables, and variables that the user names over others.
+    readable = [name for name, content in variables.items() if not isinstance(content, str)]
+    options, named_features, named_labels = options.of_source(readable, path)
     features, labels = read_companions(options)
     notes: list[str] = []
-    readable = [name for name, content in variables.items() if not isinstance(content, str)]
-    if labels is None and (found := _first(readable, _GROUPS)):
+    taken, class_names = {name}, None
+    if options.label_column is not None:
+        found = named_labels or (_PERSONS if _PERSONS in readable else _first(readable, _GROUPS))
+        labels, class_names = _column(variables, found, options.label_column, path)
+        taken.add(found or "")
+    elif labels is None and (found := named_labels or _first(readable, _GROUPS)):
         labels, notes = _labels(variables[found], vertices, f"{path}: variable {found!r}")
-    if features is None and (found := _first(readable, _FEATURES)):
+        taken.add(found)
+    if features is None and (found := named_features or _first(readable, _FEATURES)):
         features = variables[found]
+        taken.add(found)
         if isinstance(features, SparseColumns):
             # The columns are in the file, one number each, but not the rows.
             rows, columns = features.shape
@@ -55,8 +67,11 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
                     f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are no features"
                 )
             features = features.by_rows()
+    notes += _unused(variables, taken, path)
     edges = np.stack([network.row, network.column])
-    return RawGraph(vertices, edges, features, labels, edges_name=f"{path}: variable {name!r}", notes=notes)
+    return RawGraph(
+        vertices, edges, features, labels, edges_name=f"{path}: variable {name!r}", notes=notes, class_names=class_names
+    )
 
 
 def _first(names: Iterable[str], known: tuple[str, ...]) -> str | None:
@@ -81,6 +96,40 @@ def _described(content: Variable) -> str:
     if isinstance(content, str):
         return content
     return f"{'sparse ' if isinstance(content, SparseColumns) else ''}{' x '.join(map(str, content.shape))}"
+
+
+def _unused(variables: dict[str, Variable], taken: set[str], path: Path) -> list[str]:
+    """A note that names the variables which were not `taken`, and how to take one as labels."""
+    others = {name: content for name, content in variables.items() if name not in taken}
+    if not others:
+        return []
+    how = f"--label-column {'|'.join(_PERSON_COLUMNS)} takes a column of {_PERSONS} as classes"
+    hint = how if _PERSONS in others else "--labels NAME, --features NAME take one"
+    return [f"{path.name}: not used: {', '.join(f'{name} ({_described(others[name])})' for name in others)}; {hint}"]
+
+
+def _column(variables: dict[str, Variable], name: str | None, column: str, path: Path) -> tuple[np.ndarray, list[str]]:
+    """Classes int64[n] from a column, by number or by a name of Facebook100, and what the source calls them.
+
+    Raises ConfigError where the variable `name` is no full matrix, or has no such column.
+    """
+    content = variables.get(name or "")
+    if not isinstance(content, np.ndarray) or content.ndim != 2:
+        described = f"variable {name!r} is {_described(content)}" if content is not None else "there is none"
+        raise ConfigError(f"--label-column {column}: {path}: {described}; name a full matrix by --labels")
+    names = [str(number) for number in range(content.shape[1])]
+    persons = name == _PERSONS and content.shape[1] == len(_PERSON_COLUMNS)
+    known = [*names, *(_PERSON_COLUMNS if persons else ())]
+    if column not in known:
+        raise ConfigError(f"--label-column {column}: {path}: variable {name!r} has the columns {', '.join(known)}")
+
+    # Classes are numbered by ascending value; 0 is missing in Facebook100.
+    values = content[:, known.index(column) % content.shape[1]].astype(np.float64)
+    missing = np.isnan(values) | (values == 0 if persons else False)
+    found, numbers = np.unique(values[~missing], return_inverse=True)
+    labels = np.full(len(values), -1, np.int64)
+    labels[~missing] = numbers
+    return labels, [f"{value:.15g}" for value in found]
 
 
 def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, list[str]]:

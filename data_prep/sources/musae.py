@@ -1,13 +1,11 @@
 """Folders of MUSAE and FEATHER (Rozemberczki et al., arXiv:1909.13021, arXiv:2005.07959).
 
-edges.csv, features.json with the numbers of the features that each vertex has, target.csv with its class; a name may
-precede each file's, as in musae_git_edges.csv.
+edges.csv, features.json with the numbers of the features that each vertex has, target.csv with its class; or lists of
+groups in genres.json, as Deezer's. A name may precede each file's, as in musae_git_edges.csv.
 """
 
 from __future__ import annotations
 
-import json
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +14,13 @@ from data_prep.assembly.vertex_rows import rows_held
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
 from data_prep.formats.columns import TableColumns, class_numbers, first_of
 from data_prep.formats.edge_text import edge_stream
-from data_prep.formats.numeric_text import open_text
 from data_prep.formats.tables import open_table
+from data_prep.formats.vertex_lists import duplicate_notes, groups_in, numbers_in, read_lists, settle
 from data_prep.workspace import require_whole
 from leapmpi.errors import ConfigError, DataError
 
-SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv"
-OPTIONS = frozenset({"label_column"})
+SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv, or genres.json"
+OPTIONS = frozenset({"label_column", "labels", "feature_dim", "duplicate_rows"})
 
 _TIMES = 10
 """Bytes held per byte of the files; measured on facebook."""
@@ -33,34 +31,52 @@ _LABELS = ("page_type", "ml_target", "mature", "target")
 
 
 def can_read(path: Path) -> bool:
-    return path.is_dir() and _named(path, "features.json") is not None and _named(path, "edges.csv") is not None
+    listed = path.is_dir() and (_named(path, "features.json") or _named(path, "genres.json"))
+    return bool(listed) and _named(path, "edges.csv") is not None
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph in the folder `path`, with binary features and the classes in `options.label_column` of target.csv."""
-    edge_file, feature_file = _named(path, "edges.csv"), _named(path, "features.json")
-    if edge_file is None or feature_file is None:
-        raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv)")
-    target = _named(path, "target.csv")
-    size = sum(file.stat().st_size for file in (edge_file, feature_file, target) if file)
-    require_whole(str(path), size, _TIMES, options.workspace)
+    """The graph in the folder `path`, or of its files that begin as the file `path`, NAME_edges.csv, does.
 
-    # Edges, features, and ids of labelled vertices; vertices are numbered from 0 on in all three.
+    Features are binary. Labels are the classes in `options.label_column` of target.csv, or the groups in the lists of
+    the file that `options.labels` names, by default genres.json where there is no target.csv.
+    """
+    # The files.
+    edge_file, feature_file, target, groups = _files(path, options)
+    files = {edge_file: "edges", feature_file: "features", target: "labels", groups: "labels"}
+    files = {file: what for file, what in files.items() if file}
+    require_whole(str(path), sum(file.stat().st_size for file in files), _TIMES, options.workspace)
+
+    # Edges, features, and ids of labelled vertices; vertices are numbered from 0 on in all of them.
     stream, notes = edge_stream(edge_file)
     notes = [note for note in notes if "header" not in note]
     edges = np.concatenate(list(stream.chunks()), axis=1)
-    vertex, feature = _features(feature_file)
+    vertex = feature = grouped = group = np.empty(0, np.int64)
+    group_names = None
+    if feature_file:
+        listed, lists, more = read_lists(feature_file, options.duplicate_rows)
+        vertex, feature = numbers_in(feature_file, listed, lists)
+        notes += more
+    if groups:
+        listed, lists, more = read_lists(groups, options.duplicate_rows)
+        grouped, group, group_names = groups_in(groups, listed, lists)
+        notes += more
     table = _rows(target) if target else None
-    ids = _vertex_ids(table) if table else np.empty(0, np.int64)
-    vertices = 1 + int(max(edges.max(), vertex.max(initial=-1), ids.max(initial=-1)))
+    ids, kept = _vertex_ids(table, options.duplicate_rows, notes) if table else (np.empty(0, np.int64), slice(0))
 
     # A stray number must not make a huge graph.
+    largest = (each.max(initial=-1) for each in (edges, vertex, grouped, ids))
+    vertices = 1 + int(max(largest))
     if far_too_many(vertices, edges.shape[1]):
         raise DataError(f"{path}: vertex {vertices - 1:,} occurs, but there are only {edges.shape[1]:,} edges")
-    width = int(feature.max(initial=-1)) + 1
-    if far_too_many(width, len(feature)):
-        raise DataError(f"{feature_file}: feature {width - 1:,} occurs, but there are only {len(feature):,} entries")
-    labels, class_names = _labels(table, ids, vertices, options.label_column, path)
+    width = _width(feature, feature_file, options.feature_dim)
+
+    # Labels: groups of a list, or classes of a table.
+    labels, class_names = None, group_names
+    if groups:
+        labels = _memberships(grouped, group, (vertices, len(group_names or ())))
+    elif table:
+        labels, class_names = _labels(table, ids, kept, vertices, options.label_column, notes)
 
     # A feature that is listed twice counts once.
     vertex, feature = np.unique(np.stack([vertex, feature]), axis=1)
@@ -73,42 +89,47 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         edges_name=str(edge_file),
         notes=notes,
         class_names=class_names,
+        files={file.name: what for file, what in files.items()},
     )
 
 
-def _named(folder: Path, name: str) -> Path | None:
-    """The file `name` in `folder`, or the only one whose name ends with it."""
+def _files(path: Path, options: ReadOptions) -> tuple[Path, Path | None, Path | None, Path | None]:
+    """The files of edges, of features, the table of classes, and the lists of groups that are labels.
+
+    Raises DataError where they are missing, ConfigError where a flag names none.
+    """
+    # Of a folder, or those whose names begin as the named file's does.
+    folder, prefix = path, None
+    if path.is_file():
+        folder, prefix = path.parent, path.name.removesuffix("edges.csv")
+    names = ("edges.csv", "features.json", "target.csv", "genres.json")
+    edge_file, feature_file, target, groups = (_named(folder, name, prefix) for name in names)
+    if edge_file is None or (feature_file is None and groups is None):
+        raise DataError(f"{path} must hold one edges.csv and one features.json (and target.csv), or one genres.json")
+
+    # Labels are in one file: the one that a flag asks for, else in target.csv.
+    if options.labels:
+        chosen = str(options.labels).removesuffix(".json")
+        groups = _named(folder, f"{chosen}.json", prefix)
+        if groups is None:
+            held = ", ".join(sorted(file.name for file in folder.glob(f"{prefix or ''}*.json")))
+            raise ConfigError(f"--labels {options.labels}: {folder} has no such lists; it has {held}")
+        if options.label_column:
+            raise ConfigError(f"--label-column {options.label_column}: --labels {options.labels} takes {groups.name}")
+        return edge_file, feature_file, None, groups
+    if options.label_column and target is None:
+        raise ConfigError(f"--label-column {options.label_column}: {path} has no target.csv")
+    return edge_file, feature_file, target, None if target else groups
+
+
+def _named(folder: Path, name: str, prefix: str | None = None) -> Path | None:
+    """The file `name` in `folder`, after `prefix` if given, or the only one whose name ends with it."""
+    if prefix is not None:
+        return file if (file := folder / f"{prefix}{name}").is_file() else None
     if (folder / name).is_file():
         return folder / name
     found = [entry for entry in folder.glob(f"*_{name}") if entry.is_file()]
     return found[0] if len(found) == 1 else None
-
-
-def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """int64[k]: vertex and feature of every entry. Raises DataError naming the place of the first fault."""
-    try:
-        with open_text(path) as file:
-            lists = json.load(file)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}, character {error.pos}: not JSON ({error.msg})") from error
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({error})") from error
-    if not isinstance(lists, dict):
-        raise DataError(f"{path} must hold an object with a list of features for each vertex")
-
-    # Vertex numbers with lists of feature numbers.
-    for key, features in lists.items():
-        good = isinstance(features, list) and all(type(number) is int and 0 <= number < 2**40 for number in features)
-        if not (good and key.isascii() and key.isdigit() and len(key) <= 12):
-            raise DataError(
-                f"{path}: vertex {key[:40]!r} has {str(features)[:40]!r}; expected a vertex number with a list of "
-                "feature numbers from 0 on"
-            )
-
-    # All lists as two arrays.
-    counts = np.fromiter(map(len, lists.values()), np.int64, len(lists))
-    vertex = np.repeat(np.fromiter(map(int, lists), np.int64, len(lists)), counts)
-    return vertex, np.fromiter(chain.from_iterable(lists.values()), np.int64, len(vertex))
 
 
 def _rows(target: Path) -> TableColumns:
@@ -116,7 +137,11 @@ def _rows(target: Path) -> TableColumns:
     return rows_held(table, table.names[0], table.names[1:])
 
 
-def _vertex_ids(table: TableColumns) -> np.ndarray:
+def _vertex_ids(table: TableColumns, duplicates: str | None, notes: list[str]) -> tuple[np.ndarray, np.ndarray | slice]:
+    """The vertices int64[k] of a table, each once, and the rows that count. Adds to `notes`.
+
+    Raises DataError for an id that is no number, or that is listed with two contents unless `duplicates` says which.
+    """
     column = first_of(table.columns, _IDS)
     if column is None:
         raise DataError(f"{table.path} has no column id; it has {', '.join(table.columns)}")
@@ -126,22 +151,49 @@ def _vertex_ids(table: TableColumns) -> np.ndarray:
     )
     if bad >= 0:
         raise DataError(f"{table.place(bad)}: {texts[bad][:40]!r} is not a vertex number")
-    ids = np.array([int(text) for text in texts], np.int64)
-    _, first = np.unique(ids, return_index=True)
-    if len(first) < len(ids):
-        row = int(np.setdiff1d(np.arange(len(ids)), first)[0])
-        raise DataError(f"{table.place(row)}: vertex {ids[row]} is listed twice")
-    return ids
+
+    # Of the rows of one vertex, one counts.
+    rows: dict[int, int] = {}
+    same: list[str] = []
+    for row, vertex in enumerate(map(int, texts)):
+        if vertex in rows:
+            equal = all(values[row] == values[rows[vertex]] for values in table.columns.values())
+            if settle(f"{table.place(row)}: vertex {vertex}", equal, duplicates, same) == "first":
+                continue
+        rows[vertex] = row
+    notes += duplicate_notes(table.path, same)
+    return np.fromiter(rows, np.int64, len(rows)), np.fromiter(rows.values(), np.int64, len(rows))
+
+
+def _width(feature: np.ndarray, file: Path | None, stated: int | None) -> int:
+    """The number of columns: `stated`, or by the largest feature. Raises DataError where a feature does not fit."""
+    largest = int(feature.max(initial=-1))
+    if stated is not None:
+        if largest >= stated:
+            raise DataError(f"{file}: feature {largest:,} occurs; --feature-dim must be at least {largest + 1:,}")
+        return stated
+    if far_too_many(largest + 1, len(feature)):
+        raise DataError(f"{file}: feature {largest:,} occurs, but there are only {len(feature):,} entries")
+    return largest + 1
+
+
+def _memberships(vertex: np.ndarray, group: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Multi-label classes float32[n, C]; vertices in no group are NaN, unlabelled."""
+    labels = np.zeros(shape, np.float32)
+    labels[vertex, group] = 1
+    labels[labels.sum(axis=1) == 0] = np.nan
+    return labels
 
 
 def _labels(
-    table: TableColumns | None, ids: np.ndarray, vertices: int, label_column: str | None, path: Path
-) -> tuple[np.ndarray | None, list[str] | None]:
-    """Labels int64[vertices] and the names of the classes."""
-    if table is None:
-        if label_column:
-            raise ConfigError(f"--label-column {label_column}: {path} has no target.csv")
-        return None, None
+    table: TableColumns,
+    ids: np.ndarray,
+    kept: np.ndarray | slice,
+    vertices: int,
+    label_column: str | None,
+    notes: list[str],
+) -> tuple[np.ndarray, list[str] | None]:
+    """Labels int64[vertices] from the rows `kept` of the vertices `ids`, and the names of the classes."""
     others = [name for name in table.columns if name.lower() not in _IDS]
     name = label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
@@ -151,5 +203,7 @@ def _labels(
         raise ConfigError(f"{fault} in {table.path}; choose by --label-column from {', '.join(table.columns)}")
     values, class_names = class_numbers(table, name)
     labels = np.full(vertices, -1, np.int64)
-    labels[ids] = values
+    labels[ids] = values[kept]
+    unused = [other for other in others if other != name]
+    notes += [f"{table.path.name}: not used: {', '.join(unused)} (--label-column takes one)"] if unused else []
     return labels, class_names

@@ -7,7 +7,7 @@ from pathlib import Path
 from data_prep.edges.edge_stream import Edges
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, edges_of_rows, whole_numbers
 from data_prep.formats.array_files import read_companions, read_sparse
-from data_prep.formats.npz_reader import NpzFile, npz_names
+from data_prep.formats.npz_reader import NamedArrays, NpzFile, npz_names
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"
@@ -15,7 +15,7 @@ OPTIONS = frozenset({"features", "labels", "vertices"})
 
 _FEATURES = ("features", "x", "node_feat")
 _LABELS = ("labels", "y", "node_label")
-_EDGE_ARRAYS = ("indptr", "indices", "edge_index", "edges", "format", "data", "shape", "row", "col")
+_SCIPY = {"format", "shape", "data", "indptr", "indices", "row", "col"}
 _SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
 
 
@@ -23,21 +23,33 @@ def can_read(path: Path) -> bool:
     if path.suffix != ".npz":
         return False
     names = npz_names(path)
-    if "edges" in names:
-        return "node_features" not in names  # else it is of the heterophilous collection
-    return {"indptr", "indices"} <= names or {"format", "row", "col"} <= names or "edge_index" in names
+    if {"edges", "node_features"} <= names:
+        return False  # it is of the heterophilous collection
+    return holds_edges(names) or {"format", "row", "col"} <= names
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph in the archive at `path`; `options` may add features and labels from other files."""
-    file = NpzFile(path, options.workspace)
+    return graph_of(NpzFile(path, options.workspace), options)
+
+
+def holds_edges(names: frozenset[str]) -> bool:
+    """Whether arrays of these `names` have edges among them."""
+    return {"indptr", "indices"} <= names or bool(names & {"edge_index", "edges"})
+
+
+def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
+    """The graph in the arrays of `file` under the generic names."""
     edges, name, rows = _edges(file, options)
+    options, named_features, named_labels = options.of_source(file.names, file.path)
     features, labels = read_companions(options)
-    if features is None and (found := file.first(*_FEATURES)):
+    if named_features:
+        features = file.read(named_features)
+    elif features is None and (found := file.first(*_FEATURES)):
         features = file.read(found)
     elif features is None and (found := file.first(*(f"{name}_indptr" for name in _FEATURES))):
         features = file.sparse(found.removesuffix("indptr"))
-    if labels is None and (found := file.first(*_LABELS)):
+    if labels is None and (found := named_labels or file.first(*_LABELS)):
         labels = file.array(found)
     splits = {}
     for split in SPLIT_NAMES:
@@ -62,18 +74,19 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         splits or None,
         classes=file.number("classes") if "classes" in file.names else None,
         edges_name=name,
-        split_origin=path.name,
-        notes=_unused(file),
+        split_origin=file.path.name,
+        notes=file.unused(),
     )
 
 
-def _edges(file: NpzFile, options: ReadOptions) -> tuple[Edges, str, int | None]:
+def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | None]:
     """Edges [2, E], what messages call them, and the number of rows of a compressed adjacency."""
     if "format" in file.names:
         # An adjacency matrix as scipy.sparse.save_npz writes it: entry (i, j) is the edge from i to j.
         matrix = read_sparse(file.path, options.workspace)
         if matrix.shape[0] != matrix.shape[1]:
             raise DataError(f"{file.path} holds a matrix of shape {matrix.shape}; an adjacency matrix must be square")
+        file.taken |= file.names & _SCIPY
         edges = edges_of_rows(matrix.indptr, matrix.indices, str(file.path), rows_are="source")
         return edges, str(file.path), matrix.shape[0]
     if {"indptr", "indices"} <= file.names:
@@ -88,11 +101,3 @@ def _edges(file: NpzFile, options: ReadOptions) -> tuple[Edges, str, int | None]
     if found.ndim != 2 or found.shape[0 if in_rows else 1] != 2:
         raise DataError(f"{file.label(name)} must have shape {shape}, but it is {found.shape}")
     return (found if in_rows else found.T), file.label(name), None
-
-
-def _unused(file: NpzFile) -> list[str]:
-    known = {*_EDGE_ARRAYS, "vertices", "num_nodes", "classes", *_FEATURES, *_LABELS}
-    known |= {f"{name}_{part}" for name in _FEATURES for part in ("data", "indices", "indptr", "shape")}
-    known |= {split + suffix for split in SPLIT_NAMES for suffix in _SPLIT_SUFFIXES}
-    unused = sorted(file.names - known)
-    return [f"{file.path.name}: not used: {', '.join(unused)}"] if unused else []

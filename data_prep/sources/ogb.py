@@ -42,6 +42,16 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         graph.splits, graph.split_origin = _splits(folder, options.split_index, graph.notes)
     elif options.split_index is not None:
         raise ConfigError(f"--split-index {options.split_index}: {path} has no folder split")
+
+    # What was taken: by their paths below `path`.
+    parts = {"edge": "edges", "num-node-list": "counts", "num-edge-list": "counts"}
+    parts |= {"node-feat": "features", "node-label": "labels"}
+    found = {_csv(raw, stem): what for stem, what in parts.items()}
+    if (raw / "data.npz").exists():
+        found = {raw / "data.npz": "edges, features", raw / "node-label.npz": "labels"}
+    graph.files = {str(file.relative_to(path)): what for file, what in found.items() if file}
+    if folder and folder.is_relative_to(path):
+        graph.files |= {f"{folder.name}/": "splits"}
     return graph
 
 

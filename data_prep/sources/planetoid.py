@@ -22,6 +22,9 @@ OPTIONS = frozenset({"missing_features"})
 # The public split validates on the 500 vertices after the training ones.
 _VALIDATION = 500
 
+_SPARSEST = 10
+"""With this many times more ids than rows and edges, an id is damaged."""
+
 _TIMES = 8
 """Bytes held per byte of the files; measured on nell: 6."""
 
@@ -46,7 +49,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     first = _matrix(stem, "allx")
     test = _matrix(stem, "tx")
     test_ids = _test_ids(stem, test.shape[0], first.shape)
-    vertices = 1 + int(max(first.shape[0] - 1, test_ids.max(initial=-1), edges.max(initial=-1)))
+    vertices = _vertices(first.shape[0], edges, test_ids, stem)
 
     # Labels, and the public split.
     labels, classes, trained, notes = _labels(stem, test_ids, first.shape[0], vertices)
@@ -66,7 +69,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             "(--missing-features one-hot gives each a column of its own)"
         )
     origin = "Planetoid's public split"
-    return RawGraph(vertices, edges, features, labels, splits, classes, str(graphs[0]), origin, notes)
+    parts = {"graph": "edges", "allx": "features", "tx": "features", "y": "labels", "ally": "labels", "ty": "labels"}
+    parts |= {"test.index": "test vertices", "x": "features, all in allx too"}
+    files = {file.name: what for part, what in parts.items() if (file := _file(stem, part)).exists()}
+    return RawGraph(vertices, edges, features, labels, splits, classes, str(graphs[0]), origin, notes, files=files)
 
 
 def _file(stem: Path, part: str) -> Path:
@@ -121,6 +127,19 @@ def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray
         row = int(ids.argmin())
         raise DataError(f"{path}, row {row}: id {ids[row]} already belongs to row {ids[row]} of allx")
     return ids
+
+
+def _vertices(rows: int, edges: np.ndarray, test_ids: np.ndarray, stem: Path) -> int:
+    """The number of vertices: the largest id plus one. Raises DataError for a stray number."""
+    largest = {"graph": int(edges.max(initial=-1)), "test.index": int(test_ids.max(initial=-1)), "allx": rows - 1}
+    part = max(largest, key=lambda name: largest[name])
+    named = rows + len(test_ids) + edges.shape[1]
+    if largest[part] > _SPARSEST * named:
+        raise DataError(
+            f"{_file(stem, part)} names vertex {largest[part]:,}, but there are only {named:,} rows and edges; "
+            "ids run from 0 on; is the file damaged?"
+        )
+    return largest[part] + 1
 
 
 def _features(

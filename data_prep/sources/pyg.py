@@ -7,15 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
+from data_prep.formats.array_files import read_companions
 from data_prep.formats.torch_files import load_torch
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
-OPTIONS = frozenset({"split_index", "vertices"})
+OPTIONS = frozenset({"split_index", "vertices", "features", "labels"})
+
+
+_KNOWN = {"edge_index", "num_nodes", *(f"{name}_mask" for name in SPLIT_NAMES)}
+
+# What PyG writes beside a graph: descriptions of transforms.
+_NO_GRAPHS = ("pre_transform.pt", "pre_filter.pt")
 
 
 def can_read(path: Path) -> bool:
-    return path.suffix in (".pt", ".pth") and path.is_file()
+    return path.suffix in (".pt", ".pth") and path.name not in _NO_GRAPHS and path.is_file()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
@@ -30,8 +37,13 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = whole_numbers(edges, f"{path}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise DataError(f"{path}: edge_index must have shape [2, edges], but it is {edges.shape}")
-    features = _tensor(data, "x", path)
-    labels = _tensor(data, "y", path)
+    tensors = [str(name) for name, content in data.items() if isinstance(content, np.ndarray)]
+    options, named_features, named_labels = options.of_source(tensors, path)
+    features, labels = read_companions(options)
+    if features is None:
+        features = _tensor(data, named_features or "x", path)
+    if labels is None:
+        labels = _tensor(data, named_labels or "y", path)
 
     # The number of vertices: by flag, by rows, stated, or by the largest id.
     stated = data.get("num_nodes")
@@ -43,6 +55,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         features = features[:, None]
     graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
     _add_splits(graph, data, options.split_index, path)
+    taken = {*_KNOWN, named_features or "x", named_labels or "y"}
+    others = sorted(str(name) for name, content in data.items() if str(name) not in taken and content is not None)
+    graph.notes += [f"{path.name}: not used: {', '.join(others)}"] if others else []
     return graph
 
 

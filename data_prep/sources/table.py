@@ -62,6 +62,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         graph, numbering = _vertices(open_table(vertex_file), options)
         graph.edges = EdgeStream(lambda: _chunks(edges, ends, numbering.numbers))
     graph.edges_name = str(edge_file)
+    graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
     further = len(edges.names) + len(edges.unread) - 2
     if further:
         graph.notes.append(f"{edge_file.name}: {further} further columns are not used")

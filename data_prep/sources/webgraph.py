@@ -47,7 +47,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     data = np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, np.uint8)
     features, labels = read_companions(options)
     edges = EdgeStream(lambda: decode(data, form, str(path)), form.arcs)
-    return RawGraph(form.vertices, edges, features, labels, edges_name=str(path))
+    files = {path.name: "edges", properties.name: "sizes and codes"}
+    return RawGraph(form.vertices, edges, features, labels, edges_name=str(path), files=files)
 
 
 def _properties(path: Path) -> dict[str, str]:

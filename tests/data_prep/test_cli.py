@@ -106,8 +106,8 @@ def test_what_is_not_the_inputs_fault(prep, monkeypatch, tmp_path, raised, code,
     def fail(*_):
         raise raised
 
-    monkeypatch.setattr("data_prep.commands.import_graph.locate", fail)
-    monkeypatch.setattr("data_prep.commands.import_graph.locate", fail)
+    monkeypatch.setattr("data_prep.detection.locate", fail)
+    monkeypatch.setattr("data_prep.detection.locate", fail)
     outcome = prep("import", tmp_path, tmp_path / "g.h5")
     assert outcome.code == code
     assert said in outcome.error

@@ -1,4 +1,4 @@
-"""Auto: the method that suits the size of the graph and the memory allowed, with the reason for the choice."""
+"""Auto: the methods that suit the size of the graph and the memory allowed, with the reason for the choice."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import INTERPRETER_BYTES, gibibytes, memory_budget
 from leapmpi.dataset.graph import Graph
 
-METIS_EDGES = 10_000_000
-"""Directed edges up to which METIS is quick: about ten seconds."""
+SMALL_EDGES = 1_000_000
+"""Directed edges up to which METIS and grem together take seconds."""
 
 _GREM_BYTES, _GREM_BYTES_PER_VERTEX = 1 << 26, 32
 
 
-def choose(graph: Graph, request: PartitionRequest) -> tuple[str, str]:
-    """The method, and why: metis where it is quick and fits in memory, else grem, else ldg, which needs least."""
+def choose(graph: Graph, request: PartitionRequest) -> tuple[tuple[str, ...], str]:
+    """The methods to try, of which the one that cuts least counts, and why.
+
+    Of a small graph metis and grem, as either may cut less; else grem, which cuts less in no more time (the tables of
+    partitioning/README.md); else ldg, which needs least memory.
+    """
     memory = request.memory or memory_budget(None)
     metis = memory_needed(graph) + INTERPRETER_BYTES
     grem = _GREM_BYTES + _GREM_BYTES_PER_VERTEX * graph.vertices + INTERPRETER_BYTES
     size = f"{graph.edges:,} edges"
 
-    # The best parts first, as long as time and memory allow them.
-    if graph.edges <= METIS_EDGES and metis <= memory:
-        return "metis", f"{size} are few enough for it to be quick, and it needs {gibibytes(metis)}"
-    why = f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
-    if metis <= memory:
-        why = f"metis would take long for {size}"
-    if grem <= memory:
-        return "grem", why
-    return "ldg", f"{why}; grem would need {gibibytes(grem)}"
+    if grem > memory:
+        return ("ldg",), f"grem would need {gibibytes(grem)} of memory, and {gibibytes(memory)} may be used"
+    if graph.edges > SMALL_EDGES:
+        return ("grem",), f"for {size} it cuts less than metis, and takes no longer"
+    if metis > memory:
+        return ("grem",), f"metis would need {gibibytes(metis)} of memory, and {gibibytes(memory)} may be used"
+    return ("grem", "metis"), f"{size} are few enough to try both"

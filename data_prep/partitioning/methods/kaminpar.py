@@ -24,6 +24,7 @@ from leapmpi.errors import ConfigError
 # Bits of the version word of a ParHIP file.
 _UNWEIGHTED = 3
 _SHORT_IDS = 8
+_LEAST_IMBALANCE = 1e-3
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -57,7 +58,10 @@ def _run(library: ModuleType, indptr: np.ndarray, neighbours: np.ndarray, reques
         graph = library.load_graph(str(path), library.GraphFileFormat.PARHIP)
     library.reseed(request.seed % (2**31 - 1))
     solver = library.KaMinPar(1, library.default_context())
-    return np.array(solver.compute_partition(graph, request.parts, max(0.0, request.tolerance - 1)), np.int64)
+    # It refuses an imbalance of 0; post-processing enforces the caps in any case.
+    return np.array(
+        solver.compute_partition(graph, request.parts, max(_LEAST_IMBALANCE, request.tolerance - 1)), np.int64
+    )
 
 
 def _write_parhip(path: Path, indptr: np.ndarray, neighbours: np.ndarray) -> None:

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from leapmpi.dataset.graph_file import open_graph
 from tests.data_prep.conftest import SYMMETRIC, neighbours
@@ -121,7 +122,7 @@ def test_heterophilous_split_index(prep, tmp_path, small):
     assert "split 0 of 2 was taken" in out
 
 
-def write_planetoid(folder, protocol=2):
+def write_planetoid(folder, protocol=2, lists=None):
     """Six vertices: rows 0-2 in allx, test vertices 5 and 3, and vertex 4 without any row."""
     folder.mkdir()
     features = sp.csr_matrix(np.arange(1.0, 11).reshape(5, 2))
@@ -133,7 +134,7 @@ def write_planetoid(folder, protocol=2):
         "ally": one_hot[:3],
         "tx": features[3:],
         "ty": one_hot[3:],
-        "graph": {0: [1, 2], 1: [0, 5], 2: [0], 3: [3], 4: [], 5: [1, 1]},
+        "graph": lists or {0: [1, 2], 1: [0, 5], 2: [0], 3: [3], 4: [], 5: [1, 1]},
     }
     for name, part in parts.items():
         (folder / f"ind.tiny.{name}").write_bytes(pickle.dumps(part, protocol))
@@ -298,3 +299,21 @@ def test_one_hot_labels_become_classes(prep, tmp_path, small):
 def test_more_classes_than_the_labels_show(prep, tmp_path, small):
     np.savez(tmp_path / "g.npz", **small.arrays())
     assert imported(prep, tmp_path, tmp_path / "g.npz", "--classes", 7)[0].classes == 7
+
+
+def test_arrays_of_other_names(prep, refused, tmp_path, small):
+    arrays = {"edge_index": small.edges, "embedding": small.features, "y": small.labels, "year": small.labels % 2}
+    np.savez(tmp_path / "g.npz", **arrays)
+    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, tmp_path / "g.pt")
+    for name in ("g.npz", "g.pt"):
+        graph, out = imported(prep, tmp_path, tmp_path / name, "--overwrite")
+        assert f"{name}: not used: embedding, year" in out
+        assert graph.features is None
+        flags = ("--features", "embedding", "--labels", "year", "--overwrite")
+        graph, out = imported(prep, tmp_path, tmp_path / name, *flags)
+        np.testing.assert_array_equal(graph.features, small.features)
+        np.testing.assert_array_equal(graph.labels, small.labels % 2)
+        assert f"{name}: not used: y" in out
+        said = refused(tmp_path / name, "--labels", "years")
+        assert "--labels years does not exist, neither as a file nor in" in said
+        assert "which holds edge_index, embedding, y, year" in said

@@ -12,10 +12,11 @@ import torch
 
 from data_prep.assembly.assemble import AssemblyOptions, make_graph
 from data_prep.assembly.splits import SplitRule
-from data_prep.commands.import_graph import SOURCES
+from data_prep.detection import SOURCES
 from data_prep.edges.raw_graph import ReadOptions
 from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError
+from tests.data_prep.commands.test_import import write_planetoid
 from tests.data_prep.sources.test_graph_texts import SNAP, metis_text
 from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
 from tests.data_prep.sources.test_webgraph import random_lists
@@ -62,6 +63,18 @@ def pyg(folder):
     return folder / "g.pt", ["g.pt"]
 
 
+def planetoid(folder):
+    write_planetoid(folder / "tiny")
+    return folder / "tiny", ["tiny/ind.tiny.test.index"]
+
+
+def npy(folder):
+    arrays = {"edges": np.array([[0, 1], [1, 2]]), "features": np.ones((3, 2)), "labels": np.arange(3), "train": [0]}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder, [f"{name}.npy" for name in arrays]
+
+
 def matlab(folder):
     group = sp.csc_matrix(np.array([[1, 0], [1, 1], [0, 1]], float))
     scipy.io.savemat(
@@ -77,7 +90,7 @@ def packed_matlab(folder):
     return folder / "g.mat", ["g.mat"]
 
 
-WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, matlab, packed_matlab]
+WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
 
 
 def damaged(content, choice):

@@ -1,5 +1,7 @@
 """Import of MATLAB files, against scipy's writer."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.io
@@ -72,3 +74,37 @@ def test_mat_refused(refused, mat, tmp_path):
             assert "truncated" in sentence or "no MATLAB file" in sentence or "ends after" in sentence
     path.write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
     assert "save it again with the option -v7" in refused(path)
+
+
+PERSONS = np.array([[1, 2, 30, 0, 5, 2004, 7], [2, 0, 0, 0, 5, 2006, 7], [1, 1, 30, 9, 0, 2004, 8]], np.int32)
+
+
+def test_mat_of_facebook100(imported, refused, mat):
+    path = mat(A=NETWORK, local_info=PERSONS, note="words")
+    graph = imported(path)
+    assert graph.labels is None
+    assert "g.mat: not used: local_info (3 x 7), note (char); --label-column status|gender|major" in graph.table
+    gender = [1, -1, 0], ["1", "2"]
+    for column, (expected, names) in {"gender": gender, "1": gender, "year": ([0, 1, 0], ["2004", "2006"])}.items():
+        graph = imported(path, "--label-column", column)
+        assert graph.labels.tolist() == expected
+        assert json.loads(graph.attributes["class_names"]) == names
+    assert "not used: note (char)" in graph.table
+    graph = imported(path, "--label-column", "dorm", "--features", "local_info")
+    np.testing.assert_array_equal(graph.features, PERSONS)
+    assert graph.attributes["feature_origin"] == "local_info"
+    said = refused(path, "--label-column", "sex")
+    assert "variable 'local_info' has the columns 0, 1, 2, 3, 4, 5, 6, status, gender, major" in said
+    assert "there is none; name a full matrix by --labels" in refused(mat(A=NETWORK), "--label-column", "gender")
+
+
+def test_mat_variables_by_name(imported, refused, mat):
+    path = mat(A=NETWORK, group=np.array([[1], [2], [2]]), kinds=np.array([[3, 9], [5, 9], [3, 8]]), other=np.eye(3))
+    graph = imported(path, "--labels", "kinds", "--label-column", "0", "--features", "other")
+    assert graph.labels.tolist() == [0, 1, 0]
+    np.testing.assert_array_equal(graph.features, np.eye(3))
+    assert "not used: group (3 x 1)" in graph.table
+    assert imported(path).labels.tolist() == [0, 1, 1]
+    said = refused(path, "--labels", "kind")
+    assert "--labels kind does not exist, neither as a file nor in" in said
+    assert "which holds A, group, kinds, other" in said

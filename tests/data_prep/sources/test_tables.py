@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import pytest
 
 from data_prep.assembly.vertex_names import read_names
@@ -230,11 +231,68 @@ def test_musae_refused(refused, folder):
     assert "feature 999,999,999 occurs, but there are only 1 entries" in said(features_json='{"1": [999999999]}')
     assert "vertex 999,999,999 occurs" in said(features_json='{"999999999": [1]}')
     assert "target.csv, line 3: 'b' is not a vertex number" in said(target_csv="id,page_type\n0,x\nb,y\n")
-    assert "target.csv, line 3: vertex 0 is listed twice" in said(target_csv="id,page_type\n0,x\n0,y\n")
     assert "has no column id" in said(target_csv="page,type\n0,x\n")
     assert "choose by --label-column from id, a, b" in said(target_csv="id,a,b\n0,x,y\n")
     assert "--label-column colour: no such column" in said("--label-column", "colour")
     assert "'z' is not a vertex id" in said(edges_csv="id_1,id_2\n0,z\n")
+
+
+def test_musae_rows_listed_twice(imported, refused, folder):
+    def changed(**files):
+        return folder(**{"edges": None, "vertices": None} | MUSAE | files)
+
+    # Equal content is told, other content refused unless a flag says which row counts.
+    equal = {"target.csv": "id,page_type\n0,x\n1,y\n0,x\n", "features.json": '{"0": [1], "1": [0], "0": [1]}'}
+    graph = imported(changed(**equal))
+    assert graph.labels.tolist() == [0, 1, -1, -1]
+    assert "note: target.csv: 1 rows were listed twice with equal content, and count once" in graph.table
+    assert "note: features.json: 1 rows were listed twice" in graph.table
+    assert "target.csv, line 4: vertex 0)" in graph.table
+    differ = "is listed twice, and differs; go on by --duplicate-rows first, or last"
+    classes, lists = "id,page_type\n0,x\n1,y\n0,y\n", '{"0": [1], "1": [0], "0": [0]}'
+    assert f"target.csv, line 4: vertex 0 {differ}" in refused(changed(**{"target.csv": classes}))
+    assert f"features.json: vertex '0' {differ}" in refused(changed(**{"features.json": lists}))
+    both = {"target.csv": classes, "features.json": lists}
+    first = imported(changed(**both), "--duplicate-rows", "first")
+    assert first.labels.tolist() == [0, 1, -1, -1]
+    assert first.features.tolist()[0] == [0, 1]
+    last = imported(changed(**both), "--duplicate-rows", "last")
+    assert last.labels.tolist() == [1, 1, -1, -1]
+    assert last.features.tolist()[0] == [1]
+
+
+def test_musae_of_a_stated_width(imported, refused, folder):
+    source = folder(**{"edges": None, "vertices": None} | MUSAE)
+    assert imported(source, "--feature-dim", 7).features.shape == (4, 7)
+    assert imported(source, "--feature-dim", 5).features.shape == (4, 5)
+    assert "feature 4 occurs; --feature-dim must be at least 5" in refused(source, "--feature-dim", 4)
+
+
+GENRES = '{"0": ["Rock", "Pop"], "3": ["Jazz"], "1": []}'
+
+
+def test_musae_genres(imported, refused, folder):
+    none = np.full(3, np.nan)
+    expected = [[0, 1, 1], none, none, [1, 0, 0]]
+    base = {"edges": None, "vertices": None, "features.json": None, "target.csv": None, "genres.json": GENRES}
+    graph = imported(folder(**{"edges.csv": MUSAE["edges.csv"]} | base))
+    np.testing.assert_array_equal(graph.labels, expected)
+    assert json.loads(graph.attributes["class_names"]) == ["Jazz", "Pop", "Rock"]
+    assert graph.features is None
+
+    # Beside a table of classes they are labels where a flag says so.
+    source = folder(**{"edges": None, "vertices": None, "genres.json": GENRES} | MUSAE)
+    graph = imported(source)
+    assert graph.labels.tolist() == [1, 0, 0, 1]
+    assert "not used: genres.json" in graph.table
+    assert "target.csv: not used: site_id, page_name (--label-column takes one)" in graph.table
+    np.testing.assert_array_equal(imported(source, "--labels", "genres").labels, expected)
+    assert "it has features.json, genres.json" in refused(source, "--labels", "genre")
+    for text in ('{"0": "Rock"}', '{"0": [[1]]}', '{"0": [1.5]}'):
+        source = folder(**{"edges": None, "vertices": None, "genres.json": text} | MUSAE)
+        assert "expected a vertex number with a list" in refused(source, "--labels", "genres")
+    source = folder(**{"edges": None, "vertices": None, "genres.json": "{}"} | MUSAE)
+    assert "names 0 groups" in refused(source, "--labels", "genres")
 
 
 def test_a_folder_that_memory_cannot_hold_whole_is_not_begun(prep, folder, tmp_path):

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from data_prep.commands.import_graph import locate
+from data_prep.detection import locate
 from data_prep.edges.raw_graph import ReadOptions
 from data_prep.formats import bvgraph
 from data_prep.sources import webgraph

@@ -1,0 +1,98 @@
+"""Which format a source is in: by names of files and arrays, and of texts by their first lines; never by a guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from data_prep.formats.edge_text import edge_stream, first_line
+from data_prep.formats.npz_reader import NpzFile
+from data_prep.formats.numeric_text import is_text_table
+from data_prep.formats.tables import SUFFIXES
+from leapmpi.errors import DataError
+from leapmpi.registry import Registry
+
+SOURCES = Registry("format", "data_prep.sources")
+
+_PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".bz2", ".tar.xz", ".xz", ".zst", ".7z", ".rar")
+_MOST_NAMED = 8
+_HOW_ON = "'leapmpi-prep import --formats' lists what is read, --format NAME states it"
+
+
+def locate(path: Path, name: str | None = None) -> tuple[str, Path]:
+    """The format of `path`, the one called `name` if given, and what to read.
+
+    A folder with a single graph file in it stands for that file. Raises DataError when no format or more than one fits.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give the file or folder that holds the graph")
+    if name:
+        return name, _within(path, SOURCES.load(name))
+
+    # `path` itself, or, of a folder, what lies in it.
+    found = _formats_of(path)
+    if len(found) == 1:
+        return found[0], path
+    if found:
+        raise DataError(f"{path} fits several formats ({', '.join(found)}); say which by --format")
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    nested = [(name, entry) for entry in inside for name in _formats_of(entry)]
+    files = [(name, entry) for name, entry in nested if entry.is_file()]
+    if len(files) == 1:
+        return files[0]
+    if nested:
+        graphs = listed([f"{entry.name} ({name})" for name, entry in nested])
+        raise DataError(f"{path} is no graph by itself, but holds {graphs}: name what to read, as {nested[0][1]}")
+    raise _unknown(path)
+
+
+def listed(names: list[str]) -> str:
+    """`names` in one line, at most eight of them."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def left_in(folder: Path, taken: list[str]) -> list[str]:
+    """Names in `folder` of which nothing was `taken`, a list of paths below it; folders end with a slash."""
+    first = {Path(name).parts[0] for name in taken}
+    entries = (entry for entry in sorted(folder.iterdir()) if entry.name not in first and entry.name[0] != ".")
+    return [entry.name + "/" * entry.is_dir() for entry in entries]
+
+
+def _formats_of(path: Path) -> list[str]:
+    return [name for name in SOURCES.names() if SOURCES.load(name).can_read(path)]
+
+
+def _within(path: Path, source: ModuleType) -> Path:
+    """`path`, or the only file in the folder `path` that `source` can read."""
+    if path.is_dir() and not source.can_read(path):
+        files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and source.can_read(entry)]
+        if len(files) != 1:
+            raise DataError(
+                f"{path} is a folder with {len(files)} files of that format; name one file ({source.SUMMARY})"
+            )
+        return files[0]
+    return path
+
+
+def _unknown(path: Path) -> DataError:
+    """What to say of `path`, which is in no format. Raises DataError itself for a text or an archive with a fault."""
+    if path.is_dir():
+        held = listed([entry.name + "/" * entry.is_dir() for entry in sorted(path.iterdir())]) or "nothing"
+        return DataError(f"{path} holds no graph in a format that is known; it holds {held}; {_HOW_ON}")
+    if path.name.lower().endswith(_PACKED):
+        return DataError(
+            f"{path} is an archive that is not read; unpack it, and name the file or folder that was in it"
+        )
+    if path.suffix == ".npz":
+        arrays = listed(sorted(NpzFile(path).names)) or "nothing"  # a damaged archive gets its own message here
+        return DataError(f"{path} holds {arrays}, which is in no format that is known; {_HOW_ON}")
+    if is_text_table(path):
+        edge_stream(path)
+        how = "--format edge-list reads it all the same"
+        if path.name.lower().endswith(SUFFIXES):
+            how = "--format table reads ids that are texts"
+        return DataError(
+            f"{path} holds no edges by its first lines, which are not mostly whole numbers ({first_line(path)}); {how}"
+        )
+    return DataError(f"{path} is in no format that is known; {_HOW_ON}")

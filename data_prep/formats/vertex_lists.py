@@ -1,0 +1,103 @@
+"""JSON files with a list for each vertex, as {"0": [3, 17], "1": []}: features, or names of groups."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.formats.numeric_text import open_text
+from leapmpi.errors import DataError
+
+_MOST_GROUPS = 1000
+_LARGEST = 2**40
+
+
+def read_lists(path: Path, duplicates: str | None) -> tuple[np.ndarray, list[list], list[str]]:
+    """The vertices int64[k] and the list of each, and notes. `duplicates`: as `settle`.
+
+    Raises DataError naming the place of the first fault.
+    """
+    content: dict[str, object] = {}
+    same: list[str] = []
+
+    def settled(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if (
+                key in found
+                and settle(f"{path}: vertex {key[:40]!r}", found[key] == value, duplicates, same) == "first"
+            ):
+                continue
+            found[key] = value
+        return found
+
+    try:
+        with open_text(path) as file:
+            content = json.load(file, object_pairs_hook=settled)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}, character {error.pos}: not JSON ({error.msg})") from error
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must hold an object with a list for each vertex")
+
+    # Vertex numbers with lists.
+    for key, value in content.items():
+        if not (isinstance(value, list) and key.isascii() and key.isdigit() and len(key) <= 12):
+            raise _odd(path, key, value, "a list")
+    vertices = np.fromiter(map(int, content), np.int64, len(content))
+    return vertices, list(content.values()), duplicate_notes(path, same)
+
+
+def settle(what: str, equal: bool, duplicates: str | None, same: list[str]) -> str:
+    """Which of two rows of one vertex counts, "first" or "last" as `duplicates` says; equal ones join the list `same`.
+
+    Raises DataError for rows that differ, where `duplicates` is None.
+    """
+    if equal:
+        same.append(what)
+        return "first"
+    if duplicates is None:
+        raise DataError(f"{what} is listed twice, and differs; go on by --duplicate-rows first, or last")
+    return duplicates
+
+
+def duplicate_notes(path: Path, same: list[str]) -> list[str]:
+    """A note on the rows `same`, which were listed twice in `path`; none where there are none."""
+    if not same:
+        return []
+    return [f"{path.name}: {len(same):,} rows were listed twice with equal content, and count once ({same[0]})"]
+
+
+def numbers_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.ndarray, np.ndarray]:
+    """int64[k]: vertex and feature of every entry of lists of feature numbers. Raises DataError for other entries."""
+    for vertex, features in zip(vertices, lists, strict=True):
+        if not all(type(number) is int and 0 <= number < _LARGEST for number in features):
+            raise _odd(path, str(vertex), features, "a list of feature numbers from 0 on")
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    owner = np.repeat(vertices, counts)
+    return owner, np.fromiter(chain.from_iterable(lists), np.int64, len(owner))
+
+
+def groups_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """int64[k]: vertex and group of every entry of lists of texts or numbers, and what the groups are called, in order.
+
+    Raises DataError for other entries, and where there are too many groups to be classes.
+    """
+    for vertex, groups in zip(vertices, lists, strict=True):
+        if not all(type(name) in (str, int) for name in groups):
+            raise _odd(path, str(vertex), groups, "a list of texts or whole numbers")
+    names = sorted({name for groups in lists for name in groups}, key=lambda name: (isinstance(name, str), name))
+    if not 0 < len(names) <= _MOST_GROUPS:
+        raise DataError(f"{path} names {len(names):,} groups; expected 1 to {_MOST_GROUPS:,} to be used as labels")
+    number = {name: group for group, name in enumerate(names)}
+    owner = np.repeat(vertices, np.fromiter(map(len, lists), np.int64, len(lists)))
+    groups = (number[name] for name in chain.from_iterable(lists))
+    return owner, np.fromiter(groups, np.int64, len(owner)), list(map(str, names))
+
+
+def _odd(path: Path, key: str, value: object, expected: str) -> DataError:
+    return DataError(f"{path}: vertex {key[:40]!r} has {str(value)[:40]!r}; expected a vertex number with {expected}")
