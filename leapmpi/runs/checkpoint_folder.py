@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.plain_values import Schema, an_object
 from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import CHECKPOINT_FORMAT
 from leapmpi.errors import DataError, LeapmpiError
@@ -54,15 +55,15 @@ class CheckpointFolder:
         except OSError as error:
             raise DataError(f"{self.path}: the checkpoints cannot be read ({error.strerror})") from None
 
-    def newest(self) -> tuple[str | None, CheckpointFile | None, list[str]]:
+    def newest(self, schema: Schema = an_object) -> tuple[str | None, CheckpointFile | None, list[str]]:
         """Name and state of the newest undamaged checkpoint, and a complaint for each newer one, which is damaged.
 
-        (None, None, complaints) when there is none.
+        The plain values of an undamaged one fit `schema`. (None, None, complaints) when there is none.
         """
         complaints: list[str] = []
         for name in reversed(self.names()):
             try:
-                return name, self._complete(name), complaints
+                return name, self._complete(name, schema), complaints
             except DataError as error:
                 complaints.append(str(error))
         return None, None, complaints
@@ -118,9 +119,9 @@ class CheckpointFolder:
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"
 
-    def _complete(self, name: str) -> CheckpointFile:
+    def _complete(self, name: str, schema: Schema = an_object) -> CheckpointFile:
         """The shared state of the checkpoint `name`. Raises DataError unless all its files are there and undamaged."""
-        state = _read(self.path / name / _STATE)
+        state = _read(self.path / name / _STATE, schema)
         for rank in range(state.values.get("rank_pieces", 0)):
             self.read_rank(name, rank, state)
         return state
@@ -136,9 +137,9 @@ def _rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.h5"
 
 
-def _read(path: Path) -> CheckpointFile:
+def _read(path: Path, schema: Schema = an_object) -> CheckpointFile:
     try:
-        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
+        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES, schema))
     except DataError:
         raise
     except LeapmpiError as error:

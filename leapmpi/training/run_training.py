@@ -19,7 +19,8 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
-from leapmpi.runs.file_names import timeline_file
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import timeline_file, weights_file
 from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses
 from leapmpi.runs.tables.text import size_text
@@ -146,7 +147,7 @@ def _train(config: Config, session: Session) -> Run:
 
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
-    files = world.on_all(lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    files = world.on_all(lambda: [read_weights(run.path / weights_file(which), schemas.WEIGHTS) for _, run in models])
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})

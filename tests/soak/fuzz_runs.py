@@ -88,15 +88,14 @@ def make(folder: Path) -> None:
     Path("state").write_text(state)
 
 
-def settings() -> list[str]:
-    """The flags of the runs."""
-    return "data --hidden 4 --epochs 2 --batch-size 64 --lr 0.05 --threads 1 --log-level error".split()
+FLAGS = "data --hidden 4 --epochs 2 --batch-size 64 --lr 0.05 --threads 1 --log-level error".split()  # noqa: SIM905
 
 
 def commands() -> list[tuple[list[str], str, tuple[str, ...]]]:
     """Command lines, the run folder that each reads, and the files that it may read there."""
     records = ("config.toml", "metrics.jsonl", "summary.json")
     state = Path("state").read_text()
+    of_stopped = (*records, state, state, state, "log.txt", "checkpoint", "ranks.stamps")
     return [
         (["compare", "finished", "sound"], "finished", ("summary.json", "config.toml")),
         (["compare", "several"], "several", ("summary.json", "model-01/summary.json")),
@@ -104,9 +103,9 @@ def commands() -> list[tuple[list[str], str, tuple[str, ...]]]:
         (["plan", "data", "--link", "finished", "--iterations", "1"], "finished", records[:2]),
         (["evaluate", "data", "finished"], "finished", ("config.toml", "weights-best.h5")),
         (["evaluate", "data", "several"], "several", ("config.toml", "summary.json", "model-01/weights-best.h5")),
-        (["train", *settings(), "--run", "new", "--replay", "finished"], "finished", records[:2]),
-        (["train", *settings(), "--run", "finished"], "finished", records),
-        (["train", *settings(), "--run", "stopped"], "stopped", (*records, state, state, state, "log.txt", "checkpoint", "ranks.stamps")),
+        (["train", *FLAGS, "--run", "new", "--replay", "finished"], "finished", records[:2]),
+        (["train", *FLAGS, "--run", "finished"], "finished", records),
+        (["train", *FLAGS, "--run", "stopped"], "stopped", of_stopped),
     ]
 
 
@@ -150,7 +149,7 @@ def places(value: object, at: tuple = ()) -> list[tuple]:
 
 
 def changed(value: object, chance: random.Random) -> object:
-    """`value` with one of the values below it exchanged or left out, or another key among them; or another altogether."""
+    """`value` with a value below it exchanged or left out, or another key among them; or another value altogether."""
     if not (found := places(value)) or chance.random() < 0.05:
         return chance.choice(VALUES)
     *way, last = chance.choice(found)
@@ -185,8 +184,21 @@ def damage_toml(path: Path, chance: random.Random) -> str:
     lines = path.read_text().splitlines()
     number = chance.randrange(len(lines))
     name = lines[number].partition("=")[0]
-    values = ("9" * 5000, "[" * 3000, "nan", "1979-05-27", "{}", "[[]]", "'x'", "-1", "9223372036854775807", '""', "[{}]")
-    others = ("[[train]]", ".".join("a" * 3000) + " = 1", "[" + ".".join("a" * 3000) + "]", '"" = 1', "\0", "train = 1")
+    values = (
+        "9" * 5000,
+        "[" * 3000,
+        "nan",
+        "1979-05-27",
+        "{}",
+        "[[]]",
+        "'x'",
+        "-1",
+        "9223372036854775807",
+        '""',
+        "[{}]",
+    )
+    deep = ".".join("a" * 3000)
+    others = ("[[train]]", f"{deep} = 1", f"[{deep}]", '"" = 1', "\0", "train = 1")
     lines[number] = f"{name}= {chance.choice(values)}" if chance.random() < 0.7 else chance.choice(others)
     path.write_text("\n".join(lines) + "\n")
     return "toml"
@@ -201,7 +213,15 @@ def damage_arrays(path: Path, chance: random.Random) -> str:
     else:
         name = chance.choice(list(arrays))
         array = arrays.pop(name)
-        others = (None, array[..., None], array.reshape(-1)[:1], array[:0], np.float64(3), array.astype("<i8"), array[::-1] + 9)
+        others = (
+            None,
+            array[..., None],
+            array.reshape(-1)[:1],
+            array[:0],
+            np.float64(3),
+            array.astype("<i8"),
+            array[::-1] + 9,
+        )
         if (other := chance.choice(others)) is not None:
             arrays[name] = np.ascontiguousarray(other).reshape(np.shape(other))
     path.unlink()
