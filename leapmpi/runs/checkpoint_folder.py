@@ -7,6 +7,7 @@ A checkpoint is written to a hidden folder, synced and renamed; only then are ol
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ class CheckpointFolder:
     def begin(self, name: str) -> None:
         """Make the hidden folder in which the checkpoint `name` is written. On rank 0."""
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise DataError(f"{self.path} is a file now, not the folder of the checkpoints; remove it")
             self.path.mkdir(exist_ok=True)
             remove(self._aside(name))
             self._aside(name).mkdir()
@@ -94,14 +97,15 @@ class CheckpointFolder:
         self._write(self._aside(name) / _STATE, state)
         try:
             put_in_place(self._aside(name), self.path / name)
+            for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
+                remove(self.path / old)
         except OSError as error:
             raise explain(error, self.path / name) from None
-        for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
-            remove(self.path / old)
 
     def abandon(self, name: str) -> None:
-        """Remove the unfinished checkpoint `name`. On rank 0."""
-        remove(self._aside(name))
+        """Remove the unfinished checkpoint `name`, where that can be done. On rank 0."""
+        with suppress(OSError):
+            remove(self._aside(name))
 
     def tidy(self, beyond: str | None) -> None:
         """Remove unfinished checkpoints of earlier starts, and those later than `beyond`, which are damaged."""
@@ -113,8 +117,9 @@ class CheckpointFolder:
                 remove(each)
 
     def drop(self) -> None:
-        """Remove all checkpoints, when the run is finished."""
-        remove(self.path)
+        """Remove all checkpoints, when the run is finished, where that can be done."""
+        with suppress(OSError):
+            remove(self.path)
 
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"
