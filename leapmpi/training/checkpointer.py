@@ -71,8 +71,6 @@ class Checkpointer:
         if error and not self._failed and self.trainer.world.rank == 0:
             kept = f"the one of {self.last} stays" if self.last else "there is none yet"
             log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
-        if not error:
-            self._report_failed("then one could")
         self._failed += bool(error)
 
     @contextmanager
@@ -128,6 +126,7 @@ class Checkpointer:
             self._slowest = max(self._slowest, self._saved_at - begin)
         if error is None:
             self.last = name
+            self._report_failed("then one could")
         return error
 
     def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:

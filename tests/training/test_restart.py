@@ -319,15 +319,23 @@ def test_a_part_that_changes_under_the_job_is_named(small_data, at_step, tmp_pat
     assert ("its digests do not fit" in said) == keeps_times
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt", "summary.json", "checkpoint", "state.h5"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt", "summary.json", "checkpoint"])
 def test_a_pipe_in_a_run_folder_is_no_reason_to_wait(small_data, at_step, tmp_path, name):
     chosen = config(small_data, tmp_path / "run")
     run = stopped(chosen, at_step)
-    path = run.path / "checkpoint" / checkpoints(run)[-1] / name if name == "state.h5" else run.path / name
-    path.rename(path.with_name("aside"))
-    os.mkfifo(path)
+    (run.path / name).rename(tmp_path / "aside")
+    os.mkfifo(run.path / name)
     with pytest.raises(LeapmpiError, match=r"pipe|finished run|without a checkpoint"):
         train(chosen)
+
+
+def test_a_pipe_in_place_of_the_newest_checkpoint_is_passed_over(small_data, whole, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "2"})
+    run = stopped(chosen, at_step, 1, 2)
+    state = run.path / "checkpoint" / checkpoints(run)[-1] / "state.h5"
+    state.unlink()
+    os.mkfifo(state)
+    assert_same(train(chosen), whole)
 
 
 def test_a_start_that_did_not_get_going_is_no_obstacle(small_data, whole, at_step, tmp_path):
