@@ -251,10 +251,16 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one level with dotted keys; empty mappings vanish."""
+    # Not by recursion: a file may nest deeper than Python's stack.
     flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(flattened(value, f"{prefix}{key}."))
+    levels = [(prefix, iter(values.items()))]
+    while levels:
+        above, left = levels[-1]
+        for key, value in left:
+            if isinstance(value, Mapping):
+                levels.append((f"{above}{key}.", iter(value.items())))
+                break
+            flat[f"{above}{key}"] = value
         else:
-            flat[f"{prefix}{key}"] = value
+            levels.pop()
     return flat

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.setting import ALL_NEIGHBOURS
 from leapmpi.errors import ConfigError
+from leapmpi.system.regular_files import read_text
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The values in a TOML file. Raises ConfigError when it is missing or broken."""
+def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
+    """The values in a TOML file, which may be a pipe unless it must be a `regular` file.
+
+    Raises ConfigError when it is missing or broken.
+    """
     try:
+        if regular:
+            return tomllib.loads(read_text(path))
         with open(path, encoding="utf-8") as file:
             return tomllib.loads(file.read())
     except FileNotFoundError:
@@ -25,6 +31,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not a valid TOML file: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: not a valid TOML file: its values are nested too deeply") from None
+    except ValueError:
+        raise ConfigError(f"{path}: not a valid TOML file: a number in it has thousands of digits") from None
     except OSError as error:
         raise ConfigError(f"{path}: the config file cannot be read ({error.strerror})") from None
 

@@ -144,6 +144,6 @@ class Engine:
         """
         self.use_mode(state["remote"])
         for values in state["decisions"]:
-            self.tuning_log.make(TuningRecord(**values))
+            self.tuning_log.make(TuningRecord.from_values(values))
         if state["ranks"] == self.ctx.ranks:
             self.placement.restore(state)

@@ -15,6 +15,7 @@ import numpy as np
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.exchange.selection import exchange_mode
+from leapmpi.errors import DataError
 from leapmpi.plan.schedule import Schedule
 from leapmpi.registry import Registry
 
@@ -142,7 +143,14 @@ class Placement(ABC):
         return {"time_steps": self.time_steps}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over the `state` of an earlier start on as many ranks; not called on others. Collective."""
+        """Take over the `state` of an earlier start on as many ranks; not called on others. Collective.
+
+        Raises DataError, on all ranks alike, for a number of time steps that these ranks cannot have.
+        """
+        if not 1 <= state["time_steps"] <= self.ctx.ranks:
+            error = DataError(f"the checkpoint has {state['time_steps']} time steps; choose another --run folder")
+            error.agreed = True
+            raise error
         self.restored = True
         self.time_steps = state["time_steps"]
 

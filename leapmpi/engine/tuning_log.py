@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 RATES, REMOTE, TIME_STEPS = "rates", "remote", "time_steps"
@@ -23,6 +23,11 @@ class TuningRecord:
     def to_values(self) -> dict[str, Any]:
         """Plain values for a record."""
         return asdict(self)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> TuningRecord:
+        """The decision in a record, which may hold more."""
+        return cls(**{each.name: values[each.name] for each in fields(cls)})
 
 
 class TuningLog:
@@ -61,5 +66,4 @@ class TuningLog:
 
 def from_records(records: Iterable[dict[str, Any]]) -> list[TuningRecord]:
     """The decisions among the records of a run."""
-    names = ("about", "epoch", "iteration", "value", "evidence")
-    return [TuningRecord(**{name: each[name] for name in names}) for each in records if each["event"] == "decision"]
+    return [TuningRecord.from_values(each) for each in records if each["event"] == "decision"]

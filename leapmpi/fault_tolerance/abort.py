@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from leapmpi.comm.world import abort
-from leapmpi.errors import Interrupted, LeapmpiError, ResourceError
+from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError
 from leapmpi.fault_tolerance.heartbeats import Facts
 from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
@@ -47,13 +47,17 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
     try:
         yield
     except (LeapmpiError, KeyboardInterrupt) as error:
-        # What users can do something about. If all ranks raise it, `leapmpi.cli` reports it once.
+        # What users can do something about. If all ranks raise it, `leapmpi.cli` reports it once. A loss that is no
+        # number, say, may come of a file that changed.
+        if type(error) is LeapmpiError and (changed := watchdog.changed_input()):
+            error, said = DataError(f"{error}; {changed}"), error
+            error.agreed = said.agreed
         why = str(error) if isinstance(error, LeapmpiError) else "interrupted"
         status = INTERRUPTED if isinstance(error, Interrupted) else FAILED
         if getattr(error, "agreed", False) or world.size == 1:
             if world.rank == 0:
                 record_failure_once(why, folder, _facts(watchdog), status)
-            raise
+            raise error
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, watchdog, status)
     except Exception as error:
@@ -92,6 +96,10 @@ def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
             f"{world.name} ran out of memory in {where}; use a smaller batch, fan-out or hidden width, fewer ranks per "
             "node, or more nodes"
         )
+
+    # Numbers that were checked at the start are wrong where a file changed since then.
+    if changed := watchdog.changed_input():
+        return DataError(f"{world.name} failed in {where}: {changed}")
 
     # The traceback goes to the run folder, where it can be written.
     kept = ""

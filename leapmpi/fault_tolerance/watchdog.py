@@ -26,6 +26,7 @@ from leapmpi.comm.launcher import launcher_size
 from leapmpi.comm.polling import waits
 from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
+from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.fault_tolerance import heartbeats
 from leapmpi.fault_tolerance.heartbeats import ENDED, FAILED, GIVING_UP, RUNNING, Heartbeat, HeartbeatTable
 from leapmpi.fault_tolerance.host_peers import HostPeers
@@ -70,6 +71,8 @@ class Watchdog:
         self.limit = limit
         self.folder = folder
         self.has_reported = False
+        self.inputs: list[FileStamps] = []
+        """The files of the dataset that the job reads, once it does."""
         self._peers = HostPeers()
         self._parent = os.getppid() if launcher_size() else 0
         self._killed_for_memory = kills_for_memory()
@@ -97,6 +100,10 @@ class Watchdog:
         self._training_thread = threading.get_ident()
         self._last_tick = time.monotonic()
         self._thread.start()
+
+    def changed_input(self) -> str | None:
+        """A sentence about a file of the dataset that changed since the job opened it; None where none did."""
+        return next((changed for files in self.inputs if (changed := files.changed())), None)
 
     def write_heartbeats_to(self, folder: Path) -> None:
         """From now on write heartbeats to the run folder, where this rank can reach it. Collective."""
@@ -262,7 +269,8 @@ class Watchdog:
         self.has_reported = True
         self.clean_up_launcher()
         for_memory = kills_for_memory() > self._killed_for_memory
-        self._report(describe_lost(lost, self.world.size, for_memory), lost[0])
+        why = describe_lost(lost, self.world.size, for_memory)
+        self._report("; ".join(filter(None, [why, self.changed_input()])), lost[0])
         time.sleep(_LINGER)
 
     def _report_launcher(self) -> None:

@@ -71,14 +71,17 @@ class ParameterLayout:
 
         Raises DataError, naming `origin`, when names or shapes differ.
         """
+        self.check_shapes(arrays, origin)
+        shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
+        (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
+
+    def check_shapes(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
+        """Raise DataError, naming `origin`, unless `arrays` have the names and shapes of the result of `by_name`."""
         found = {name: tuple(array.shape) for name, array in arrays.items()}
         expected = self.whole_shapes
         if found != expected:
             odd = sorted(set(found.items()) ^ set(expected.items()))[0]
             raise DataError(f"{origin}: the weights belong to another model (first difference: {odd[0]} {odd[1]})")
-
-        shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
-        (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
 
     def digest(self) -> str:
         """`digest` of all parameters. Collective."""

@@ -7,12 +7,14 @@ A checkpoint is written to a hidden folder, synced and renamed; only then are ol
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from leapmpi.config.plain_values import Schema, an_object
 from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import CHECKPOINT_FORMAT
 from leapmpi.errors import DataError, LeapmpiError
@@ -54,15 +56,15 @@ class CheckpointFolder:
         except OSError as error:
             raise DataError(f"{self.path}: the checkpoints cannot be read ({error.strerror})") from None
 
-    def newest(self) -> tuple[str | None, CheckpointFile | None, list[str]]:
+    def newest(self, schema: Schema = an_object) -> tuple[str | None, CheckpointFile | None, list[str]]:
         """Name and state of the newest undamaged checkpoint, and a complaint for each newer one, which is damaged.
 
-        (None, None, complaints) when there is none.
+        The plain values of an undamaged one fit `schema`. (None, None, complaints) when there is none.
         """
         complaints: list[str] = []
         for name in reversed(self.names()):
             try:
-                return name, self._complete(name), complaints
+                return name, self._complete(name, schema), complaints
             except DataError as error:
                 complaints.append(str(error))
         return None, None, complaints
@@ -78,6 +80,8 @@ class CheckpointFolder:
     def begin(self, name: str) -> None:
         """Make the hidden folder in which the checkpoint `name` is written. On rank 0."""
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise DataError(f"{self.path} is a file now, not the folder of the checkpoints; remove it")
             self.path.mkdir(exist_ok=True)
             remove(self._aside(name))
             self._aside(name).mkdir()
@@ -93,14 +97,15 @@ class CheckpointFolder:
         self._write(self._aside(name) / _STATE, state)
         try:
             put_in_place(self._aside(name), self.path / name)
+            for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
+                remove(self.path / old)
         except OSError as error:
             raise explain(error, self.path / name) from None
-        for old in [each for each in self.names() if each != name][: -self.keep + 1 or None]:
-            remove(self.path / old)
 
     def abandon(self, name: str) -> None:
-        """Remove the unfinished checkpoint `name`. On rank 0."""
-        remove(self._aside(name))
+        """Remove the unfinished checkpoint `name`, where that can be done. On rank 0."""
+        with suppress(OSError):
+            remove(self._aside(name))
 
     def tidy(self, beyond: str | None) -> None:
         """Remove unfinished checkpoints of earlier starts, and those later than `beyond`, which are damaged."""
@@ -112,15 +117,16 @@ class CheckpointFolder:
                 remove(each)
 
     def drop(self) -> None:
-        """Remove all checkpoints, when the run is finished."""
-        remove(self.path)
+        """Remove all checkpoints, when the run is finished, where that can be done."""
+        with suppress(OSError):
+            remove(self.path)
 
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"
 
-    def _complete(self, name: str) -> CheckpointFile:
+    def _complete(self, name: str, schema: Schema = an_object) -> CheckpointFile:
         """The shared state of the checkpoint `name`. Raises DataError unless all its files are there and undamaged."""
-        state = _read(self.path / name / _STATE)
+        state = _read(self.path / name / _STATE, schema)
         for rank in range(state.values.get("rank_pieces", 0)):
             self.read_rank(name, rank, state)
         return state
@@ -136,9 +142,9 @@ def _rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.h5"
 
 
-def _read(path: Path) -> CheckpointFile:
+def _read(path: Path, schema: Schema = an_object) -> CheckpointFile:
     try:
-        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES))
+        return CheckpointFile(*read_named_arrays(path, CHECKPOINT_FORMAT, _ARRAYS, _DTYPES, schema))
     except DataError:
         raise
     except LeapmpiError as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leapmpi.config.plain_values import Schema, anything, count, parsed, record
 from leapmpi.config.schema import Config
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import RunFolderError
+from leapmpi.runs import schemas
 from leapmpi.runs.file_names import CONFIG, METRICS, SUMMARY, model_folder, weights_file
+from leapmpi.system.regular_files import read_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +35,7 @@ class Run:
     def config(self) -> Config:
         """The resolved config of the run. Raises ConfigError when it cannot be read."""
         path = self.path / CONFIG
-        return Config.from_values(read_toml(path), str(path))
+        return Config.from_values(read_toml(path, regular=True), str(path))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -68,20 +70,22 @@ class Run:
     def _read_summary(self) -> dict[str, Any]:
         path = self.path / SUMMARY
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parsed(read_text(path), record({"schema": count}))
+            # Another schema is no damage: another version of leapmpi reads it.
+            if (schema := found["schema"]) != SUMMARY_SCHEMA:
+                raise RunFolderError(
+                    f"{path} has schema {schema}, but this leapmpi reads {SUMMARY_SCHEMA}; use the leapmpi that wrote "
+                    "it"
+                )
+            schemas.SUMMARY(found, "")
+            if found.get("status") in (FAILED, INTERRUPTED):
+                schemas.EARLY_END(found, "")
         except FileNotFoundError:
             raise RunFolderError(f"{self.path} holds no finished run: it has no summary.json") from None
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise RunFolderError(f"{path}: the file is damaged ({error}); run it again") from None
-
-        # Another schema is no damage: another version of leapmpi reads it.
-        schema = found.get("schema") if isinstance(found, dict) else None
-        if schema != SUMMARY_SCHEMA:
-            raise RunFolderError(
-                f"{path} has schema {schema}, but this leapmpi reads {SUMMARY_SCHEMA}; use the leapmpi that wrote it"
-            )
         return found
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -89,15 +93,17 @@ class Run:
         path = self.path / METRICS
         records: list[dict[str, Any]] = []
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunFolderError(f"{path}: cannot be read ({error})") from None
+            lines = read_text(path).splitlines()
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError as error:
+            raise RunFolderError(f"{path}: the file is damaged (no UTF-8 text: {error}); run it again") from None
         for number, line in enumerate(lines):
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                records.append(_event(line))
+            except ValueError as error:
                 if number + 1 < len(lines):
-                    raise RunFolderError(f"{path}: line {number + 1} is damaged") from None
+                    raise RunFolderError(f"{path}: line {number + 1} is damaged ({error}); run it again") from None
         return records
 
     def weights(self, which: str = "best") -> dict[str, np.ndarray]:
@@ -105,6 +111,23 @@ class Run:
         from leapmpi.runs.weights import read_weights
 
         return read_weights(self.path / weights_file(which))[0]
+
+
+def require(value: Any, schema: Schema, path: Path) -> None:
+    """Raise RunFolderError unless `value`, read from the file `path` of a run, fits `schema`."""
+    try:
+        schema(value, "")
+    except ValueError as error:
+        raise RunFolderError(f"{path}: the file is damaged ({error}); run it again") from None
+
+
+def _event(line: str) -> dict[str, Any]:
+    """One line of metrics.jsonl. Raises ValueError, which says why, for a damaged one."""
+    found = parsed(line, schemas.EVENT)
+    schemas.EVENTS.get(found["event"], anything)(found, "")
+    if found["event"] == "decision":
+        schemas.DECISIONS.get(found["about"], anything)(found["value"], "value")
+    return found
 
 
 def load_run(path: Path | str) -> Run:

@@ -21,6 +21,7 @@ from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOG, METRICS, PATTERNS, SUMMARY
 from leapmpi.runs.run import FAILED, FINISHED, SUMMARY_SCHEMA, Run
 from leapmpi.system.atomic_files import explain, remove, written_aside
+from leapmpi.system.regular_files import check_regular
 
 METRICS_SCHEMA = 1
 """Version of the records in metrics.jsonl."""
@@ -34,10 +35,12 @@ class RunFolder:
         self.resumed = resumed
         self._metrics: TextIO | None = None
 
-    @property
-    def log(self) -> Path:
-        """The path of the log."""
-        return self.path / LOG
+    def open_log(self) -> TextIO:
+        """The log, open for appending. Raises DataError or ResourceError where it cannot be written."""
+        try:
+            return _appending(self.path / LOG)
+        except OSError as error:
+            raise explain(error, self.path / LOG) from None
 
     def start(self, config: Config) -> None:
         """Write the resolved config, which marks the folder as a run's; open the metrics if they are not open yet."""
@@ -53,7 +56,7 @@ class RunFolder:
         """
         path = self.path / METRICS
         try:
-            self._metrics = path.open("a", encoding="utf-8")
+            self._metrics = _appending(path)
             found = path.stat().st_size
             if size is not None and found > size:
                 os.truncate(path, size)
@@ -124,6 +127,13 @@ def forget_failure(path: Path) -> None:
 def without_losses(epochs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of epochs without the losses of single batches, which only metrics.jsonl keeps."""
     return [{key: value for key, value in epoch.items() if key != "losses"} for epoch in epochs]
+
+
+def _appending(path: Path) -> TextIO:
+    """The file `path`, open for appending. Raises OSError where it is a pipe or a device, which might wait for ever."""
+    with suppress(FileNotFoundError):
+        check_regular(path, path)
+    return path.open("a", encoding="utf-8")
 
 
 def _summary_text(status: str, values: dict[str, Any]) -> str:

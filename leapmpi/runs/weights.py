@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.plain_values import Schema, an_object
 from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import WEIGHTS_FORMAT
 from leapmpi.errors import DataError
@@ -22,8 +23,11 @@ def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[s
         write_named_arrays(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, about)
 
 
-def read_weights(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the plain values of `write_weights`. Raises DataError for a missing, foreign or damaged file."""
+def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the plain values of `write_weights`, which fit `schema`.
+
+    Raises DataError for a missing, foreign or damaged file.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    return read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"))
+    return read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"), schema)

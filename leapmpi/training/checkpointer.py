@@ -46,6 +46,7 @@ class Checkpointer:
         self._saved_at = self._begun_at = time.monotonic()
         self._stop_at = _stop_at(job_end, run.stop_before_end)
         self._slowest = 0.0
+        self._failed = 0
 
     def iteration_begins(self) -> None:
         """Ask all ranks, while the iteration runs, whether to save or to stop after it."""
@@ -67,9 +68,24 @@ class Checkpointer:
                 self.stop(request)
             error = self.save()
         # Training is worth more than a checkpoint: it goes on without, and the next one may succeed.
-        if error and self.trainer.world.rank == 0:
+        if error and not self._failed and self.trainer.world.rank == 0:
             kept = f"the one of {self.last} stays" if self.last else "there is none yet"
             log.warning("warning: no checkpoint could be written (%s); training goes on, %s", error, kept)
+        self._failed += bool(error)
+
+    @contextmanager
+    def counting_failures(self) -> Iterator[None]:
+        """At the end of the body say how many checkpoints could not be written, if the last one could not."""
+        try:
+            yield
+        finally:
+            self._report_failed("the last one among them")
+
+    def _report_failed(self, after: str) -> None:
+        """Say how many checkpoints in a row could not be written, where it was more than one, and forget them."""
+        if self._failed > 1 and self.trainer.world.rank == 0:
+            log.warning("warning: %d checkpoints in a row could not be written, %s", self._failed, after)
+        self._failed = 0
 
     @contextmanager
     def evaluation_round(self) -> Iterator[None]:
@@ -110,6 +126,7 @@ class Checkpointer:
             self._slowest = max(self._slowest, self._saved_at - begin)
         if error is None:
             self.last = name
+            self._report_failed("then one could")
         return error
 
     def _state(self) -> tuple[CheckpointFile, dict[str, np.ndarray]]:

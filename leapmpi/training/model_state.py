@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from leapmpi.errors import DataError
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer
 
@@ -54,13 +55,18 @@ def restore(
     """
     arrays, values = state
     layout.assign(below("parameters", arrays), origin)
+    if best := below("best", arrays):
+        layout.check_shapes(best, origin)
     if optimizer:
         tensors = {}
+        if "optimizer" not in values or not set(optimizer.state()[0]) <= set(values["optimizer"]["tensors"]):
+            raise DataError(f"{origin}: the state of the optimizer is of another one than --optimizer names")
         for name in values["optimizer"]["tensors"]:
             tensors[name] = torch.empty_like(layout.values)
             layout.assign(below(f"optimizer/{name}", arrays), origin, tensors[name])
         optimizer.restore(tensors, values["optimizer"]["numbers"])
-    return Best(**values["best"], weights=below("best", arrays) if keeps_best else {})
+    scores = {name: values["best"][name] for name in ("epoch", "val", "test")}
+    return Best(**scores, weights=best if keeps_best else {})
 
 
 def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

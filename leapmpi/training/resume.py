@@ -18,8 +18,9 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.engine.tuning_log import TuningRecord, from_records
-from leapmpi.errors import ConfigError, RunFolderError
+from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
+from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.run import load_run
 from leapmpi.system.phase_timers import PHASES
@@ -51,7 +52,7 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     Raises RunFolderError when there is none, or when its run had another dataset or other settings.
     """
     folder = Path(config.run.folder)
-    name, state, complaints = CheckpointFolder(folder).newest()
+    name, state, complaints = CheckpointFolder(folder).newest(schemas.CHECKPOINT)
     if name is None or state is None:
         raise RunFolderError(
             f"{folder} holds an unfinished run whose checkpoints are all damaged ({complaints[0]}); "
@@ -122,7 +123,11 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
         raise ConfigError(
             f"--replay {config.run.replay}: that run was trained on another dataset than {config.data}; name its own"
         )
-    return from_records(records)
+    decisions = from_records(records)
+    for each in decisions:
+        if each.about == TIME_STEPS and not 1 <= each.value <= ranks:
+            raise RunFolderError(f"--replay {config.run.replay}: it chose {each.value} time steps on {ranks} ranks")
+    return decisions
 
 
 def _text(value: object) -> str:
@@ -138,6 +143,7 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     """
     checkpoints = CheckpointFolder(Path(trainer.config.run.folder))
     values, arrays, world = saved.state.values, saved.state.arrays, trainer.world
+    world.on_all(lambda: _check_fit(trainer, saved, checkpoints.path / saved.name))
     # Seconds by rank and the phases of this version, in its order.
     columns = dict(zip(values["phases"], arrays["phases"].T, strict=True))
     nothing = np.zeros(len(arrays["phases"]))
@@ -154,6 +160,24 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     if values["rank_pieces"] == world.size:
         of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
     trainer.engine.placement.restore_rank(below("strategy", of_rank))
+
+
+def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
+    """Raise DataError, naming `origin`, where losses or seconds are not those of such a training. Local."""
+    values, arrays = saved.state.values, saved.state.arrays
+    for name, shape in (
+        ("losses", (trainer.per_epoch,)),
+        ("phases", (values["ranks"], len(values["phases"]))),
+    ):
+        if name not in arrays or arrays[name].shape != shape:
+            found = arrays[name].shape if name in arrays else "missing"
+            raise DataError(f"{origin}: {name} should have the shape {shape}, but it is {found}; choose another --run")
+    epoch, iteration = values["progress"]["epoch"], values["progress"]["iteration"]
+    if iteration > trainer.per_epoch or epoch != len(values["epochs"]):
+        raise DataError(
+            f"{origin}: it was written after iteration {iteration} of {trainer.per_epoch} in epoch {epoch + 1}, but "
+            f"holds {len(values['epochs'])} epochs; choose another --run"
+        )
 
 
 def broadcast_saved(saved: SavedRun | None, communicator: Communicator) -> SavedRun | None:

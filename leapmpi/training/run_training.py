@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
-from leapmpi.runs.file_names import timeline_file
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import timeline_file, weights_file
 from leapmpi.runs.run import FAILED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses
 from leapmpi.runs.tables.text import size_text
 from leapmpi.runs.weights import read_weights
-from leapmpi.system.atomic_files import explain
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
@@ -135,7 +135,7 @@ def _train(config: Config, session: Session) -> Run:
 
     _announce(trainer, folder)
     timeline = folder.path / timeline_file(world.rank) if run.timeline else None
-    with record_timeline(timeline, session.phases, world.rank, world.name):
+    with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
         trainer.run(folder, checkpointer)
     summary = _summary(trainer)
     world.on_root(lambda: folder.finish(summary))
@@ -146,7 +146,7 @@ def _train(config: Config, session: Session) -> Run:
 
 def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
     world = session.world
-    files = world.on_all(lambda: [read_weights(run.path / f"weights-{which}.h5") for _, run in models])
+    files = world.on_all(lambda: [read_weights(run.path / weights_file(which), schemas.WEIGHTS) for _, run in models])
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
@@ -180,10 +180,7 @@ def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: di
     folder, trainer = checkpointer.folder, checkpointer.trainer
     forget_failure(folder.path)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
-    try:
-        handler = logging.FileHandler(folder.log, encoding="utf-8")
-    except OSError as error:
-        raise explain(error, folder.log) from None
+    handler = _LogFile(folder.open_log())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     if before and before["status"] == FAILED:
@@ -206,6 +203,14 @@ def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: di
     changed = resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size)
     if text := ", ".join(changed):
         log.info("resumed with %s", text)
+
+
+class _LogFile(logging.StreamHandler[TextIO]):
+    """Writes to a file that is closed with it."""
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: bool) -> None:

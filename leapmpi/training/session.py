@@ -16,6 +16,7 @@ import torch
 from leapmpi.comm.launcher import launched_rank
 from leapmpi.comm.world import World, finish, start
 from leapmpi.config.schema import Config
+from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.dealt_placement import FixedModePlacement
@@ -60,6 +61,7 @@ class Session:
 
     def load(self, config: Config, dataset: Dataset) -> Loaded:
         """Load this rank's share of `dataset`. Collective."""
+        self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             return load(config, dataset, self.world, self.device, self.phases)
 

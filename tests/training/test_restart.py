@@ -16,7 +16,7 @@ from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
-from leapmpi.errors import DataError, Interrupted, RunFolderError
+from leapmpi.errors import DataError, Interrupted, LeapmpiError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.tables.compare_table import row
 from leapmpi.training import setup
@@ -263,12 +263,78 @@ def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, who
     finally:
         limit(resource.RLIM_INFINITY)
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 2, "the third checkpoint, and the first of the second epoch"
+    assert len(said) == 2, "one warning, and the count once a checkpoint could be written again"
     assert "no checkpoint could be written" in said[0]
     assert "the disk is full" in said[0]
     assert "training goes on, the one of epoch-000000-iteration-000000002 stays" in said[0]
+    assert said[1] == "warning: 2 checkpoints in a row could not be written, then one could"
     assert checkpoints(run)[-1] == "epoch-000001-iteration-000000002"
     assert sorted(os.listdir(run.path / "checkpoint")) == checkpoints(run)
+    assert_same(train(chosen), whole)
+
+
+def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_run(
+    small_data, whole, at_step, tmp_path, capsys
+):
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "1", "run.log_level": "warning"})
+
+    def replace_folder():
+        shutil.rmtree(tmp_path / "run/checkpoint")
+        (tmp_path / "run/checkpoint").write_text("mine")
+
+    at_step(0, 1, replace_folder)
+    assert_same(train(chosen), whole)
+    first, count = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path}/run/checkpoint is a file now, not the folder of the checkpoints; remove it" in first
+    assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
+
+
+def test_a_run_folder_that_vanishes_costs_one_warning_and_a_count(small_data, at_step, tmp_path, capsys):
+    flags = ["--run", str(tmp_path / "run"), "--epochs", "3", "--batch-size", "32", "--checkpoint-every", "1"]
+    at_step(0, 1, lambda: shutil.rmtree(tmp_path / "run"))
+    assert main(["train", str(small_data), *flags, "--threads", "1", "--log-level", "warning"]) == 3
+    said = capsys.readouterr()
+    first, count = said.out.splitlines()
+    assert "no checkpoint could be written" in first
+    assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
+    assert said.err.startswith(f"leapmpi: error: {tmp_path}/run/weights-final.h5: its folder")
+
+
+@pytest.mark.parametrize("keeps_times", [False, True])
+def test_a_part_that_changes_under_the_job_is_named(small_data, at_step, tmp_path, capsys, keeps_times):
+    part = shutil.copytree(small_data, tmp_path / "data") / "part-00001.h5"
+    before = part.stat()
+
+    def overwrite():
+        with part.open("r+b") as file:
+            file.write(b"\xff" * before.st_size)
+        if keeps_times:
+            os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    at_step(0, 1, overwrite)
+    flags = ["--run", str(tmp_path / "run"), "--batch-size", "32", "--epochs", "3", "--threads", "1"]
+    assert main(["train", str(tmp_path / "data"), *flags, "--log-level", "error"]) == 3
+    said = capsys.readouterr().err
+    assert f"{part} changed while the job read it" in said
+    assert ("its digests do not fit" in said) == keeps_times
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt", "summary.json", "checkpoint"])
+def test_a_pipe_in_a_run_folder_is_no_reason_to_wait(small_data, at_step, tmp_path, name):
+    chosen = config(small_data, tmp_path / "run")
+    run = stopped(chosen, at_step)
+    (run.path / name).rename(tmp_path / "aside")
+    os.mkfifo(run.path / name)
+    with pytest.raises(LeapmpiError, match=r"pipe|finished run|without a checkpoint"):
+        train(chosen)
+
+
+def test_a_pipe_in_place_of_the_newest_checkpoint_is_passed_over(small_data, whole, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "2"})
+    run = stopped(chosen, at_step, 1, 2)
+    state = run.path / "checkpoint" / checkpoints(run)[-1] / "state.h5"
+    state.unlink()
+    os.mkfifo(state)
     assert_same(train(chosen), whole)
 
 

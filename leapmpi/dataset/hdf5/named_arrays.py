@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from leapmpi.config.plain_values import Schema, an_object, items, parsed, record, text
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.hdf5.reader import array_in, map_array, opened
@@ -27,26 +28,28 @@ def write_named_arrays(
     attributes: Attributes | None = None,
 ) -> None:
     """Write `arrays` as group/NAME, and `about` (plain values) as JSON. Raises OSError when the disk is full."""
-    text = json.dumps({"about": about, "order": list(arrays)}).encode()
+    content = json.dumps({"about": about, "order": list(arrays)}).encode()
     with new_file(path) as file:
-        write_array(file, _ABOUT, (len(text),), "u1", [np.frombuffer(text, np.uint8)])
+        write_array(file, _ABOUT, (len(content),), "u1", [np.frombuffer(content, np.uint8)])
         for name, array in arrays.items():
             write_array(file, f"{group}/{name}", array.shape, array.dtype, [array])
         write_attributes(file, kind, {group: len(arrays), **(attributes or {})})
 
 
 def read_named_arrays(
-    path: Path, kind: str, group: str, dtypes: Sequence[str]
+    path: Path, kind: str, group: str, dtypes: Sequence[str], schema: Schema = an_object
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays by name, each of one of `dtypes`, and the plain values `about` them.
+    """The arrays by name, each of one of `dtypes`, and the plain values `about` them, which fit `schema`.
 
     Raises DataError when the file is missing, foreign or damaged; allocates no more than the file's size.
     """
     with opened(path, kind) as (file, _):
-        text = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
-        check_digest(path, kind, {_ABOUT: text})
-        header = json.loads(bytes(text))
-        about = dict(header["about"])
+        content = map_array(file, path, _ABOUT, ("u1",), array_in(file, path, _ABOUT).shape)
+        check_digest(path, kind, {_ABOUT: content})
+        try:
+            header = parsed(bytes(content), record({"about": schema, "order": items(text)}))
+        except ValueError as error:
+            raise DataError(f"{path} is damaged ({error}); copy or make it again") from None
 
         # Arrays are mapped in the order in which they were written.
         mapped = {}
@@ -54,8 +57,11 @@ def read_named_arrays(
             key = f"{group}/{name}"
             mapped[key] = map_array(file, path, key, tuple(dtypes), array_in(file, path, key).shape)
 
+        if alone := next((key for key, array in mapped.items() if not array.ndim), None):
+            raise DataError(f"{path}: {alone} is a single number, not an array: the file is foreign; make it again")
+
         # Names may share bytes in a crafted file; copies of all of them would not fit into memory.
         if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
             raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
     check_digest(path, kind, mapped)
-    return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, about
+    return {key.removeprefix(f"{group}/"): np.array(array) for key, array in mapped.items()}, header["about"]

@@ -20,6 +20,7 @@ import numpy as np
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes, attributes_digest, plain_value
 from leapmpi.errors import DataError, LeapmpiError, one_line
+from leapmpi.system.regular_files import open_regular
 from leapmpi.version import VERSION
 
 _LARGEST_ATTRIBUTE = 1 << 16
@@ -60,7 +61,7 @@ def opened(path: Path, kind: str) -> Iterator[tuple[h5py.File, Attributes]]:
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a file; a dataset is opened by its folder, a graph by its file")
         # HDF5's own message for a foreign file is unclear.
-        with open(path, "rb") as handle:
+        with open_regular(path) as handle:
             if handle.read(8) != b"\x89HDF\r\n\x1a\n":
                 raise DataError(f"{path} is not an HDF5 file; {_MEND[kind]}")
         try:

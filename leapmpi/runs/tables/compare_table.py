@@ -8,7 +8,9 @@ import sys
 from typing import Any
 
 from leapmpi.errors import RunFolderError
-from leapmpi.runs.run import Run, load_run
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import SUMMARY
+from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.tables.text import aligned
 
 
@@ -27,6 +29,7 @@ def row(run: Run) -> dict[str, Any]:
     Raises RunFolderError when the run is not finished or its summary lacks what it should hold.
     """
     summary = run.summary
+    require(summary, schemas.FINISHED, run.path / SUMMARY)
     try:
         return {"run": str(run.path), **_figures(summary, summary["epochs"])}
     except (KeyError, IndexError, TypeError, AttributeError) as error:

@@ -9,7 +9,9 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.errors import ConfigError, DataError, RunFolderError
-from leapmpi.runs.run import load_run
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import METRICS
+from leapmpi.runs.run import load_run, require
 from leapmpi.tools.bench_job import parse_strategies
 from leapmpi.tools.simulation.rates import LinkRates, check_link
 from leapmpi.tools.simulation.simulator import Forecaster
@@ -73,6 +75,9 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         raise RunFolderError(f"{folder} is one of {epochs[0]['together']} models trained together; compare their run")
     if not epochs or banner is None:
         raise RunFolderError(f"{folder}: no whole epoch is recorded in metrics.jsonl; nothing to compare with")
+
+    for epoch in epochs:
+        require(epoch, schemas.COUNTED, run.path / METRICS)
 
     # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
     last = epochs[-1]

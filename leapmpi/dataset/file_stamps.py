@@ -1,0 +1,60 @@
+"""Whether the files of a dataset are those that a job opened: their bytes are mapped, and change under it."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.verify import verify
+from leapmpi.errors import DataError
+
+
+class FileStamps:
+    """Size and times of the files of `dataset`, as they are now."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        paths = [dataset.folder / names.DATASET_FILE, *map(dataset.part_path, range(dataset.parts))]
+        self._stamps = {path: _stamp(path) for path in paths}
+
+    def changed(self) -> str | None:
+        """A sentence about the first file that is another than before; None where all are the same.
+
+        Reads a part only where its inode changed, but neither size nor time of writing: then its digests tell.
+        """
+        for number, (path, before) in enumerate(self._stamps.items(), start=-1):
+            now = _stamp(path)
+            if now is None:
+                return self._sentence(path, "it is gone")
+            if before is None:
+                continue
+            if before.st_size != now.st_size:
+                return self._sentence(path, f"it had {before.st_size} bytes, now it has {now.st_size}")
+            if before.st_mtime_ns != now.st_mtime_ns:
+                return self._sentence(path, f"written at {datetime.fromtimestamp(now.st_mtime):%Y-%m-%d %H:%M:%S}")
+            if before.st_ctime_ns != now.st_ctime_ns and not self._sound(number):
+                return self._sentence(path, "its digests do not fit any more")
+        return None
+
+    def _sound(self, number: int) -> bool:
+        """Whether part `number` fits its digests; -1 stands for dataset.h5, which is read at the start only."""
+        try:
+            verify(self.dataset, parts=[number] if number >= 0 else [])
+        except DataError:
+            return False
+        return True
+
+    def _sentence(self, path: Path, what: str) -> str:
+        return (
+            f"{path} changed while the job read it ({what}); leave a dataset alone while jobs use it, and start again"
+        )
+
+
+def _stamp(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None

@@ -1,0 +1,145 @@
+"""What the records of a run must hold: each key that something reads, and the kind of its value.
+
+Required is what every version has written; keys that came later, or that only some runs have, are optional.
+"""
+
+from __future__ import annotations
+
+from leapmpi.config.plain_values import anything, count, entries, items, maybe, number, record, text, truth, whole
+
+_BEST = record({"epoch": whole, "val": maybe(number), "test": maybe(number)})
+
+_TIMES = entries(record({"mean": number, "max": number}))
+
+_EPOCH_FIGURES = {
+    "epoch": count,
+    "seconds": number,
+    "core_seconds": number,
+    "evaluation_seconds": number,
+    "loss": number,
+    "losses": items(number),
+    "accuracy": entries(maybe(number)),
+    "phases": _TIMES,
+    "bytes": entries(number),
+    "rows": entries(number),
+    "time_steps": count,
+    "remote": text,
+    "lr": number,
+    "prefetch": count,
+    "ahead": record({}, {"hidden": number, "phases": _TIMES}),
+    "cache": entries(number),
+    "together": count,
+}
+
+EPOCH = record({}, _EPOCH_FIGURES)
+"""An epoch in a summary or a checkpoint."""
+
+_ENDED_EARLY = {"why": text, "rank": maybe(count), "host": maybe(text), "phase": maybe(text)}
+
+_ABOUT_RUN = {
+    "version": text,
+    "strategy": text,
+    "ranks": count,
+    "graph_uuid": text,
+    "uuid": text,
+    "model": text,
+    "metric": text,
+    "varied": text,
+    "seconds": number,
+    "restarts": count,
+    "parameters_digest": text,
+    "peak_memory_bytes": items(number),
+    "best": _BEST,
+}
+
+SUMMARY = record(
+    {"schema": count},
+    {
+        **_ABOUT_RUN,
+        **_ENDED_EARLY,
+        "status": text,
+        "models": items(record({}, _ABOUT_RUN)),
+        "epochs": items(EPOCH),
+    },
+)
+"""summary.json, of a run that has ended in whatever way."""
+
+EARLY_END = record({"why": text}, _ENDED_EARLY)
+"""The summary of a run that failed or was interrupted."""
+
+EVENT = record({"event": text})
+"""Any line of metrics.jsonl; that of an event below holds more."""
+
+EVENTS = {
+    "banner": record({"ranks": items(anything, least=1)}, {"uuid": text}),
+    "decision": record(
+        {"about": text, "epoch": count, "iteration": count, "value": anything, "evidence": entries(anything)}
+    ),
+    "epoch": record({"epoch": count}, _EPOCH_FIGURES),
+}
+
+DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count}
+"""The values of decisions by what they are about."""
+
+WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole})
+"""What a weights file says about its arrays."""
+
+_OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
+
+_MODEL = {"optimizer": _OPTIMIZER, "best": _BEST}
+
+_TUNER = record(
+    {
+        **dict.fromkeys(("best", "current"), count),
+        **{name: items(items(number, 2, 2)) for name in ("predicted", "measured")},
+        "settled": truth,
+        "times": items(number),
+    }
+)
+
+_STRATEGY = record(
+    {"ranks": count, "remote": text, "decisions": items(EVENTS["decision"]), "time_steps": count},
+    {"price": maybe(number), "tuner": maybe(_TUNER)},
+)
+
+_STATE = {
+    "config": record({"train": record({"epochs": count})}, {}),
+    "graph_uuid": text,
+    "uuid": text,
+    "ranks": count,
+    "rank_pieces": count,
+    "metrics_bytes": count,
+    "progress": record({"epoch": count, "iteration": count, "seconds": number, "counts": entries(count)}),
+    "row_errors": items(number, 3, 3),
+    "phases": items(text),
+    "best": _BEST,
+    "strategy": _STRATEGY,
+    "epochs": items(EPOCH),
+    "run_seconds": number,
+    "restarts": count,
+}
+
+CHECKPOINT = record(
+    {"checkpoint": anything, **_STATE},
+    {**_MODEL, "version": text, "models": items(record({**_MODEL, "epochs": items(EPOCH)}))},
+)
+"""What state.h5 of a checkpoint says about its arrays: the state that all ranks share."""
+
+FINISHED = record(
+    {
+        **{name: _ABOUT_RUN[name] for name in ("strategy", "ranks", "metric", "best")},
+        "epochs": items(
+            record(
+                {
+                    **{name: _EPOCH_FIGURES[name] for name in ("seconds", "loss", "time_steps", "bytes")},
+                    "rows": record({"remote": number}),
+                }
+            ),
+            least=1,
+        ),
+    }
+)
+"""What a finished run is compared by."""
+
+COUNTED = record({name: _EPOCH_FIGURES[name] for name in ("time_steps", "remote", "rows", "bytes")})
+"""The record of an epoch with which a forecast is compared."""

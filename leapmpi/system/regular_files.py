@@ -1,0 +1,36 @@
+"""Opening files that others wrote: regular files only, since a pipe or a device may never end, or never begin."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """The regular file `path`, open for reading. Raises OSError when it is something else or cannot be opened."""
+    # Without O_NONBLOCK a pipe would wait here for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_regular(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def check_regular(file: Path | str | int, path: Path | str) -> None:
+    """Raise OSError, naming `path`, unless `file` (a path or a descriptor) is a regular file."""
+    mode = os.stat(file).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+
+
+def read_text(path: Path | str) -> str:
+    """The text of the regular file `path`. Raises OSError as `open_regular`, UnicodeDecodeError where it is none."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")
