@@ -30,8 +30,7 @@ def compare(folders: list[str], as_json: bool = False) -> int:
             skipped.append(error)
     if not rows and len(folders) == 1:
         raise skipped[0]
-    for error in skipped:
-        sys.stderr.write(f"leapmpi: left out: {one_line(error)}\n")
+    sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in skipped)
     if not rows:
         raise RunFolderError(f"none of the {len(folders)} folders holds a finished run")
 
