@@ -35,6 +35,8 @@ _PMI = (
 )
 _LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK}
 _LIMITS |= {"address_space": resource.RLIMIT_AS}
+_SHARED_MEMORY_SETTING = "OMPI_MCA_osc_sm_backing_directory"
+
 _SIOCGIFADDR = 0x8915
 
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")
@@ -60,7 +62,7 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
     """The facts about this rank that `checks` read, as plain values."""
     affinity = sorted(os.sched_getaffinity(0))
     # MPI shares memory between the ranks of a node there; jobs/mpirun/local names another folder where it is small.
-    folder = os.environ.get("OMPI_MCA_osc_sm_backing_directory") or str(SHARED_MEMORY)
+    folder = os.environ.get(_SHARED_MEMORY_SETTING) or str(SHARED_MEMORY)
     shared = shutil.disk_usage(folder) if Path(folder).is_dir() else None
     return {
         "rank": world.rank,
@@ -70,6 +72,8 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
         "cores": len(affinity),
         "affinity": affinity,
         "machine_cores": os.cpu_count(),
+        # Of what started this process, such as mpirun.
+        "launcher_cores": _or_none(lambda: len(os.sched_getaffinity(os.getppid()))),
         "threads": world.threads,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         **_torch(device),

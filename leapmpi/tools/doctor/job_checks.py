@@ -13,7 +13,7 @@ from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.tools.doctor.facts import NETWORK
-from leapmpi.tools.doctor.problems import Problem, by_node, setting
+from leapmpi.tools.doctor.problems import Problem, by_node
 
 _SLOW = 1 / 3
 """A link is slow below this share of the median rate."""
@@ -110,7 +110,7 @@ def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _slow([each for each in rates if each[2] == memory], crosses)
         if delays and statistics.median(delay for delay, _ in delays) > _LONG_DELAY:
             mend = "with more ranks than cores, let waiting ranks give up theirs: OMPI_MCA_mpi_yield_when_idle=1"
-            if setting(facts["ranks"][0], "mpi_yield_when_idle") == "1":
+            if facts["ranks"][0]["mpi_settings"].get("OMPI_MCA_mpi_yield_when_idle") == "1":
                 mend = "ranks that wait give up their core already: start no more ranks than cores"
             yield Problem(
                 f"a small message takes {statistics.median(delay for delay, _ in delays):,.0f} us", mend, grave=False

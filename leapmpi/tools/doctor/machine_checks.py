@@ -13,7 +13,7 @@ from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.system.stale_files import SHARED_MEMORY
-from leapmpi.tools.doctor.problems import Problem, by_node, setting
+from leapmpi.tools.doctor.problems import Problem, by_node
 
 BASE_FILES, FILES_PER_RANK = 256, 2
 LEAST_STACK, USUAL_STACK = 1 << 20, 8 << 20
@@ -41,8 +41,8 @@ def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
         bound = all(len(rank["affinity"]) == 1 for rank in ranks)
         if bound and len(cores) < machine and "SLURM_NTASKS" not in ranks[0]["launcher"]:
             mend = "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES"
-            if setting(ranks[0], "hwloc_default_binding_policy", "hwloc_base_binding_policy") == "none":
-                mend = "mpirun binds no rank: what started it allows no other core (taskset, a container, a batch job)"
+            if ranks[0]["launcher_cores"] == 1:
+                mend = "mpirun has no other core itself: allow it more where it is started (taskset, a container)"
             yield Problem(
                 f"{who}: bound to one core each, {machine - len(cores)} of the machine's {machine} are left out",
                 mend,

@@ -30,15 +30,6 @@ def by_node(facts: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
     return nodes
 
 
-def setting(rank: Mapping[str, Any], *names: str) -> str | None:
-    """What the environment of `rank` sets for the first of MPI's parameters `names` that it sets."""
-    for name in names:
-        for variable, value in rank["mpi_settings"].items():
-            if variable.endswith(f"_MCA_{name}"):
-                return value
-    return None
-
-
 def named(ranks: Iterable[Mapping[str, Any]]) -> str:
     """'ranks 0-3, 7', from the facts of ranks."""
     return ranks_text(rank["rank"] for rank in ranks)
