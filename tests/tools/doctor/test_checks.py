@@ -15,7 +15,8 @@ GIB = 1 << 30
 
 def rank_facts(rank, node, **changes):
     facts = {
-        "rank": rank, "node": node, "host": f"h{node}", "processor": "P", "cores": 4, "machine_cores": 8, "launcher_cores": 8,
+        "rank": rank, "node": node, "host": f"h{node}", "processor": "P", "cores": 4, "machine_cores": 8,
+        "launcher_cores": 8,
         "affinity": list(range(4 * (rank % 2), 4 * (rank % 2) + 4)), "threads": 4, "omp_num_threads": "4",
         "gpus": [{"name": "G", "uuid": u, "number": n} for n, u in enumerate("ab")], "gpu": "ab"[rank % 2],
         "gpu_files": ["/dev/nvidia0"], "torch_error": None, "allocator": "",
