@@ -7,6 +7,11 @@
 grace=${LEAPMPI_GRACE:-60} # seconds that ranks have to save and end
 [[ $grace =~ ^[1-9][0-9]{0,5}$ ]] || fail "LEAPMPI_GRACE must be a positive whole number of seconds, not '$grace'"
 
+# With less, Python crashes before it can say why.
+stack=$(ulimit -s)
+[[ $stack == unlimited || $stack -ge 256 ]] ||
+    fail "the stack is limited to $stack KiB (ulimit -s), and Python needs 256 KiB at the very least; raise it: ulimit -s 8192"
+
 descendants() {
     local child
     for child in $(pgrep -P "$1"); do

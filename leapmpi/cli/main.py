@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from leapmpi.cli import commands
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
+from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
 _FIRST = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+_LIGHT = ("compare", "submit")
+"""Commands that load neither torch nor MPI."""
 _FOUND = {module.name: f"{commands.__name__}.{module.name}" for module in pkgutil.iter_modules(commands.__path__)}
 COMMANDS = {name: _FOUND[name] for name in (*_FIRST, *sorted(_FOUND.keys() - {*_FIRST}))}
 """The modules in the folder of commands by name, in the order of --help."""
@@ -28,12 +31,17 @@ _REPEAT_DELAY = 2.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `leapmpi` and return the exit code. An error of the user is one line on standard error."""
     try:
-        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv, _check_limits)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:
         _report(error)
         return error.exit_code
+    except (ImportError, MemoryError) as error:
+        if not (refused := too_little(error)):
+            raise
+        _report(refused)
+        return refused.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("leapmpi: interrupted\n")
         return 130
@@ -41,6 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output is gone; nothing may be written any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _check_limits(command: str) -> None:
+    """Raise ResourceError for limits of this process under which the libraries of `command` would die."""
+    if command not in _LIGHT:
+        check_limits(TRAINING, f"leapmpi {command}")
 
 
 def _report(error: LeapmpiError) -> None:
