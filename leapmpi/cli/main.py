@@ -61,15 +61,19 @@ def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
-    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure
+    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure, say
 
     # Where rank 0 failed too, its exit ends the other ranks before they repeat the same sentence.
     first = job_rank() == 0
     if not first and not error.agreed:
         time.sleep(_REPEAT_DELAY)
     if first or not error.agreed:
-        sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
-        sys.stderr.flush()
+        line = f"leapmpi: {error.label}{one_line(error)}"
+        if isinstance(error, Interrupted):
+            say(line, os.getppid())
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     # A launcher that hangs after a failure is ended; ranks that all raised the error wait for each other.
     if launcher_size() and local_rank() == 0:
