@@ -57,7 +57,7 @@ class Evaluator:
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def dry_run(self) -> None:
-        """Choose the mode of the first round and score a few of its vertices, so that kernels are compiled. Collective."""
+        """Choose the mode of the first round and score a few of its vertices, to compile kernels. Collective."""
         self._use_whole_model()
         filled = [split for split in self.splits.values() if len(split[1])]
         if not filled:
