@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import LeapmpiError
+from leapmpi.system.process_limits import PREPARATION, check_limits, memory_limits, too_little
 
 PROGRAM = "leapmpi-prep"
 ABOUT = "Prepares graphs for leapmpi."
@@ -29,11 +30,15 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the console script; returns the exit code."""
     try:
-        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv, _check_limits)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:
         return _fail(str(error), error.exit_code)
+    except ImportError as error:
+        if not (refused := too_little(error)):
+            raise
+        return _fail(str(refused), refused.exit_code)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
@@ -41,9 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError as error:
-        return _fail(f"not enough memory ({error or 'no details'}); use a machine with more, or a smaller graph", 6)
+        why = f"not enough memory ({error or 'no details'}){memory_limits()}"
+        return _fail(f"{why}; use a machine with more, or a smaller graph", 6)
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 3)
+
+
+def _check_limits(command: str) -> None:
+    """Raise ResourceError for limits of this process under which libraries would die."""
+    check_limits(PREPARATION, f"{PROGRAM} {command}")
 
 
 def _fail(sentence: str, code: int) -> int:

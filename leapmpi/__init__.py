@@ -4,8 +4,10 @@
 
     run = leapmpi.train(leapmpi.Config.from_values({"data": "data", "train.epochs": 5}))
     print(run.summary["best"])
+    print(leapmpi.load_run(run.path).weights().keys())
 
-Importing this package starts no MPI and loads neither torch nor mpi4py.
+A run has `path`, `config`, `summary`, `finished` and `failure`, and `metrics()`, `weights()` and `models()` (see
+`leapmpi.runs.run.Run`). Importing this package starts no MPI and loads neither torch nor mpi4py.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from leapmpi.runs.run import Run
 
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)
 
 
 def train(config: Config, comm: Comm | None = None) -> Run:
@@ -45,7 +52,8 @@ def open_dataset(path: Path | str) -> Dataset:
 
 
 def load_run(path: Path | str) -> Run:
-    """Read the run in folder `path`. Raises RunFolderError when there is none."""
+    """The run in folder `path`, finished or not; its parts are read when asked for. Raises RunFolderError when there
+    is none."""
     from leapmpi.runs.run import load_run
 
     return load_run(path)

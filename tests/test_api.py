@@ -1,6 +1,8 @@
 """The Python API: train, open_dataset, load_run, and the errors they raise."""
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,6 +31,17 @@ def test_train_returns_the_run_that_load_run_reads(small_data, tmp_path):
         weights = again.weights(which)
         assert weights
         assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in weights.values())
+
+
+def test_only_public_names_show():
+    assert dir(leapmpi) == ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
+    assert all(hasattr(leapmpi, name) for name in dir(leapmpi))
+
+
+def test_the_package_runs_as_a_module():
+    for module in ("leapmpi", "leapmpi.cli"):
+        job = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, timeout=30)
+        assert (job.returncode, job.stdout, job.stderr) == (0, f"leapmpi {leapmpi.__version__}\n", "")
 
 
 def test_train_twice_gives_the_same_and_leaves_logging_as_it_was(small_data, tmp_path):

@@ -27,7 +27,7 @@ FLOORS = {
         *("leapmpi.dataset", "leapmpi.runs", "leapmpi.sampling", "leapmpi.plan", "leapmpi.nn"),
         *("leapmpi.fault_tolerance", "leapmpi.features", "leapmpi.engine", "leapmpi.strategies", "leapmpi.training"),
         # The public interface, which is built on training.
-        *("leapmpi", "leapmpi.tools", "leapmpi.cli"),
+        *("leapmpi", "leapmpi.tools", "leapmpi.cli", "leapmpi.__main__"),
     ),
     "data_prep": (
         *("data_prep", "data_prep.progress", "data_prep.workspace", "data_prep.mapped_arrays", "data_prep.edges"),

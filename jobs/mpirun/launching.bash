@@ -1,11 +1,16 @@
 # Sourced by local and hosts: how they run a launcher to its end.
 #
-# Open MPI answers INT and TERM by killing its ranks a quarter of a second later, too soon for a checkpoint. So USR2 comes
-# first, which training jobs answer with one, and goes to the ranks of this machine themselves: mpirun would pass it on,
-# but may crash or hang when it does. `gentle` is the signal to begin with.
+# Open MPI answers INT and TERM by killing its ranks a quarter of a second later, too soon for a checkpoint. So signals go to
+# the ranks of this machine themselves, where training jobs answer them with one. Where there is none, mpirun gets `gentle`
+# (USR2), which it passes on; it may crash or hang when it does.
 
 grace=${LEAPMPI_GRACE:-60} # seconds that ranks have to save and end
 [[ $grace =~ ^[1-9][0-9]{0,5}$ ]] || fail "LEAPMPI_GRACE must be a positive whole number of seconds, not '$grace'"
+
+# With less, Python crashes before it can say why.
+stack=$(ulimit -s)
+[[ $stack == unlimited || $stack -ge 256 ]] ||
+    fail "the stack is limited to $stack KiB (ulimit -s), and Python needs 256 KiB at the very least; raise it: ulimit -s 8192"
 
 descendants() {
     local child
@@ -22,11 +27,11 @@ ranks_below() {
     done
 }
 
-# Send a signal to the ranks of this machine, or to the launcher where it has none here.
+# Send a signal to the ranks of this machine, or the second one to the launcher where it has none here.
 signal_ranks() {
     local ranks
     ranks=$(ranks_below "$job")
-    kill "-$1" ${ranks:-"$job"} 2>/dev/null
+    if [[ -n $ranks ]]; then kill "-$1" $ranks; else kill "-${2:-$1}" "$job"; fi 2>/dev/null
 }
 
 wait_or_kill() { # `read` waits without a process of its own
@@ -41,7 +46,7 @@ end_job() {
         kill -TERM "$job" 2>/dev/null
         return
     fi
-    if [[ -n ${gentle:-} ]]; then signal_ranks "$gentle"; else kill "-$1" "$job" 2>/dev/null; fi
+    if [[ -n ${gentle:-} ]]; then signal_ranks "$1" "$gentle"; else kill "-$1" "$job" 2>/dev/null; fi
     wait_or_kill 2>/dev/null &
     killer=$!
 }

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from leapmpi.cli import commands
 from leapmpi.config.parser import dispatch
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
+from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
 _FIRST = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+_LIGHT = ("compare", "submit")
+"""Commands that load neither torch nor MPI."""
 _FOUND = {module.name: f"{commands.__name__}.{module.name}" for module in pkgutil.iter_modules(commands.__path__)}
 COMMANDS = {name: _FOUND[name] for name in (*_FIRST, *sorted(_FOUND.keys() - {*_FIRST}))}
 """The modules in the folder of commands by name, in the order of --help."""
@@ -28,12 +31,17 @@ _REPEAT_DELAY = 2.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `leapmpi` and return the exit code. An error of the user is one line on standard error."""
     try:
-        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv)
+        code = dispatch(PROGRAM, ABOUT, COMMANDS, sys.argv[1:] if argv is None else argv, _check_limits)
         sys.stdout.flush()
         return code
     except LeapmpiError as error:
         _report(error)
         return error.exit_code
+    except (ImportError, MemoryError) as error:
+        if not (refused := too_little(error)):
+            raise
+        _report(refused)
+        return refused.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("leapmpi: interrupted\n")
         return 130
@@ -43,19 +51,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
+def _check_limits(command: str) -> None:
+    """Raise ResourceError for limits of this process under which the libraries of `command` would die."""
+    if command not in _LIGHT:
+        check_limits(TRAINING, f"leapmpi {command}")
+
+
 def _report(error: LeapmpiError) -> None:
     """One line on standard error from one rank, also when MPI has not started."""
     from leapmpi.comm.launcher import launcher_size, local_rank
     from leapmpi.comm.world import job_rank, meet_before_the_end
-    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure
+    from leapmpi.fault_tolerance.launcher_cleanup import end_launcher_after_failure, say
 
     # Where rank 0 failed too, its exit ends the other ranks before they repeat the same sentence.
     first = job_rank() == 0
     if not first and not error.agreed:
         time.sleep(_REPEAT_DELAY)
     if first or not error.agreed:
-        sys.stderr.write(f"leapmpi: {error.label}{one_line(error)}\n")
-        sys.stderr.flush()
+        line = f"leapmpi: {error.label}{one_line(error)}"
+        if isinstance(error, Interrupted):
+            say(line, os.getppid())
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     # A launcher that hangs after a failure is ended; ranks that all raised the error wait for each other.
     if launcher_size() and local_rank() == 0:

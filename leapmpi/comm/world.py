@@ -207,7 +207,7 @@ def _end_mpi(mpi: ModuleType) -> None:
     """
     # A request for a checkpoint comes too late now; it would make a failure of a job that has done its work. So would
     # srun, which sends SIGTERM to the ranks that are still there when the first one has left with another code than 0.
-    for each in (signal.SIGUSR2, signal.SIGTERM):
+    for each in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     if not hasattr(sys, "last_value") and not mpi.Is_finalized():
         mpi.Finalize()

@@ -120,8 +120,13 @@ def parser_of(program: str, name: str, module: ModuleType) -> CommandParser:
     return parser
 
 
-def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequence[str]) -> int:
-    """Run the command that `argv` names and return its exit code. Raises LeapmpiError for the user's errors."""
+def dispatch(
+    program: str, about: str, commands: Mapping[str, str], argv: Sequence[str], before: Callable[[str], None]
+) -> int:
+    """Run the command that `argv` names and return its exit code; `before` is called with its name before it runs.
+
+    Raises LeapmpiError for the user's errors.
+    """
     # Flags of the program itself.
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(program, about, commands))
@@ -138,6 +143,7 @@ def dispatch(program: str, about: str, commands: Mapping[str, str], argv: Sequen
     module = importlib.import_module(commands[argv[0]])
     arguments = parser_of(program, argv[0], module).parse_strictly(argv[1:])
     arguments.command_line = shlex.join([program, *argv])
+    before(argv[0])
     return module.run(arguments)
 
 

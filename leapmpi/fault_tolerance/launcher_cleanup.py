@@ -1,4 +1,4 @@
-"""Ends a launcher that hangs after its ranks have ended.
+"""Ends a launcher that hangs after its ranks have ended, and says past it why they ended.
 
 mpirun ends when all its ranks have, unless it waits for its daemon on a host that is cut off the network: a quarter of
 an hour with Open MPI 5, until the kernel gives the connection up. Open MPI 5.0.11 over several hosts may also hang for
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -19,6 +20,9 @@ from pathlib import Path
 
 _NAMES = ("mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "mpiexec.hydra", "hydra_pmi_proxy")
 """What may be ended: a rank's parent may also be a shell, or a step of Slurm's that ends by itself."""
+
+_PRINTING = ("mpirun", "mpiexec", "prterun", "orterun")
+"""Of these, those of Open MPI that write what ranks print to their own standard error."""
 
 _BY_ITSELF = 20.0
 """Seconds that the launcher has to end by itself."""
@@ -41,6 +45,28 @@ def end_launcher(process: int, by_itself: float = _BY_ITSELF) -> None:
                 [sys.executable, "-m", __spec__.name, str(handle), str(process), str(by_itself)],
                 stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[handle], start_new_session=True,
             )  # fmt: skip
+
+
+def say(line: str, process: int) -> None:
+    """Write `line` to standard error, to that of the launcher `process` itself where that can be reached.
+
+    Open MPI's mpirun prints nothing of its ranks any more once it was interrupted (Ctrl-C).
+    """
+    text = f"{line}\n"
+    with suppress(OSError):
+        if Path(f"/proc/{process}/comm").read_text().strip() in _PRINTING:
+            # Not into a file, where mpirun would write over it.
+            place = f"/proc/{process}/fd/2"
+            kind = os.stat(place).st_mode
+            if stat.S_ISFIFO(kind) or os.path.realpath(place).startswith(("/dev/pts/", "/dev/tty")):
+                handle = os.open(place, os.O_WRONLY | os.O_NOCTTY)
+                try:
+                    os.write(handle, text.encode())
+                    return
+                finally:
+                    os.close(handle)
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def end_launcher_after_failure(process: int, interrupted: bool) -> None:

@@ -6,6 +6,7 @@ to report, the next start of the run reads from its folder how the last one ende
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from leapmpi.errors import Interrupted, LeapmpiError, one_line
 from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, read_heartbeats
+from leapmpi.fault_tolerance.launcher_cleanup import say
 from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
@@ -66,9 +68,11 @@ def report_failure(why: str, folder: list[Path], facts: Facts, status: str = FAI
     `folder` holds the run folder once there is one; `status` is FAILED or INTERRUPTED.
     """
     if record_failure_once(why, folder, facts, status) or not folder or Run(folder[0]).failure is None:
-        label = Interrupted.label if status == INTERRUPTED else LeapmpiError.label
-        sys.stderr.write(f"leapmpi: {label}{one_line(why)}\n")
-        sys.stderr.flush()
+        if status == INTERRUPTED:
+            say(f"leapmpi: {Interrupted.label}{one_line(why)}", os.getppid())
+        else:
+            sys.stderr.write(f"leapmpi: {LeapmpiError.label}{one_line(why)}\n")
+            sys.stderr.flush()
         return True
     return False
 

@@ -75,7 +75,8 @@ class Signals:
         if again:
             raise Interrupted(f"a second signal, {name}, ended the job at once", _KILLED + number)
         if not self.polled:
-            raise Interrupted(f"{name} ended the job", self.exit_code or _KILLED + number)
+            how = "interrupted: " * (number == signal.SIGINT)
+            raise Interrupted(f"{how}{name} ended the job", self.exit_code or _KILLED + number)
 
 
 NOTHING, SAVE, STOP = 0, 1, 2
@@ -102,6 +103,8 @@ class StopRequest:
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
+        if self.signal == signal.SIGINT:
+            return "interrupted"
         if self.signal:
             return f"{signal.Signals(self.signal).name} on rank {self.rank}"
         return "the job's time is running out"

@@ -27,7 +27,11 @@ FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 
 @dataclass(frozen=True)
 class Run:
-    """The run in folder `path`."""
+    """The run in folder `path`, as `leapmpi.train` and `leapmpi.load_run` return it.
+
+    Nothing is read before it is asked for: `config`, `summary`, `finished`, `failure`, `metrics()`, `weights()` and
+    `models()`. README.md, "From Python", shows them.
+    """
 
     path: Path
 
@@ -47,7 +51,10 @@ class Run:
         return found
 
     def models(self) -> list[Run]:
-        """One Run per model of a run that trained several models that differ; empty for a run of one model."""
+        """One Run per model of a run that trained several models that differ; empty for a run of one model.
+
+        Raises RunFolderError as `summary` does.
+        """
         return [Run(model_folder(self.path, number)) for number in range(len(self.summary.get("models", [])))]
 
     @property
@@ -89,7 +96,11 @@ class Run:
         return found
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl, oldest first; a last line cut short by a crash is left out."""
+        """All records of metrics.jsonl, oldest first; a last line cut short by a crash is left out.
+
+        `event` says what a record is: start, banner, decision, epoch, interrupted, resumed, end. Those of a running or
+        failed run can be read too. Raises RunFolderError for a file that is missing or damaged.
+        """
         path = self.path / METRICS
         records: list[dict[str, Any]] = []
         try:
@@ -107,7 +118,10 @@ class Run:
         return records
 
     def weights(self, which: str = "best") -> dict[str, np.ndarray]:
-        """The parameters by name, of the `best` or the `final` epoch. Raises DataError when missing or damaged."""
+        """The parameters by name, of the `best` or the `final` epoch, as arrays of the dtype that was trained.
+
+        Raises DataError when they are missing or damaged.
+        """
         from leapmpi.runs.weights import read_weights
 
         return read_weights(self.path / weights_file(which))[0]

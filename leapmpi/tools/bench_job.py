@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.errors import ConfigError
+from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
 from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.session import Session, in_session
@@ -62,7 +63,7 @@ def bench(config: Config, strategies: str, comm: Comm | None = None) -> list[dic
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
 
     Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
-    the ratio of seconds to the first strategy's, and the loss and scores of every epoch.
+    the ratio of seconds to the first strategy's (None without a warm epoch), and the loss and scores of every epoch.
     """
     configs = parse_strategies(strategies, config)
     if config.strategy.replicas == "independent":
@@ -108,8 +109,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     rows = [_row(label, trainer) for label, trainer in trainers.items()]
     if first.strategy.replicas == "independent":
         rows.append(_sum_of(rows[1:]))
-    for row in rows:
-        row["ratio"] = row["epoch_seconds"] / rows[0]["epoch_seconds"]
+    set_ratios(rows)
     return rows
 
 
@@ -138,8 +138,7 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     """The figures of one strategy: medians over warm epochs, losses and scores of all epochs."""
     epochs = trainer.epochs
-    # The first epoch compiles kernels and warms up caches.
-    warm = epochs[1:] or epochs
+    warm, is_warm = warm_epochs(epochs)
 
     def medians(name: str) -> dict[str, float]:
         return {key: statistics.median(epoch[name][key] for epoch in warm) for key in warm[0][name]}
@@ -150,6 +149,7 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "time_steps": trainer.engine.placement.time_steps,
         "remote": trainer.engine.mode_name,
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "warm": is_warm,
         "seconds": [epoch["seconds"] for epoch in epochs],
         "core_seconds": statistics.median(epoch["core_seconds"] for epoch in warm),
         "rows": medians("rows"),

@@ -103,11 +103,11 @@ class Checkpointer:
         error = self.save(request.reason())
         if error and self.last is None:
             raise error
-        again = f"--run {self.folder.path} resumes it"
+        saved, again = "a checkpoint was written, ", f"--run {self.folder.path} resumes it"
         if error:
-            again += f" from {self.last}, the last checkpoint that could be written ({error})"
+            saved, again = "", f"{again} from {self.last}, the last checkpoint that could be written ({error})"
         stopped = Interrupted(
-            f"{request.reason()}: training stopped in {where}; the same command with {again}", RESUMABLE
+            f"{request.reason()}: training stopped in {where}; {saved}the same command with {again}", RESUMABLE
         )
         stopped.agreed = True
         raise stopped

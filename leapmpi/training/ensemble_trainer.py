@@ -68,6 +68,9 @@ class ReplicaTrainer(Trainer):
         self.engine.fetch(minibatch)
         self.ring.step(minibatch)
 
+    def dry_run_evaluation(self) -> None:
+        """Nothing: models that differ are scored on raw rows, as they are trained."""
+
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
         """One step of every model; returns this rank's share of their mean loss. Collective."""
         losses = self.ring.step(minibatch)

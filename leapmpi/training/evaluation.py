@@ -56,11 +56,28 @@ class Evaluator:
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
-    def scores(self) -> dict[str, float | None]:
-        """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
+    def dry_run(self) -> None:
+        """Choose the mode of the first round and score a few of its vertices, to compile kernels. Collective."""
+        self._use_whole_model()
+        filled = [split for split in self.splits.values() if len(split[1])]
+        if not filled:
+            return
+        stream, ids = filled[0]
+        mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank][: self.batch_size]
+        key = DrawKey(stream, self.ctx.seed, 0, 0)
+        first = MicroBatch(mine, self.ctx.sampler.sample(key, mine), None)
+        self._chosen_mode(MiniBatch(None, key, [first], drops=False))
+        self._logits(key, mine[:2], [self._mode])
+
+    def _use_whole_model(self) -> None:
+        """Score the whole model, where ranks hold shares of its parameters. Collective."""
         model = self.ctx.parameters.whole_model()
         if model is not self.ctx.model:
             self.ctx, self._mode = replace(self.ctx, model=model), None
+
+    def scores(self) -> dict[str, float | None]:
+        """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
+        self._use_whole_model()
         return {name: self._score(name, [self._mode])[0] for name in self.splits}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:

@@ -105,6 +105,7 @@ class Trainer:
             self.feature_cache.fill()
 
             self.dry_run(first)
+            self.dry_run_evaluation()
             self.ctx.features.errors.take()
             set_aside_lasting_objects()
         self.prefetch_depth = choose_depth(self.engine)
@@ -112,6 +113,10 @@ class Trainer:
     def dry_run(self, batch: np.ndarray | None) -> None:
         """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
         self.engine.dry_run(batch)
+
+    def dry_run_evaluation(self) -> None:
+        """The same for the kernels of an evaluation. Collective."""
+        self.evaluator.dry_run()
 
     def run(self, folder: RunFolder, watcher: IterationWatcher) -> None:
         """Train all epochs that are left, record them in `folder` and write the weights there. Collective."""

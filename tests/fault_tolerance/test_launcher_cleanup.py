@@ -50,6 +50,33 @@ def test_one_that_ends_by_itself_is_left_alone(tmp_path):
     assert time.monotonic() - begin < 20
 
 
+@pytest.mark.parametrize(("name", "reached"), [("prterun", True), ("bash", False), ("prted", False)])
+def test_a_line_reaches_the_screen_past_a_launcher_that_prints_no_more(name, reached, tmp_path, capsys):
+    program = tmp_path / name
+    program.write_text("#!/bin/bash\necho ready; read\n")
+    program.chmod(0o755)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout.readline() == "ready\n"
+    launcher_cleanup.say("leapmpi: interrupted", process.pid)
+    _, errors = process.communicate("\n", timeout=10)
+    assert errors == "leapmpi: interrupted\n" * reached
+    assert capsys.readouterr().err == "leapmpi: interrupted\n" * (not reached)
+
+
+def test_a_line_does_not_go_into_the_launcher_s_file(tmp_path, capsys):
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/bash\necho ready; read\n")
+    program.chmod(0o755)
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout.readline() == "ready\n"
+    launcher_cleanup.say("leapmpi: interrupted", process.pid)
+    process.communicate("\n", timeout=10)
+    assert (tmp_path / "log").read_text() == ""
+    assert capsys.readouterr().err == "leapmpi: interrupted\n"
+
+
 def test_only_launchers_are_ended(tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **keywords: begun.append(keywords["pass_fds"]))

@@ -37,6 +37,7 @@ def test_the_request_that_matters_most_is_the_largest():
     assert [StopRequest.unpacked(number) for number in packed] == requests
     assert max(packed) < 2**63
     assert requests[4].reason() == f"SIGTERM on rank {2**31 - 1}"
+    assert StopRequest(STOP, signal.SIGINT, 3).reason() == "interrupted"
     assert requests[2].reason() == "the job's time is running out"
     assert StopRequest().action == NOTHING
 

@@ -1,6 +1,7 @@
 """jobs/mpirun/local: messages, exit codes, signals, and that no files stay behind."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -130,6 +131,58 @@ def test_ranks_that_ignore_signals_are_killed_after_the_grace(tmp_path):
         assert all_ended(job.pid)
     finally:
         end_session(job)
+
+
+RULE = "-" * 74 + "\n"
+REPORT = (
+    f"{RULE}prterun detected that one or more processes exited with non-zero status,\n\n   Exit code:    75\n{RULE}"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (f"leapmpi: error: no\n{REPORT}", "leapmpi: error: no\n"),
+        (f"part\n leapmpi: stopped\n\n{REPORT}more", "part\n leapmpi: stopped\n\nmore"),
+        # What leapmpi has not explained, and what is no such report.
+        (REPORT, REPORT),
+        (f"said leapmpi: no\n{REPORT}", f"said leapmpi: no\n{REPORT}"),
+        (f"leapmpi: no\n{RULE}a table\n{RULE}", f"leapmpi: no\n{RULE}a table\n{RULE}"),
+        (f"leapmpi: no\n{RULE}", f"leapmpi: no\n{RULE}"),
+        (f"leapmpi: no\n{REPORT[:120]}", f"leapmpi: no\n{REPORT[:120]}"),
+    ],
+)
+def test_reports_of_exit_codes_are_left_out_where_leapmpi_has_said_why(written, shown):
+    command = [sys.executable, PROJECT / "jobs/mpirun/errors.py"]
+    for size in (1, len(written)):
+        job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for begin in range(0, len(written), size):
+            job.stdin.write(written[begin : begin + size].encode())
+            job.stdin.flush()
+        assert job.communicate(timeout=20)[0].decode() == shown
+
+
+def test_ctrl_c_gives_one_line_that_says_how_to_go_on(small_data, tmp_path):
+    run = tmp_path / "run"
+    words = [LOCAL, "2", sys.executable, "-m", "leapmpi", "train", small_data, "--run", run, "--epochs", "100000"]
+    job = subprocess.Popen(
+        list(map(str, words)), env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not (run / "metrics.jsonl").exists() or '"epoch"' not in (run / "metrics.jsonl").read_text():
+            assert time.monotonic() < deadline
+            assert job.poll() is None
+            time.sleep(0.05)
+        job.send_signal(signal.SIGINT)
+        _, errors = job.communicate(timeout=60)
+    finally:
+        end_session(job)
+    assert job.returncode == 75
+    (line,) = errors.split("\n")[:-1]
+    assert re.fullmatch(r"leapmpi: interrupted: training stopped in epoch \d+, after iteration \d+ of \d+; .+", line)
+    assert line.endswith(f"a checkpoint was written, the same command with --run {run} resumes it")
 
 
 def test_an_invalid_grace_is_refused():

@@ -175,6 +175,18 @@ def test_a_job_that_cannot_run_is_refused_before_it_queues(
     assert message in errors
 
 
+def test_without_a_profile_a_job_takes_the_active_environment(small_data, capsys, monkeypatch):
+    monkeypatch.setattr("sys.prefix", "/home/me/my env")
+    text = script_of(capsys, "--nodes", 2, "train", small_data)
+    assert "source '/home/me/my env/bin/activate'" in text.splitlines()
+    assert "#SBATCH --nodes=2 --ntasks=2 " in text
+    assert "bin/activate" not in script_of(capsys, "--venv", "", "train", small_data)
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    assert read_site(None) == Site()
+    assert main(["submit", "--account", "a b", "train", str(small_data)]) == 2
+    assert capsys.readouterr().err == "leapmpi: error: --account: 'a b' is no value for sbatch\n"
+
+
 def test_an_empty_profile_is_the_default(tmp_path):
     (tmp_path / "site.toml").write_text("")
     assert read_site(tmp_path / "site.toml") == Site()

@@ -1,6 +1,7 @@
 """`leapmpi compare`: figures of warm epochs, ratios to the first run."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,58 @@ def test_the_first_epoch_is_left_out_where_there_are_more(run):
     assert row(Run(run("one", [epoch(100, 1, 1, 1)])))["epoch_seconds"] == 100
 
 
+def test_epochs_with_which_a_run_was_resumed_are_left_out(run):
+    folder = run("resumed", [epoch(90), epoch(1), epoch(50), epoch(2), epoch(3)])
+    events = ["start", "banner", "epoch", "epoch", "resumed", "banner", "epoch", "decision", "epoch", "epoch", "end"]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"event": each}) + "\n" for each in events))
+    assert row(Run(folder))["epoch_seconds"] == 2
+
+
+def test_without_a_warm_epoch_there_is_no_ratio(run, capsys):
+    cold, warm = run("cold", [epoch(100)]), run("warm", [epoch(9), epoch(1)])
+    assert main(["compare", str(warm), str(cold), "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["warm"], first["ratio"], second["warm"], second["ratio"]) == (True, 1, False, None)
+    assert main(["compare", str(cold), str(warm)]) == 0
+    _, first, second, note = capsys.readouterr().out.splitlines()
+    assert "100.000 cold  -  " in first
+    assert "1.000         -  " in second
+    assert note.startswith("cold: no epoch but the first")
+
+
+def test_what_is_no_finished_run_is_left_out_with_a_line(run, tmp_path, capsys):
+    good = run("good", [epoch(9), epoch(1)])
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "quickstart").mkdir()
+    failed = run("failed", [], status="failed", why="lost rank 1")
+    damaged = run("damaged", [])
+    folders = [tmp_path / "notes.txt", tmp_path / "quickstart", failed, damaged, good]
+    assert main(["compare", *map(str, folders), "--json"]) == 0
+    output, errors = capsys.readouterr()
+    (shown,) = json.loads(output)
+    assert (shown["run"], shown["ratio"]) == (str(good), 1)
+    lines = errors.splitlines()
+    assert [line.startswith(f"leapmpi: left out: {each}") for line, each in zip(lines, folders[:4], strict=True)]
+    assert "failed: lost rank 1" in lines[2]
+    assert main(["compare", *map(str, folders[:2])]) == 4
+    assert capsys.readouterr().err.endswith("leapmpi: error: none of the 2 folders holds a finished run\n")
+
+
+def test_datasets_and_models_are_named(run, capsys):
+    folders = []
+    for name, data in (("a", "graphs/cora"), ("b", "cora"), ("c", "cora/"), ("d", "actor")):
+        folders.append(str(run(name, [epoch(9), epoch(1)], model="gat", metric="roc-auc")))
+        (Path(folders[-1]) / "config.toml").write_text(f'data = "{data}"\n')
+    assert main(["compare", folders[0], folders[3]]) == 0
+    _, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (first[1:3], first[-3], second[1]) == (["cora", "gat"], "roc-auc", "actor")
+    # Names alone do not tell these apart.
+    assert main(["compare", *folders]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "graphs/cora", "cora", "cora/", "actor",
+    ]  # fmt: skip
+
+
 def test_ratios_are_to_the_first_run(run, capsys):
     folders = [run("slow", [epoch(9), epoch(4, loss=0.25)]), run("fast", [epoch(9), epoch(1, time_steps=4)])]
     assert main(["compare", *map(str, folders), "--json"]) == 0
@@ -50,14 +103,15 @@ def test_ratios_are_to_the_first_run(run, capsys):
 
 
 def test_the_table_is_aligned_and_shows_what_is_missing(run, capsys):
-    folders = run("a-run-with-a-long-name", [epoch(1.25, 1000, 24)]), run("b", [epoch(5)])
+    folders = run("a-run-with-a-long-name", [epoch(1), epoch(1.25, 1000, 24)]), run("b", [epoch(1), epoch(5)])
     assert main(["compare", *map(str, folders)]) == 0
     heading, first, second = capsys.readouterr().out.splitlines()
-    for column in ("strategy", "s/epoch", "ratio", "MiB sent", "val"):
+    for column in ("strategy", "s/epoch", "ratio", "s hidden by prefetch", "MiB sent", "metric", "val"):
         at = heading.index(column)
         assert first[at - 2 : at] == second[at - 2 : at] == "  "
-    assert first.split()[1:] == ["leap", "4", "1", "1.250", "1.00", "-", "1,024", "24", "0.0", "1.0000", "0.5000", "-"]
-    assert second.split()[5] == "4.00"
+    expected = ["-", "-", "leap", "4", "1", "1.250", "1.00", "-", "1,024", "24", "0.0", "1.0000", "accuracy"]
+    assert first.split()[1:] == [*expected, "0.5000", "-"]
+    assert second.split()[7] == "4.00"
 
 
 def test_real_runs_compare(finished_run, capsys):

@@ -194,3 +194,12 @@ def test_two_ranks_tell_one_story_and_record_what_moved(small_data, tmp_path):
         assert all(epoch["rows"][place] > 0 for place in ("local", "remote"))
         for kind in ("ids", "features", "parameters", "gradients", "schedule"):
             assert epoch["bytes"][kind] > 0
+
+
+def test_all_kernels_are_compiled_before_the_clock(small_data, tmp_path):
+    # p3 and naive are evaluated by another exchange than they are trained by.
+    for strategy in ("p3", "naive"):
+        words = ["train", small_data, "--run", tmp_path / strategy, "--strategy", strategy, "--epochs", "1"]
+        words += ["--hidden", "8", "--log-level", "warning"]
+        job = mpirun(2, [sys.executable, "-m", "tests.support.late_kernels", *words])
+        assert (job.returncode, job.stdout) == (0, ""), job.stderr

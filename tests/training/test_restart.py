@@ -106,8 +106,9 @@ def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, 
     assert main(arguments) == 75
     assert {each: signal.getsignal(each) for each in before} == before
     run = load_run(tmp_path / "run")
-    said = f"SIG{name} on rank 0: training stopped in epoch 2, after iteration 2 of 3; the same command with --run"
-    assert f"leapmpi: {said} {run.path} resumes it\n" == capsys.readouterr().err
+    why = "interrupted" if name == "INT" else f"SIG{name} on rank 0"
+    said = f"{why}: training stopped in epoch 2, after iteration 2 of 3; a checkpoint was written, the same command"
+    assert f"leapmpi: {said} with --run {run.path} resumes it\n" == capsys.readouterr().err
     assert run.failure["status"] == "interrupted"
     assert said in run.failure["why"]
     assert not run.finished

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from leapmpi.tools.slurm.site import scalars
 
     # Flags of submit, then values of the profile, then the words of the command.
-    parser.add_argument("--site", required=True, metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
+    parser.add_argument("--site", metavar="SITE.toml", help="the site's profile; see jobs/slurm/sites")
     parser.add_argument("--yes", action="store_true", help="submit what is shown")
     parser.add_argument("--name", default="leapmpi", help="name of the job")
     parser.add_argument(

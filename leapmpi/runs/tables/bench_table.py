@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.tables.warm_epochs import about_cold, seconds_and_ratio
 
 _HEADINGS = (
     *("strategy", "steps", "remote", "s/epoch", "ratio", "core s"),
@@ -17,6 +18,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """Seconds, ratios, rows, bytes, loss and scores; below, bytes by kind and seconds by phase where not all are 0."""
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
+    parts += [about_cold(rows)] if about_cold(rows) else []
     return "\n\n".join([*parts, *_prefetching(rows), *_cache_and_loss(rows), *_ignored(rows)])
 
 
@@ -64,8 +66,7 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         row["strategy"],
         str(row["time_steps"]),
         row["remote"],
-        f"{row['epoch_seconds']:.3f}",
-        f"{row['ratio']:.2f}",
+        *seconds_and_ratio(row),
         f"{row['core_seconds']:.2f}",
         f"{sum(row['rows'].values()):,.0f}",
         f"{row['rows']['remote']:,.0f}",

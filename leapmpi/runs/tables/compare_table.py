@@ -5,47 +5,90 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from pathlib import Path
 from typing import Any
 
-from leapmpi.errors import RunFolderError
+from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import SUMMARY
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.tables.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
 
 
 def compare(folders: list[str], as_json: bool = False) -> int:
-    """Print a table (or JSON) of the runs in `folders`. Raises RunFolderError for a folder without a finished run."""
-    rows = [row(each) for run in map(load_run, folders) for each in run.models() or [run]]
-    for each in rows:
-        each["ratio"] = each["epoch_seconds"] / rows[0]["epoch_seconds"] if rows[0]["epoch_seconds"] else None
+    """Print a table (or JSON) of the runs in `folders`, and a line on standard error for each that is no finished run.
+
+    Raises RunFolderError where there is no finished run among them.
+    """
+    # What can be compared, and why the others cannot.
+    rows: list[dict[str, Any]] = []
+    skipped: list[RunFolderError] = []
+    for folder in folders:
+        try:
+            run = load_run(folder)
+            rows += [row(each) for each in run.models() or [run]]
+        except RunFolderError as error:
+            skipped.append(error)
+    if not rows and len(folders) == 1:
+        raise skipped[0]
+    sys.stderr.writelines(f"leapmpi: left out: {one_line(each)}\n" for each in skipped)
+    if not rows:
+        raise RunFolderError(f"none of the {len(folders)} folders holds a finished run")
+
+    # Side by side.
+    set_ratios(rows)
     sys.stdout.write((json.dumps(rows, indent=1) if as_json else table(rows)) + "\n")
     return 0
 
 
 def row(run: Run) -> dict[str, Any]:
-    """The figures of one run: sums per epoch, and their median over warm epochs (all but the first, if there are more).
+    """The figures of one run: sums per epoch, and their median over warm epochs (see `warm_epochs`).
 
     Raises RunFolderError when the run is not finished or its summary lacks what it should hold.
     """
     summary = run.summary
     require(summary, schemas.FINISHED, run.path / SUMMARY)
     try:
-        return {"run": str(run.path), **_figures(summary, summary["epochs"])}
+        return {"run": str(run.path), "data": _data(run), **_figures(summary, summary["epochs"], _begun(run))}
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{run.path / 'summary.json'}: the file is damaged ({error!r}); run it again") from None
 
 
-def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    # The first epoch is slower while memory and caches fill.
-    warm = epochs[1:] or epochs
+def _data(run: Run) -> str | None:
+    """The dataset's folder as the run's config names it; None where it names none or cannot be read."""
+    try:
+        return run.config.data or None
+    except LeapmpiError:
+        return None
+
+
+def _begun(run: Run) -> set[int]:
+    """The positions of epochs with which a start of the run began: the first, and where the run was resumed."""
+    begun = {0}
+    try:
+        events = [record["event"] for record in run.metrics()]
+    except (RunFolderError, KeyError, TypeError):
+        return begun
+    position = 0
+    for event in events:
+        if event == "resumed":
+            begun.add(position)
+        position += event == "epoch"
+    return begun
+
+
+def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]], begun: set[int]) -> dict[str, Any]:
+    warm, is_warm = warm_epochs(epochs, begun)
     return {
+        "model": summary.get("model"),
         "strategy": summary["strategy"],
         "ranks": summary["ranks"],
         "time_steps": epochs[-1]["time_steps"],
         "prefetch": epochs[-1].get("prefetch", 0),
         "hidden_seconds": statistics.median(epoch.get("ahead", {}).get("hidden", 0.0) for epoch in warm),
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "warm": is_warm,
         "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
         "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
         "sent_bytes": statistics.median(sum(epoch["bytes"].values()) for epoch in warm),
@@ -58,33 +101,40 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
 
 
 _HEADINGS = (
-    *("run", "strategy", "ranks", "steps", "s/epoch", "ratio", "hidden"),
-    *("rows", "remote", "MiB sent", "loss", "val", "test"),
+    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "s hidden by prefetch"),
+    *("rows", "remote", "MiB sent", "loss", "metric", "val", "test"),
 )
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as aligned text."""
+    # Datasets by the names of their folders, where these tell them apart.
+    paths = {each["data"] for each in rows if each["data"]}
+    named = len({Path(path).name for path in paths}) == len(paths)
+
     lines = [_HEADINGS]
     for each in rows:
+        data = each["data"] or "-"
         lines.append(
             (
                 f"{each['run']} ({each['varied']})" if each["varied"] else each["run"],
+                Path(data).name if named else data,
+                each["model"] or "-",
                 each["strategy"],
                 str(each["ranks"]),
                 str(each["time_steps"]),
-                f"{each['epoch_seconds']:.3f}",
-                "-" if each["ratio"] is None else f"{each['ratio']:.2f}",
+                *seconds_and_ratio(each),
                 f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
                 f"{each['rows']:,.0f}",
                 f"{each['remote_rows']:,.0f}",
                 f"{each['sent_bytes'] / 2**20:.1f}",
                 f"{each['loss']:.4f}",
+                each["metric"],
                 _score(each["val"]),
                 _score(each["test"]),
             )
         )
-    return aligned(lines)
+    return "\n".join(filter(None, [aligned(lines), about_cold(rows)]))
 
 
 def _score(score: float | None) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from leapmpi.comm.launcher import launcher_size, local_rank
 from leapmpi.comm.world import World, cuda_aware, library_file, library_name
 from leapmpi.system.processor import processor_name
+from leapmpi.system.stale_files import SHARED_MEMORY
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ _PMI = (
 )
 _LIMITS = {"nofile": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "stack": resource.RLIMIT_STACK}
 _LIMITS |= {"address_space": resource.RLIMIT_AS}
+_SHARED_MEMORY_SETTING = "OMPI_MCA_osc_sm_backing_directory"
+
 _SIOCGIFADDR = 0x8915
 
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")
@@ -58,8 +61,9 @@ def choose_device() -> int | None:
 def rank_facts(world: World, device: int | None) -> dict[str, Any]:
     """The facts about this rank that `checks` read, as plain values."""
     affinity = sorted(os.sched_getaffinity(0))
-    # MPI shares memory between the ranks of a node there.
-    shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
+    # MPI shares memory between the ranks of a node there; jobs/mpirun/local names another folder where it is small.
+    folder = os.environ.get(_SHARED_MEMORY_SETTING) or str(SHARED_MEMORY)
+    shared = shutil.disk_usage(folder) if Path(folder).is_dir() else None
     return {
         "rank": world.rank,
         "host": world.host,
@@ -68,11 +72,13 @@ def rank_facts(world: World, device: int | None) -> dict[str, Any]:
         "cores": len(affinity),
         "affinity": affinity,
         "machine_cores": os.cpu_count(),
+        # Of what started this process, such as mpirun.
+        "launcher_cores": _or_none(lambda: len(os.sched_getaffinity(os.getppid()))),
         "threads": world.threads,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         **_torch(device),
         "allocator": os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or "",
-        "shared_memory": {"bytes": shared.total, "free": shared.free} if shared else None,
+        "shared_memory": {"folder": folder, "bytes": shared.total, "free": shared.free} if shared else None,
         "limits": {name: _soft_limit(which) for name, which in _LIMITS.items()},
         "launcher": {name: os.environ[name] for name in _PMI if name in os.environ},
         "mpi_settings": {name: value for name, value in sorted(os.environ.items()) if "_MCA_" in name},

@@ -68,11 +68,13 @@ def _nodes(nodes: Mapping[int, list[dict[str, Any]]]) -> Iterator[str]:
     for node in sorted(nodes)[:_MOST_NODES]:
         ranks = nodes[node]
         first, shared = ranks[0], ranks[0]["shared_memory"]
-        room = f"{shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free" if shared else "none"
+        room = "/dev/shm none"
+        if shared:
+            room = f"{shared['folder']} {shared['free'] / 2**30:.1f} of {shared['bytes'] / 2**30:.1f} GiB free"
         limits = " ".join(f"{name}={'unlimited' if it is None else it}" for name, it in first["limits"].items())
         addresses = " ".join(f"{name}={address}" for name, address in first["addresses"].items())
         yield f"  node {node}: {first['host']}, {named(ranks)}, {first['processor']}"
-        yield f"    /dev/shm {room}; {addresses or 'no addresses'}; limits {limits}"
+        yield f"    {room}; {addresses or 'no addresses'}; limits {limits}"
         yield f"    kernels in {first['kernels']['folder']}"
     if len(nodes) > _MOST_NODES:
         yield f"  ... {len(nodes) - _MOST_NODES} more nodes (--json tells of all)"

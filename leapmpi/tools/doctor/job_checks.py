@@ -109,10 +109,11 @@ def _links(facts: Mapping[str, Any]) -> Iterator[Problem]:
         for memory in sorted({memory for _, _, memory in rates}):
             yield from _slow([each for each in rates if each[2] == memory], crosses)
         if delays and statistics.median(delay for delay, _ in delays) > _LONG_DELAY:
+            mend = "with more ranks than cores, let waiting ranks give up theirs: OMPI_MCA_mpi_yield_when_idle=1"
+            if facts["ranks"][0]["mpi_settings"].get("OMPI_MCA_mpi_yield_when_idle") == "1":
+                mend = "ranks that wait give up their core already: start no more ranks than cores"
             yield Problem(
-                f"a small message takes {statistics.median(delay for delay, _ in delays):,.0f} us",
-                "with more ranks than cores, let waiting ranks give up theirs: OMPI_MCA_mpi_yield_when_idle=1",
-                grave=False,
+                f"a small message takes {statistics.median(delay for delay, _ in delays):,.0f} us", mend, grave=False
             )
 
 

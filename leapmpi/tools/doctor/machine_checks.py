@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
+from leapmpi.system.stale_files import SHARED_MEMORY
 from leapmpi.tools.doctor.problems import Problem, by_node
 
 BASE_FILES, FILES_PER_RANK = 256, 2
@@ -38,9 +40,12 @@ def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
         machine = ranks[0]["machine_cores"] or 0
         bound = all(len(rank["affinity"]) == 1 for rank in ranks)
         if bound and len(cores) < machine and "SLURM_NTASKS" not in ranks[0]["launcher"]:
+            mend = "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES"
+            if ranks[0]["launcher_cores"] == 1:
+                mend = "mpirun has no other core itself: allow it more where it is started (taskset, a container)"
             yield Problem(
                 f"{who}: bound to one core each, {machine - len(cores)} of the machine's {machine} are left out",
-                "let mpirun not bind: --bind-to none; or give ranks more cores: --map-by slot:pe=CORES",
+                mend,
                 grave=False,
             )
     yield from _unset_threads(facts)
@@ -167,12 +172,15 @@ def memory(facts: Mapping[str, Any]) -> Iterator[Problem]:
     """Shared memory, through which MPI moves messages within a node."""
     for ranks in by_node(facts).values():
         found, host = ranks[0]["shared_memory"], ranks[0]["host"]
+        folder = found["folder"] if found else ""
         mend = "mount a larger one: mount -o remount,size=50% /dev/shm; in a container --shm-size=8g"
+        if found and SHARED_MEMORY not in (Path(folder), *Path(folder).parents):
+            mend = "free some space there, or let TMPDIR name a folder with more"
         if found is None:
             yield Problem(f"{host} has no /dev/shm, where MPI and ranks of a node share memory", mend)
         elif found["free"] < PER_RANK * len(ranks):
             yield Problem(
-                f"/dev/shm on {host} has {found['free'] >> 20} MiB free for {len(ranks)} rank{'s' * (len(ranks) > 1)}; "
+                f"{folder} on {host} has {found['free'] >> 20} MiB free for {len(ranks)} rank{'s' * (len(ranks) > 1)}; "
                 f"MPI alone may take {PER_RANK >> 20} MiB each",
                 mend,
             )

@@ -76,7 +76,7 @@ def _device(site: Site, arguments: argparse.Namespace, config: Config | None) ->
 
 def _check_data(data: str, site: Site, exists: bool) -> None:
     if not data:
-        raise ConfigError("no dataset given; name its folder, as in leapmpi submit --site SITE.toml train data/")
+        raise ConfigError("no dataset given; name its folder, as in leapmpi submit train data/")
     if not exists and not Path(data).exists():
         return
     from leapmpi.dataset.partitioned import open_dataset

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,14 +64,16 @@ def scalars() -> list[Setting]:
     return [each for each in settings_of(Site, "site.").values() if each.type in (int, str, bool)]
 
 
-def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
+def read_site(path: str | Path | None, over: Mapping[str, Any] | None = None) -> Site:
     """Read a profile; `over` ('site.NAME' -> value) wins over it.
 
-    Raises ConfigError, naming file and key, for unknown keys and unusable values.
+    Without a profile (None) a job is one rank on one node, in the virtual environment that is active now. Raises
+    ConfigError, naming file and key or the flag, for unknown keys and unusable values.
     """
     # The profile, and over it the flags.
     known = settings_of(Site, "site.")
-    given = {f"site.{key}": (value, f"{path}: {key}") for key, value in read_toml(path).items()}
+    profile = {"venv": _active_venv()} if path is None else read_toml(path)
+    given = {f"site.{key}": (value, f"{path}: {key}") for key, value in profile.items()}
     given |= {key: (value, f"--{known[key].flag}") for key, value in (over or {}).items()}
 
     # Parse each value; a message names the file and key, or the flag.
@@ -82,8 +85,13 @@ def read_site(path: str | Path, over: Mapping[str, Any] | None = None) -> Site:
         texts = known[key].type == tuple[str, ...]
         values[key.removeprefix("site.")] = _texts(value, where) if texts else parse_value(known[key], value, where)
     site = Site(**values)
-    _check(site, path)
+    _check(site, {key.removeprefix("site."): where for key, (_, where) in given.items()})
     return site
+
+
+def _active_venv() -> str:
+    """The virtual environment that Python runs in, '' where it runs in none."""
+    return sys.prefix if sys.prefix != sys.base_prefix else ""
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
@@ -92,16 +100,17 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _check(site: Site, path: str | Path) -> None:
+def _check(site: Site, where: Mapping[str, str]) -> None:
+    """Raise ConfigError for values that no job can have; `where` tells by name what gave each value."""
     for name, value in dataclasses.asdict(site).items():
         texts = value if isinstance(value, tuple) else (str(value),)
         if any("\n" in text for text in texts):
-            raise ConfigError(f"{path}: {name}: a line break cannot stand here; give several texts in a list instead")
+            raise ConfigError(f"{where[name]}: a line break cannot stand here; give several texts in a list instead")
     for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
-            raise ConfigError(f"{path}: {name}: {value!r} is no value for sbatch")
+            raise ConfigError(f"{where[name]}: {value!r} is no value for sbatch")
     if site.gpus_per_node and site.ranks_per_node > site.gpus_per_node:
         raise ConfigError(
-            f"{path}: {site.ranks_per_node} ranks on a node of {site.gpus_per_node} GPUs would share a GPU; "
-            "give one rank per GPU, or gpus_per_node = 0 to train on CPUs"
+            f"{where['gpus_per_node']}: {site.ranks_per_node} ranks on a node of {site.gpus_per_node} GPUs would "
+            "share a GPU; give one rank per GPU, or gpus_per_node = 0 to train on CPUs"
         )

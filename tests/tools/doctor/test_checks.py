@@ -16,10 +16,11 @@ GIB = 1 << 30
 def rank_facts(rank, node, **changes):
     facts = {
         "rank": rank, "node": node, "host": f"h{node}", "processor": "P", "cores": 4, "machine_cores": 8,
+        "launcher_cores": 8,
         "affinity": list(range(4 * (rank % 2), 4 * (rank % 2) + 4)), "threads": 4, "omp_num_threads": "4",
         "gpus": [{"name": "G", "uuid": u, "number": n} for n, u in enumerate("ab")], "gpu": "ab"[rank % 2],
         "gpu_files": ["/dev/nvidia0"], "torch_error": None, "allocator": "",
-        "shared_memory": {"bytes": 8 * GIB, "free": 7 * GIB},
+        "shared_memory": {"folder": "/dev/shm", "bytes": 8 * GIB, "free": 7 * GIB},
         "limits": {"nofile": 1024, "memlock": 65536, "stack": 8 << 20, "address_space": None},
         "launcher": {}, "mpi_settings": {}, "infiniband": [],
         "kernels": {"folder": "/home/me/.cache", "writable": True, "lasting": True, "error": None},
@@ -135,6 +136,26 @@ def test_a_setting_of_the_user_or_of_the_scheduler_is_taken_for_meant():
         rank["mpi_settings"] = {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}
         rank.update(affinity=[rank["rank"] % 2], threads=1, launcher={"SLURM_NTASKS": "4"})
     assert problems(facts) == []
+
+
+def test_no_advice_that_the_launcher_has_taken_already():
+    facts = healthy()
+    facts["links"][0]["microseconds"] = [8000.0] * 4
+    for rank in facts["ranks"]:
+        rank.update(affinity=[0], shared_memory={"folder": "/dev/shm/job", "bytes": 9 << 20, "free": 8 << 20})
+
+    def mends():
+        return " ".join(each.mend for each in problems(facts))
+
+    for advice in ("--bind-to none", "mpi_yield_when_idle=1", "/dev/shm"):
+        assert advice in mends()
+    for rank in facts["ranks"]:
+        rank["shared_memory"]["folder"] = "/tmp/job"
+        rank["mpi_settings"], rank["launcher_cores"] = {"OMPI_MCA_mpi_yield_when_idle": "1"}, 1
+    for advice in ("--bind-to none", "mpi_yield_when_idle=1", "/dev/shm"):
+        assert advice not in mends()
+    for advice in ("mpirun has no other core itself", "no more ranks than cores", "TMPDIR"):
+        assert advice in mends()
 
 
 def test_one_process_of_a_job_of_many_is_noticed():
