@@ -140,6 +140,9 @@ class TrainConfig:
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
+    init: str = setting(
+        "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
+    )
 
 
 @dataclass(frozen=True)

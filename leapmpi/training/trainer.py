@@ -77,6 +77,8 @@ class Trainer:
         self.prefetch_depth = 0
         self.predicted_bytes: dict[str, int] = {}
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""
+        self.started_from: dict[str, Any] | None = None
+        """What `--init` took from another run, where it did."""
         self.best = Best()
         self.epochs: list[dict[str, Any]] = []
         self.progress = EpochProgress(np.zeros(self.per_epoch))

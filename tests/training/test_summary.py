@@ -15,7 +15,15 @@ from leapmpi.system.phase_timers import PHASES
 
 
 def test_the_folder_holds_these_files(finished_run):
-    names = {"config.toml", "metrics.jsonl", "summary.json", "log.txt", "weights-final.h5", "weights-best.h5"}
+    names = {
+        "config.toml",
+        "metrics.jsonl",
+        "summary.json",
+        "log.txt",
+        "weights-final.h5",
+        "weights-best.h5",
+        "checkpoint",
+    }
     assert {path.name for path in finished_run.path.iterdir()} == names
 
 
