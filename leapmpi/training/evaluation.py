@@ -54,6 +54,8 @@ class Evaluator:
         self._mode: ExchangeMode | None = None
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
+        self.train = dataset.splits.train
+        self.classes = dataset.classes
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def scores(self) -> dict[str, float | None]:
@@ -68,6 +70,38 @@ class Evaluator:
         modes = [Raw(replace(self.ctx, model=model)) for model in models]
         by_split = {name: self._score(name, modes) for name in self.splits}
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
+
+    def trivial_scores(self) -> dict[str, float | str | None]:
+        """What a model that answers the same for every vertex scores on each split, and what the `answer` is.
+
+        The answer is the best one on the training vertices. Collective.
+        """
+        kind = "roc-auc" if self.metric == "roc-auc" else "multilabel" if self.multilabel else "classes"
+        scores: dict[str, float | str | None] = {"answer": metrics.TRIVIAL_ANSWERS[kind]}
+        if kind == "roc-auc":
+            return scores | {name: 0.5 if len(ids) else None for name, (_, ids) in self.splits.items()}
+
+        # The classes of this rank's training vertices, summed over ranks.
+        labels, gather = self._own_labels(self.train), self.ctx.communicator.all_gather_rows
+        if self.multilabel:
+            known = gather((~np.isnan(labels)).sum(axis=0)).sum(axis=0)
+            answer = metrics.constant_answer(gather((labels > 0.5).sum(axis=0)).sum(axis=0), known)
+        else:
+            counts = np.bincount(labels[labels >= 0], minlength=self.classes)
+            answer = metrics.constant_answer(gather(counts).sum(axis=0))
+
+        # The score of that answer.
+        for name, (_, ids) in self.splits.items():
+            labels = self._own_labels(ids)
+            logits = np.broadcast_to(answer, (len(labels), len(answer)))
+            score = self._value([(logits, labels)])
+            scores[name] = None if math.isnan(score) else score
+        return scores
+
+    def _own_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Labels of those of the vertices `ids` whose home is this rank."""
+        mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank]
+        return self.ctx.root_labels(mine, local=True).cpu().numpy().copy()
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""

@@ -30,6 +30,7 @@ from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
+from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
@@ -242,7 +243,8 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
-    for sentence in (*about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()):
+    told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
+    for sentence in (*told, *banner.unverified(trainer.config, facts)):
         log.info(sentence)
     if taken := trainer.started_from:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
@@ -270,9 +272,16 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     best = summary["best"]
-    known = {split: best[split] for split in ("val", "test") if best[split] is not None}
-    scores = " ".join(f"{split} {score:.4f}" for split, score in known.items())
+    scores = scores_text({split: best[split] for split in ("val", "test")})
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
+    trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
+    if best["val"] is not None and best["val"] <= (trivial.get("val") or -1.0):
+        log.info("no better than one answer for all (%s: val %.4f)", trivial["answer"], trivial["val"])
+    if lossy := summary["row_error"]:
+        log.info(
+            "lossy: %s rows were sent as %s, with a relative error of %.1e in the mean, %.1e at most",
+            *(f"{lossy['rows']:,}", lossy["wire_dtype"], lossy["mean"], lossy["max"]),
+        )
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
@@ -293,6 +302,8 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
+        "verify": config.run.verify,
+        "row_error": trainer.feature_cache.measured_error(trainer.epochs),
         **({"models": trainer.about_models()} if isinstance(trainer, ReplicaTrainer) else {}),
         "epochs": without_losses(trainer.epochs),
     }

@@ -169,6 +169,11 @@ def test_a_crafted_topology_is_refused_even_unverified(refused, copy, name, plac
     refused(DATA, PART, "train", copy, "--verify", "none")
 
 
+def test_a_crafted_label_is_refused_even_unverified(refused, copy):
+    change_array(copy / PART, "labels", 3, 10**9)
+    refused(DATA, "labels, row 3 is 1000000000, expected -1 (unlabelled) or 0..2", "train", copy, "--verify", "none")
+
+
 @pytest.mark.parametrize(
     ("missing", "message"),
     [

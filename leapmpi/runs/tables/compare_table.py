@@ -43,6 +43,7 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
         "prefetch": epochs[-1].get("prefetch", 0),
         "hidden_seconds": statistics.median(epoch.get("ahead", {}).get("hidden", 0.0) for epoch in warm),
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
+        "evaluation_seconds": _median([each["evaluation_seconds"] for each in warm if "evaluation_seconds" in each]),
         "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
         "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
         "sent_bytes": statistics.median(sum(epoch["bytes"].values()) for epoch in warm),
@@ -54,8 +55,12 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]]) -> dict[str,
     }
 
 
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
 _HEADINGS = (
-    *("run", "strategy", "ranks", "steps", "s/epoch", "ratio", "hidden"),
+    *("run", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "hidden"),
     *("rows", "remote", "MiB sent", "loss", "val", "test"),
 )
 
@@ -72,6 +77,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 str(each["time_steps"]),
                 f"{each['epoch_seconds']:.3f}",
                 "-" if each["ratio"] is None else f"{each['ratio']:.2f}",
+                "-" if each["evaluation_seconds"] is None else f"{each['evaluation_seconds']:.3f}",
                 f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
                 f"{each['rows']:,.0f}",
                 f"{each['remote_rows']:,.0f}",
