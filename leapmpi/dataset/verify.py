@@ -21,12 +21,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
-from leapmpi.dataset.validation import (
-    check_ascending,
-    check_bounds,
-    check_outline,
-    check_vertex_data,
-)
+from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
 from leapmpi.errors import DataError
 
 
