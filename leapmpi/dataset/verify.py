@@ -100,7 +100,8 @@ def verify(
 def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
     """Check that the in-neighbours, labels and split of `parts` lead nowhere outside of arrays.
 
-    Features are not looked at (a shard of sparse ones checks the columns that it reads), nor are digests. Raises DataError naming file, array, row and value.
+    Features are not looked at (a shard of sparse ones checks the columns that it reads), nor are digests. Raises
+    DataError naming file, array, row and value.
     """
     for number in parts:
         part = dataset.part(number)

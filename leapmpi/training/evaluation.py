@@ -54,7 +54,6 @@ class Evaluator:
         self._mode: ExchangeMode | None = None
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
-        self.train = dataset.splits.train
         self.classes = dataset.classes
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
@@ -72,31 +71,29 @@ class Evaluator:
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """What a model that answers the same for every vertex scores on each split, and what the `answer` is.
+        """The best that a model which answers the same for every vertex can score on each split; and what the `answer` is.
 
-        The answer is the best one on the training vertices. Collective.
+        It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """
         kind = "roc-auc" if self.metric == "roc-auc" else "multilabel" if self.multilabel else "classes"
-        scores: dict[str, float | str | None] = {"answer": metrics.TRIVIAL_ANSWERS[kind]}
-        if kind == "roc-auc":
-            return scores | {name: 0.5 if len(ids) else None for name, (_, ids) in self.splits.items()}
+        scores = {name: self._trivial_score(ids) for name, (_, ids) in self.splits.items()}
+        return {"answer": metrics.TRIVIAL_ANSWERS[kind], **scores}
 
-        # The classes of this rank's training vertices, summed over ranks.
-        labels, gather = self._own_labels(self.train), self.ctx.communicator.all_gather_rows
+    def _trivial_score(self, ids: np.ndarray) -> float | None:
+        if self.metric == "roc-auc":
+            return 0.5 if len(ids) else None
+        labels, known = self._own_labels(ids), None
         if self.multilabel:
-            known = gather((~np.isnan(labels)).sum(axis=0)).sum(axis=0)
-            answer = metrics.constant_answer(gather((labels > 0.5).sum(axis=0)).sum(axis=0), known)
+            counts, known = (labels > 0.5).sum(axis=0), self._summed((~np.isnan(labels)).sum(axis=0))
         else:
             counts = np.bincount(labels[labels >= 0], minlength=self.classes)
-            answer = metrics.constant_answer(gather(counts).sum(axis=0))
+        answer = metrics.constant_answer(self._summed(counts), known)
+        score = self._value([(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
+        return None if math.isnan(score) else score
 
-        # The score of that answer.
-        for name, (_, ids) in self.splits.items():
-            labels = self._own_labels(ids)
-            logits = np.broadcast_to(answer, (len(labels), len(answer)))
-            score = self._value([(logits, labels)])
-            scores[name] = None if math.isnan(score) else score
-        return scores
+    def _summed(self, counts: np.ndarray) -> np.ndarray:
+        """`counts` of all ranks together. Collective."""
+        return self.ctx.communicator.all_gather_rows(counts).sum(axis=0)
 
     def _own_labels(self, ids: np.ndarray) -> np.ndarray:
         """Labels of those of the vertices `ids` whose home is this rank."""
@@ -125,7 +122,7 @@ class Evaluator:
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = np.sum([metrics.count(self.metric, logits, labels) for logits, labels in outcomes], axis=0)
-        return metrics.value(self.metric, self.ctx.communicator.all_gather_rows(counts).sum(axis=0))
+        return metrics.value(self.metric, self._summed(counts))
 
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
