@@ -71,7 +71,7 @@ class Evaluator:
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """The best that a model which answers the same for every vertex can score on each split; and what the `answer` is.
+        """What a model that answers the same for every vertex can score at best on each split, and its `answer` in words.
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """

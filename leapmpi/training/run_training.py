@@ -273,10 +273,10 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     best = summary["best"]
     scores = scores_text({split: best[split] for split in ("val", "test")})
-    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
     trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
     if best["val"] is not None and best["val"] <= (trivial.get("val") or -1.0):
-        log.info("no better than one answer for all (%s: val %.4f)", trivial["answer"], trivial["val"])
+        scores += f" (no better than one answer for all, {trivial['answer']}: val {trivial['val']:.4f})"
+    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
     if lossy := summary["row_error"]:
         log.info(
             "lossy: %s rows were sent as %s, with a relative error of %.1e in the mean, %.1e at most",
