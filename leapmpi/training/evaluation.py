@@ -71,7 +71,7 @@ class Evaluator:
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
 
     def trivial_scores(self) -> dict[str, float | str | None]:
-        """What a model that answers the same for every vertex can score at best on each split, and its `answer` in words.
+        """What one answer for all vertices can score at best on each split, and the `answer` in words.
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """
