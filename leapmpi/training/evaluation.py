@@ -152,7 +152,7 @@ class Evaluator:
         labels = np.concatenate([each[1] for each in outcomes]).astype(np.float64)
         if not self.multilabel:
             logits = logits[:, 1] - logits[:, 0]
-        table = np.column_stack((logits.reshape(len(labels), -1), labels.reshape(len(labels), -1)))
+        table = np.column_stack((logits, labels))
 
         # Rank 0 receives the tables of all.
         communicator = self.ctx.communicator
