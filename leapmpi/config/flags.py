@@ -16,6 +16,7 @@ from leapmpi.errors import ConfigError
 OF_RUN_FOLDERS = (
     *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
     *("run.checkpoint_every", "run.checkpoint_keep", "run.stop_before_end"),
+    "train.init",
 )
 """Settings that act on nothing where no run folder is made."""
 

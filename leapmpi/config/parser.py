@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from leapmpi.config.other_names import about_other_name
 from leapmpi.errors import ConfigError, nearest
 from leapmpi.version import VERSION
 
@@ -100,9 +101,13 @@ class CommandParser(argparse.ArgumentParser):
         return arguments
 
     def _hint(self, word: str) -> str:
-        """A clause about the unknown `word`: the nearest flag, or where to read on."""
-        flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
-        close = difflib.get_close_matches(word.split("=")[0].lstrip("-"), flags, n=1) if word.startswith("-") else []
+        """A clause about the unknown `word`: the flag that others call so, the nearest one, or where to read on."""
+        if not word.startswith("-"):
+            return f"see {self.prog} --help"
+        flags, name = {flag.lstrip("-"): flag for flag in self._option_string_actions}, word.split("=")[0].lstrip("-")
+        if found := about_other_name(name, flags):
+            return found
+        close = difflib.get_close_matches(name, flags, n=1)
         return f"did you mean {flags[close[0]]!r}?" if close else f"see {self.prog} --help"
 
 

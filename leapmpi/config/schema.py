@@ -76,8 +76,9 @@ class Config:
 
     @property
     def evaluation_fanout(self) -> tuple[int, ...]:
-        """The fan-outs of evaluation: those of training unless others are given."""
-        return self.evaluate.fanout or self.sampling.fanout
+        """The fan-outs of evaluation, one per layer: those of training unless others are given; one serves all hops."""
+        given, layers = self.evaluate.fanout, len(self.sampling.fanout)
+        return given * layers if len(given) == 1 else given or self.sampling.fanout
 
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """A copy with `value`, checked alone, as setting `key`."""
@@ -103,10 +104,10 @@ class Config:
         if self.strategy.memory_limit and self.strategy.time_steps != "auto":
             raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
-        if given not in (0, layers):
+        if given not in (0, 1, layers):
             raise ConfigError(
-                f"evaluate.fanout has a length of {given}, but the model's number of layers is {layers}; "
-                "give one fan-out per layer"
+                f"evaluate.fanout has a length of {given}, but the model's number of layers is {layers}, as many as "
+                "--fanout has; give one fan-out for all hops, such as all, or one per layer"
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leapmpi.config.other_names import about_other_name
 from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
 from leapmpi.errors import nearest
 
@@ -48,7 +49,10 @@ class SamplingConfig:
         common=True,
     )
     fanout: tuple[int, ...] = setting(
-        (10, 10), "neighbours drawn per hop, from the root outward; 'all' takes every one", common=True
+        (10, 10),
+        "neighbours drawn per hop, from the root outward: one per layer of the model, so that 10,10 makes two layers; "
+        "'all' takes every one",
+        common=True,
     )
     options: tuple[str, ...] = setting(
         (),
@@ -136,6 +140,9 @@ class TrainConfig:
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
+    init: str = setting(
+        "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
+    )
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,12 @@ class EvaluateConfig:
     """Scoring on the validation and test vertices."""
 
     every: int = setting(1, "epochs between evaluations; 0 evaluates after the last only", least=0, flag="eval-every")
-    fanout: tuple[int, ...] = setting((), "fan-outs of evaluation; as in training when not given", flag="eval-fanout")
+    fanout: tuple[int, ...] = setting(
+        (),
+        "fan-outs of evaluation: one for all hops, such as all, or one per hop; as in training when not given",
+        flag="eval-fanout",
+        metavar="A|A,B",
+    )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
     metric: str = setting(
         "auto",
@@ -246,7 +258,15 @@ def about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     if inside := [name for name in known if name.startswith(f"{key}.")]:
         return f"{key} is a section, not a value; set one of its keys: {', '.join(inside)}"
     same_name = [name for name in known if name.rpartition(".")[2] == key]
-    return f"unknown key {key!r}; " + (f"did you mean {same_name[0]!r}?" if same_name else nearest(key, known))
+    if same_name:
+        return f"unknown key {key!r}; did you mean {same_name[0]!r}?"
+
+    # What others call so, by the flag, whose key is named.
+    flags = {each.flag: name for name, each in known.items()}
+    for flag in flags:
+        if about_other_name(key.rpartition(".")[2], [flag]) == f"did you mean '--{flag}'?":
+            return f"unknown key {key!r}; did you mean {flags[flag]!r}?"
+    return f"unknown key {key!r}; {nearest(key, known)}"
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

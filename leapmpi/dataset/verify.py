@@ -97,6 +97,24 @@ def verify(
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
 
 
+def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
+    """Check that the in-neighbours, labels and split of `parts` lead nowhere outside of arrays.
+
+    Features are not looked at (a shard of sparse ones checks the columns that it reads), nor are digests. Raises
+    DataError naming file, array, row and value.
+    """
+    for number in parts:
+        part = dataset.part(number)
+        with reading(part.path):
+            _verify_outline(part, dataset)
+
+
+def _verify_outline(part: Part, dataset: Dataset) -> None:
+    """Check the bounds of the lists of in-neighbours, the labels and the split of one part."""
+    check_bounds(part.indptr, len(part.indices), str(part.path))
+    check_vertex_data(part.labels, part.split, dataset.classes, str(part.path))
+
+
 def _original_ids(dataset: Dataset) -> np.ndarray:
     """The original ids int64[n] of all vertices, checked to ascend in each part."""
     ids = np.empty(dataset.vertices, np.int64)
@@ -118,8 +136,7 @@ def _verify_part(
 ) -> np.ndarray:
     """Verify one part by itself; returns its content lanes if `hashed`."""
     where, first = str(part.path), int(dataset.offsets[part.number])
-    check_bounds(part.indptr, len(part.indices), where)
-    check_vertex_data(part.labels, part.split, dataset.classes, where)
+    _verify_outline(part, dataset)
     report = progress and (lambda done: progress(first + done))
     scan_part = partial(scan, part, original_of, dataset.vertices, first, where, progress=report)
     lanes = _verify_arrays(

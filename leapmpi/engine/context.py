@@ -103,3 +103,5 @@ class Loaded:
     parts: range
     shard_bytes: int
     ctx: RankContext
+    verified: bool = True
+    """Whether the features of this rank were verified while loading."""

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 MODELS = Registry("model", "leapmpi.nn.models")
 
+_OF_SOME = ("heads", "aggregate", "attention_dropout")
+"""Settings that only those models read whose module lists them in READS; one without READS may read all."""
+
+_OF_HIDDEN = ("hidden", "dropout", "norm")
+"""Settings that act on hidden rows, which a stack of one layer has not."""
+
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
 
@@ -116,6 +122,19 @@ def build_model(
     model = MODELS.load(config.name).build(config, layers, in_dim, out_dim).to(dtype)
     initialise(model, seed)
     return model
+
+
+def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
+    """Settings of the section `model` that act on none of the models of `configs`, and why."""
+    modules = [MODELS.load(config.model.name) for config in configs]
+    if not all(hasattr(module, "READS") for module in modules):
+        return {}
+    reads = [module.READS for module in modules]
+    found = " and ".join(dict.fromkeys(config.model.name for config in configs))
+    why = {name: f"not read by {found}" for name in _OF_SOME if not any(name in each for each in reads)}
+    if len(configs[0].sampling.fanout) == 1:
+        why |= dict.fromkeys(_OF_HIDDEN, "one fan-out makes a model of one layer, which has no hidden rows")
+    return why
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:

@@ -116,10 +116,21 @@ class CheckpointFolder:
             if unfinished or (beyond is not None and _NAME.fullmatch(each.name) and each.name > beyond):
                 remove(each)
 
-    def drop(self) -> None:
-        """Remove all checkpoints, when the run is finished, where that can be done."""
+    def end(self) -> int:
+        """The number of epochs before the newest checkpoint, if it stands at the end of one; else 0."""
+        found = _NAME.fullmatch((self.names() or [""])[-1])
+        return int(found[1]) if found and not int(found[2]) else 0
+
+    def keep_end(self, epochs: int) -> None:
+        """Remove all checkpoints of a finished run of `epochs` but that of its end, from which it can go on.
+
+        What cannot be removed stays: the run is finished all the same.
+        """
+        end = name_of(epochs, 0)
         with suppress(OSError):
-            remove(self.path)
+            for each in self.path.iterdir() if end in self.names() else [self.path]:
+                if each.name != end:
+                    remove(each)
 
     def _aside(self, name: str) -> Path:
         return self.path / f".{name}.partial"

@@ -19,7 +19,7 @@ WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
 """The parameters of the last epoch, and of the epoch with the best validation score."""
 
 CHECKPOINTS = "checkpoint"
-"""Folder of the checkpoints (leapmpi/runs/checkpoint_folder.py) of an unfinished run."""
+"""Folder of the checkpoints (leapmpi/runs/checkpoint_folder.py): of an unfinished run, or of a finished one's end."""
 
 HEARTBEATS_FILE = "ranks.stamps"
 """Where ranks note what they do, for others and for the next start (leapmpi/fault_tolerance/heartbeats.py)."""

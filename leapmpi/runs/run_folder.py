@@ -28,7 +28,7 @@ METRICS_SCHEMA = 1
 
 
 class RunFolder:
-    """A folder reserved for one run. `resumed`: it holds checkpoints, from which the run goes on."""
+    """A folder reserved for one run. `resumed`: it holds checkpoints, from which the run, finished or not, goes on."""
 
     def __init__(self, path: Path, resumed: bool = False) -> None:
         self.path = path
@@ -88,13 +88,16 @@ class RunFolder:
         except OSError as error:
             raise explain(error, self.path / METRICS) from None
 
-    def finish(self, summary: dict[str, Any]) -> None:
-        """Write summary.json, which marks the run as finished, and remove what only an unfinished run needs."""
+    def finish(self, summary: dict[str, Any], epochs: int = 0) -> None:
+        """Write summary.json, which marks the run as finished, and remove what only an unfinished run needs.
+
+        The checkpoint of the end of `epochs` is kept, if there is one.
+        """
         self.record("end")
         self._opened().close()
         with written_aside(self.path / SUMMARY, overwrite=True) as aside:
             aside.write_text(_summary_text(FINISHED, summary), encoding="utf-8")
-        CheckpointFolder(self.path).drop()
+        CheckpointFolder(self.path).keep_end(epochs)
         with suppress(OSError):
             (self.path / HEARTBEATS_FILE).unlink(missing_ok=True)
 
@@ -118,9 +121,12 @@ def record_failure(path: Path, why: str, status: str = FAILED, **where: Any) -> 
     return True
 
 
-def forget_failure(path: Path) -> None:
-    """Remove the summary of a start that failed, if there is one, so that the next start can write one."""
-    if Run(path).failure is not None:
+def forget_end(path: Path, goes_on: bool = False) -> None:
+    """Remove the summary of a start that failed, if there is one, so that the next start can write one.
+
+    That of a finished run is removed only where it `goes_on`.
+    """
+    if goes_on or Run(path).failure is not None:
         (path / SUMMARY).unlink(missing_ok=True)
 
 
@@ -140,7 +146,7 @@ def _summary_text(status: str, values: dict[str, Any]) -> str:
     return json.dumps({"schema": SUMMARY_SCHEMA, "status": status, **values}, indent=1) + "\n"
 
 
-def check(folder: str, overwrite: bool) -> bool:
+def check(folder: str, overwrite: bool, epochs: int = 0) -> bool:
     """Whether `claim` would resume the run in `folder`. Raises RunFolderError when it would refuse. Changes nothing."""
     path = Path(folder or "runs")
     resumes = False
@@ -148,7 +154,7 @@ def check(folder: str, overwrite: bool) -> bool:
         if os.path.lexists(path) and not path.is_dir():
             raise RunFolderError(f"{path} is not a folder; choose another --run folder")
         if folder and path.is_dir() and any(path.iterdir()):
-            resumes = _can_be_resumed(path, overwrite)
+            resumes = _can_be_resumed(path, overwrite, epochs)
         _check_writable(path)
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be used ({error.strerror}); choose another") from None
@@ -166,13 +172,14 @@ def _check_writable(path: Path) -> None:
         raise RunFolderError(f"{path}: not allowed to write in {nearest}; choose another --run folder")
 
 
-def claim(folder: str, overwrite: bool, today: date | None = None) -> RunFolder:
+def claim(folder: str, overwrite: bool, today: date | None = None, epochs: int = 0) -> RunFolder:
     """Reserve a run folder: `folder`, or a fresh runs/DATE-N when empty.
 
-    An unfinished run that has checkpoints is kept, to be resumed. Raises RunFolderError when the folder holds a
-    finished run, an unfinished one without checkpoints, or something else; `overwrite` starts any unfinished run anew.
+    An unfinished run that has checkpoints is kept, to be resumed; so is a finished one of fewer than `epochs`. Raises
+    RunFolderError when the folder holds another finished run, an unfinished one without checkpoints, or something else;
+    `overwrite` starts any unfinished run anew.
     """
-    if check(folder, overwrite):
+    if check(folder, overwrite, epochs):
         return RunFolder(Path(folder), resumed=True)
     if not folder:
         return RunFolder(_fresh(today or date.today()))
@@ -193,10 +200,10 @@ def _files_of_run(path: Path) -> list[Path]:
     return [file for pattern in PATTERNS for file in path.glob(pattern)]
 
 
-def _can_be_resumed(path: Path, overwrite: bool) -> bool:
+def _can_be_resumed(path: Path, overwrite: bool, epochs: int) -> bool:
     """Whether the run in `path` goes on from a checkpoint. Raises RunFolderError where the folder may not be used."""
     if Run(path).finished:
-        raise RunFolderError(f"{path} holds a finished run, which is never overwritten; choose another --run folder")
+        return _goes_on(path, overwrite, epochs)
     if not (path / CONFIG).exists():
         # A start that ended before its run began leaves files, but no config.
         if set(path.iterdir()) <= set(_files_of_run(path)):
@@ -209,6 +216,23 @@ def _can_be_resumed(path: Path, overwrite: bool) -> bool:
     raise RunFolderError(
         f"{path} holds an unfinished run without a checkpoint; choose another --run folder, or pass --overwrite"
     )
+
+
+def _goes_on(path: Path, overwrite: bool, epochs: int) -> bool:
+    """True where the finished run in `path` has done fewer than `epochs`. Raises RunFolderError for any other."""
+    finished, done = f"{path} holds a finished run, which is never overwritten", CheckpointFolder(path).end()
+    if overwrite:
+        raise RunFolderError(f"{finished}; choose another --run folder, or leave out --overwrite to go on with it")
+    if not done:
+        raise RunFolderError(
+            f"{finished}, and no checkpoint of its end from which it could go on; choose another --run folder, where "
+            f"--init {path} starts from its weights"
+        )
+    if epochs <= done:
+        raise RunFolderError(
+            f"{finished}; choose another --run folder, or go on with it by more than its {done} --epochs"
+        )
+    return True
 
 
 def _fresh(today: date) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.errors import ConfigError
 from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
+from leapmpi.training import banner
 from leapmpi.training.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.session import Session, in_session
@@ -166,5 +167,5 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],
         "metric": trainer.evaluator.metric,
-        "ignored": trainer.feature_cache.ignored(),
+        "ignored": [*trainer.feature_cache.ignored(), *banner.ignored(trainer)],
     }

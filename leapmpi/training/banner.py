@@ -1,4 +1,7 @@
-"""What a run starts with: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan."""
+"""What a run starts with: data, MPI, the table of ranks, hosts, devices, parts and memory, the plan.
+
+And what does not happen, though a user may think so: settings that cannot act, features that are not checked.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import os
 import torch
 
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
-from leapmpi.config.schema import Config, enumeration
+from leapmpi.config.schema import Config, enumeration, models_of
+from leapmpi.config.sections import fields, flattened
 from leapmpi.engine.context import Loaded
-from leapmpi.runs.tables.rank_table import rank_table
+from leapmpi.nn.model import settings_without_effect
+from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.setup import direct_path
@@ -30,6 +35,7 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
         "memory": used_bytes(),
         "free": available_bytes(),
         "threads": world.threads,
+        "verified": loaded.verified,
         "process": os.getpid(),
     }
 
@@ -113,3 +119,43 @@ def _moves(trainer: Trainer) -> str:
     if config.strategy.replicas == "independent":
         moving[1:] = ["every model with its gradients, from rank to rank"]
     return "moves between ranks in an iteration: " + ", ".join(moving)
+
+
+def unverified(config: Config, facts: list[dict]) -> list[str]:
+    """A sentence where features were loaded without a check, given the `rank_facts` of all ranks."""
+    ranks = [rank for rank, each in enumerate(facts) if not each["verified"]]
+    if not ranks:
+        return []
+    unseen = "damaged or infinite ones go unseen; sizes, in-neighbours, labels and splits are checked"
+    if config.run.verify == "none":
+        return [f"--verify none: features are not checked, so that {unseen}"]
+    return [
+        f"features of {ranks_text(ranks)}, over 1 GiB, are not checked, so that {unseen} (--verify all checks them)"
+    ]
+
+
+def ignored(trainer: Trainer) -> list[str]:
+    """Sentences about settings that are not as by default and cannot act in this training."""
+    config, engine, alone = trainer.config, trainer.engine, trainer.world.size == 1
+    models, steps = models_of(config), engine.placement.time_steps
+    why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
+    if all(each.train.optimizer != "sgd" for each in models):
+        why["train.momentum"] = "only --optimizer sgd reads it"
+    if not config.strategy.cache:
+        why["strategy.cache_policy"] = "there is no --cache"
+    if not config.strategy.tune and not 1 < steps < trainer.world.size:
+        why["strategy.merge"] = "no time steps are merged"
+    if not config.strategy.tune and steps == 1:
+        why["strategy.migrate"] = "there is one time step"
+    if alone:
+        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "tune")}
+    if trainer.ctx.device.type == "cpu":
+        why["run.mpi_device_path"] = "models are trained on the CPU"
+
+    # Of a setting that is varied, the values of the models count.
+    values = [flattened(each.to_values()) for each in (config, *models)]
+    return [
+        f"--{setting.flag} is ignored: {why[key]}"
+        for key, setting in fields()
+        if key in why and any(each[key] != setting.default for each in values)
+    ]

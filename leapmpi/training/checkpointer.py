@@ -112,6 +112,12 @@ class Checkpointer:
         stopped.agreed = True
         raise stopped
 
+    def save_end(self) -> None:
+        """Write the checkpoint of the end, from which the finished run can go on by more epochs."""
+        error = self.save()
+        if error and self.trainer.world.rank == 0:
+            log.warning("warning: no checkpoint of the end could be written (%s); the run cannot go on later", error)
+
     def save(self, reason: str = "") -> LeapmpiError | None:
         """Write a checkpoint; `reason` says why training stops here. Returns what kept it from being written."""
         trainer = self.trainer

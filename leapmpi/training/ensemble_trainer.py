@@ -29,6 +29,9 @@ log = logging.getLogger("leapmpi")
 _PER_MODEL = ("loss", "accuracy", "lr", "together")
 """What the record of an epoch says of one model besides its losses."""
 
+_OF_EVALUATION = ("evaluation_seconds", "trivial")
+"""What the record of an epoch says of its evaluation, besides the scores."""
+
 
 @dataclass
 class Replica:
@@ -113,10 +116,11 @@ class ReplicaTrainer(Trainer):
         with self.ctx.phases("evaluate"):
             self.ring.spread()
             scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
+            self.add_trivial(record)
         self.ctx.communicator.byte_counters.take()
         record["evaluation_seconds"] = time.perf_counter() - begin
         for replica, each, found in zip(self.replicas, records, scores, strict=True):
-            each["accuracy"], each["evaluation_seconds"] = found, record["evaluation_seconds"]
+            each |= {"accuracy": found} | {key: record[key] for key in _OF_EVALUATION if key in record}
             if replica.best.is_beaten_by(found):
                 weights = replica.layout.by_name() if self.world.rank == 0 else {}
                 replica.best = Best(epoch, found["val"], found["test"], weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,14 +95,19 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         text += f" (mean of {len(models)} models)"
     known = {split: score for split, score in record["accuracy"].items() if score is not None}
     if known:
-        text += f"  {metric} " + " ".join(f"{split} {score:.4f}" for split, score in known.items())
+        text += f"  {metric} {scores_text(known)}"
         # The scores of several models are those of one of them: the first that has them.
         text += next((f" (best: {each['model']})" for each in models if each.items() >= known.items()), "")
+    if known and (trivial := record.get("trivial")):
+        text += f" ({trivial['answer']}: {scores_text({split: trivial[split] for split in known})})"
 
     # Seconds, rows and bytes.
     rows = record["rows"]
     remote = rows["remote"] / max(1, sum(rows.values()))
-    text += f"  {record['seconds']:.2f} s  remote rows {remote:.0%}"
+    text += f"  {record['seconds']:.2f} s"
+    if "evaluation_seconds" in record:
+        text += f", evaluation {record['evaluation_seconds']:.2f} s"
+    text += f"  remote rows {remote:.0%}"
     if cache := record.get("cache"):
         text += f" (cache spared {cache['hit_rate']:.0%})"
     text += f"  sent {size_text(sum(record['bytes'].values()))}"
@@ -114,6 +120,11 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         ahead = record["ahead"]
         text += f"  ahead {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} of them hidden"
     return text
+
+
+def scores_text(scores: Mapping[str, float | None]) -> str:
+    """'val 0.8120 test 0.8010', without splits that have no score."""
+    return " ".join(f"{split} {score:.4f}" for split, score in scores.items() if score is not None)
 
 
 def ahead_seconds(ahead: dict[str, Any]) -> float:

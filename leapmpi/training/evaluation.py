@@ -54,6 +54,7 @@ class Evaluator:
         self._mode: ExchangeMode | None = None
         self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
+        self.classes = dataset.classes
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def dry_run(self) -> None:
@@ -86,6 +87,36 @@ class Evaluator:
         by_split = {name: self._score(name, modes) for name in self.splits}
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
 
+    def trivial_scores(self) -> dict[str, float | str | None]:
+        """What one answer for all vertices can score at best on each split, and the `answer` in words.
+
+        It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
+        """
+        kind = "roc-auc" if self.metric == "roc-auc" else "multilabel" if self.multilabel else "classes"
+        scores = {name: self._trivial_score(ids) for name, (_, ids) in self.splits.items()}
+        return {"answer": metrics.TRIVIAL_ANSWERS[kind], **scores}
+
+    def _trivial_score(self, ids: np.ndarray) -> float | None:
+        if self.metric == "roc-auc":
+            return 0.5 if len(ids) else None
+        labels, known = self._own_labels(ids), None
+        if self.multilabel:
+            counts, known = (labels > 0.5).sum(axis=0), self._summed((~np.isnan(labels)).sum(axis=0))
+        else:
+            counts = np.bincount(labels[labels >= 0], minlength=self.classes)
+        answer = metrics.constant_answer(self._summed(counts), known)
+        score = self._value([(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
+        return None if math.isnan(score) else score
+
+    def _summed(self, counts: np.ndarray) -> np.ndarray:
+        """`counts` of all ranks together. Collective."""
+        return self.ctx.communicator.all_gather_rows(counts).sum(axis=0)
+
+    def _own_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Labels of those of the vertices `ids` whose home is this rank."""
+        mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank]
+        return self.ctx.root_labels(mine, local=True).cpu().numpy().copy()
+
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         stream, ids = self.splits[split]
@@ -108,7 +139,7 @@ class Evaluator:
         if self.metric == "roc-auc":
             return self._roc_auc(outcomes)
         counts = np.sum([metrics.count(self.metric, logits, labels) for logits, labels in outcomes], axis=0)
-        return metrics.value(self.metric, self.ctx.communicator.all_gather_rows(counts).sum(axis=0))
+        return metrics.value(self.metric, self._summed(counts))
 
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
@@ -138,7 +169,7 @@ class Evaluator:
         labels = np.concatenate([each[1] for each in outcomes]).astype(np.float64)
         if not self.multilabel:
             logits = logits[:, 1] - logits[:, 0]
-        table = np.column_stack((logits.reshape(len(labels), -1), labels.reshape(len(labels), -1)))
+        table = np.column_stack((logits, labels))
 
         # Rank 0 receives the tables of all.
         communicator = self.ctx.communicator

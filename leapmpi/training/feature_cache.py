@@ -5,6 +5,7 @@ Both act on raw feature rows only. Where training moves none, they are left out,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,10 @@ class FeatureCache:
         """Sentences about settings that do not act, and about the cache."""
         sentences = self.ignored()
         if self._encodes:
-            sentences.append(f"raw rows cross ranks as {self.config.wire_dtype} in training, exactly in evaluation")
+            sentences.append(
+                f"lossy: raw rows cross ranks as {self.config.wire_dtype} in training (exactly in evaluation), so that "
+                "weights are not those of --wire-dtype native"
+            )
         if cache := self.about["cache"]:
             sentences.append(
                 f"cache ({cache['policy']}): {cache['rows']:,} rows over all ranks, predicted to spare "
@@ -131,6 +135,16 @@ class FeatureCache:
             sent, total, largest = summed_errors(self.loaded.ctx.features.errors.take(), self.loaded.ctx.communicator)
             record["row_error"] = {"rows": sent, "mean": total / max(1, sent), "max": largest}
         return record
+
+    def measured_error(self, epochs: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+        """Number, mean and largest relative error of the lossy rows sent in `epochs`; None where none were."""
+        found = [each["row_error"] for each in epochs if each.get("row_error", {}).get("rows")]
+        if not found:
+            return None
+        rows = sum(each["rows"] for each in found)
+        mean = sum(each["mean"] * each["rows"] for each in found) / rows
+        largest = max(each["max"] for each in found)
+        return {"wire_dtype": self.config.wire_dtype, "rows": rows, "mean": mean, "max": largest}
 
     @property
     def _encodes(self) -> bool:

@@ -1,6 +1,7 @@
 """Resuming: the checkpoint to go on from is found, compared with the settings, sent to all ranks and restored.
 
-And `--replay RUN`: the tuning records of an earlier run, if it is one that this run repeats.
+And what is taken from other runs: the first weights (`--init RUN`), and the tuning records of one that is repeated
+(`--replay RUN`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
-from leapmpi.runs.run import load_run
+from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
+from leapmpi.runs.run import Run, load_run
+from leapmpi.runs.weights import read_weights
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below
@@ -52,18 +55,59 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     Raises RunFolderError when there is none, or when its run had another dataset or other settings.
     """
     folder = Path(config.run.folder)
+    finished = Run(folder).finished
     name, state, complaints = CheckpointFolder(folder).newest(schemas.CHECKPOINT)
     if name is None or state is None:
+        anew = f"where --init {folder} starts from its weights" if finished else "or pass --overwrite to start anew"
         raise RunFolderError(
-            f"{folder} holds an unfinished run whose checkpoints are all damaged ({complaints[0]}); "
-            "choose another --run folder, or pass --overwrite to start anew"
+            f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
+            f"({complaints[0]}); choose another --run folder, {anew}"
         )
     if found := list(_differences(state.values, config, dataset)):
         raise RunFolderError(
-            f"{folder} holds an unfinished run that was started otherwise: {'; '.join(found)}; start it with the same "
-            "settings to resume it, or choose another --run folder"
+            f"{folder} holds {'a ' if finished else 'an un'}finished run that was started otherwise: "
+            f"{'; '.join(found)}; start it with the same settings to {'go on with' if finished else 'resume'} it, or "
+            "choose another --run folder"
         )
     return SavedRun(name, state, complaints)
+
+
+def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The weights that config.train.init names, and what their file says about them. Local.
+
+    Raises RunFolderError for a folder that is no run of one model, DataError for a missing or damaged file.
+    """
+    path = Path(config.train.init)
+    if not path.is_dir():
+        return read_weights(path, schemas.WEIGHTS)
+    if not (path / WEIGHTS_BEST).exists() and (model := model_folder(path, 0)).is_dir():
+        raise RunFolderError(f"--init {path}: the run holds several models; name one, such as {model}")
+    load_run(path)
+    return read_weights(path / WEIGHTS_BEST, schemas.WEIGHTS)
+
+
+def start_from(trainer: Trainer) -> dict[str, Any]:
+    """Give all models of `trainer` the weights that its config names as the first; returns what was taken. Collective.
+
+    Raises DataError when they do not fit, on all ranks alike.
+    """
+    init, dataset = trainer.config.train.init, trainer.loaded.dataset
+    arrays, about = trainer.world.on_all(lambda: initial_weights(trainer.config))
+    taken = {"from": init, **{key: about.get(key) for key in ("epoch", "feature_dim", "classes", "graph_uuid")}}
+
+    def assign() -> None:
+        for name, here in (("feature_dim", dataset.feature_dim), ("classes", dataset.classes)):
+            if taken[name] not in (None, here):
+                noun = name.replace("feature_dim", "features")
+                raise DataError(
+                    f"--init {init}: its model was trained on {taken[name]} {noun}, {trainer.config.data} has {here}; "
+                    "take a run on data of the same widths"
+                )
+        for _, layout in trainer.models:
+            layout.assign(arrays, f"--init {init}")
+
+    trainer.world.on_all(assign)
+    return {**taken, "arrays": len(arrays), "parameters": sum(array.size for array in arrays.values())}
 
 
 def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Iterator[str]:
@@ -89,7 +133,13 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
         yield "another partition of the same graph"
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
-        yield f"{config.train.epochs} epochs instead of {before}"
+        cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""
+        yield f"{config.train.epochs} epochs instead of {before}{cosine}"
+
+
+def _cosine(config: Config) -> bool:
+    """Whether the learning rate of any model depends on the number of epochs."""
+    return any(each.train.lr_schedule == "cosine" for each in models_of(config))
 
 
 def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:

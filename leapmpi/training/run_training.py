@@ -21,8 +21,8 @@ from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
-from leapmpi.runs.run import FAILED, Run
-from leapmpi.runs.run_folder import RunFolder, check, claim, forget_failure, without_losses
+from leapmpi.runs.run import FAILED, FINISHED, Run
+from leapmpi.runs.run_folder import RunFolder, check, claim, forget_end, without_losses
 from leapmpi.runs.tables.text import size_text
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.memory import peak_bytes
@@ -30,6 +30,7 @@ from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
+from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
@@ -50,9 +51,9 @@ def train(config: Config, comm: Comm | None = None) -> Run:
     MPI is started when it does not run yet and ends with the process. On every rank the result reads the run folder,
     which rank 0 wrote.
 
-    A run folder that holds an unfinished run with a checkpoint is resumed. Raises Interrupted when a signal or the end
-    of the job stopped training, LeapmpiError for what the user can mend, on all ranks alike; any other failure of a
-    rank of several ends the whole job through MPI.
+    A run folder that holds an unfinished run with a checkpoint, or a finished one of fewer epochs, goes on. Raises
+    Interrupted when a signal or the end of the job stopped training, LeapmpiError for what the user can mend, on all
+    ranks alike; any other failure of a rank of several ends the whole job through MPI.
     """
     return in_session(config, comm, lambda session: _train(config, session))
 
@@ -99,6 +100,8 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
         resume.restore(trainer, saved)
     else:
         trainer.prepare()
+        if config.train.init:
+            trainer.started_from = resume.start_from(trainer)
     return trainer
 
 
@@ -110,7 +113,9 @@ def _train(config: Config, session: Session) -> Run:
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
     run = config.run
-    found = world.on_root(lambda: resume.find(config, dataset) if check(run.folder, run.overwrite) else None)
+    place = run.folder, run.overwrite, config.train.epochs
+    found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)
+    world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     loaded = session.load(config, dataset)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
@@ -118,7 +123,7 @@ def _train(config: Config, session: Session) -> Run:
 
     # The run folder. From here on failures and heartbeats are written there, and a signal is noted, to be noticed in
     # the first iteration.
-    claimed = world.on_root(lambda: claim(run.folder, run.overwrite))
+    claimed = world.on_root(lambda: claim(run.folder, run.overwrite, epochs=config.train.epochs))
     path = Path(all_gather_values(world.comm, str(claimed.path) if claimed else "")[0])
     folder = claimed or RunFolder(path)
     session.folder.append(folder.path)
@@ -137,8 +142,9 @@ def _train(config: Config, session: Session) -> Run:
     timeline = folder.path / timeline_file(world.rank) if run.timeline else None
     with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
         trainer.run(folder, checkpointer)
+    checkpointer.save_end()
     summary = _summary(trainer)
-    world.on_root(lambda: folder.finish(summary))
+    world.on_root(lambda: folder.finish(summary, config.train.epochs))
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
@@ -178,7 +184,8 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
 def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:
     """Open log and metrics, and record that the run starts, or that it goes on; and how the start before ended."""
     folder, trainer = checkpointer.folder, checkpointer.trainer
-    forget_failure(folder.path)
+    finished = Run(folder.path).finished
+    forget_end(folder.path, goes_on=saved is not None)
     whole = folder.open_metrics(saved.state.values["metrics_bytes"] if saved else None)
     handler = _LogFile(folder.open_log())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -192,10 +199,12 @@ def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: di
     # A resumed run: drop newer checkpoints, and say where it goes on.
     checkpointer.checkpoints.tidy(saved.name)
     _report_damage(folder, saved, trainer, whole)
-    ended = {key: before[key] for key in ("status", "why")} if before else None
+    ended = {key: before[key] for key in ("status", "why")} if before else {"status": FINISHED} if finished else None
     progress = trainer.progress
     where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
     folder.record("resumed", version=VERSION, **where, after=ended)
+    if finished:
+        log.info("the finished run of %d epochs goes on to epoch %d", progress.epoch, trainer.config.train.epochs)
     log.info(
         "resumed in epoch %d, after iteration %d of %d, from %s",
         *(progress.epoch + 1, progress.iteration, trainer.per_epoch, checkpointer.checkpoints.path / saved.name),
@@ -239,8 +248,15 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
-    for sentence in (*about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()):
+    told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
+    for sentence in (*told, *banner.unverified(trainer.config, facts)):
         log.info(sentence)
+    if taken := trainer.started_from:
+        epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
+        log.info(
+            "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate begin anew",
+            *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
+        )
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
@@ -249,16 +265,30 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}
-    folder.record("banner", uuid=loaded.dataset.uuid, ranks=facts, remote=remote, economy=trainer.feature_cache.about)
+    folder.record(
+        "banner",
+        uuid=loaded.dataset.uuid,
+        ranks=facts,
+        remote=remote,
+        economy=trainer.feature_cache.about,
+        init=trainer.started_from,
+    )
 
 
 def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
     best = summary["best"]
-    known = {split: best[split] for split in ("val", "test") if best[split] is not None}
-    scores = " ".join(f"{split} {score:.4f}" for split, score in known.items())
+    scores = scores_text({split: best[split] for split in ("val", "test")})
+    trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
+    if best["val"] is not None and best["val"] <= (trivial.get("val") or -1.0):
+        scores += f" (no better than one answer for all, {trivial['answer']}: val {trivial['val']:.4f})"
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
     for split, figures in summary.get("scores_of_models", {}).items():
         log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
+    if lossy := summary["row_error"]:
+        log.info(
+            "lossy: %s rows were sent as %s, with a relative error of %.1e in the mean, %.1e at most",
+            *(f"{lossy['rows']:,}", lossy["wire_dtype"], lossy["mean"], lossy["max"]),
+        )
     log.info("finished in %.1f s: %s", summary["seconds"], path / "summary.json")
 
 
@@ -282,6 +312,8 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
+        "verify": config.run.verify,
+        "row_error": trainer.feature_cache.measured_error(trainer.epochs),
         **models,
         "epochs": without_losses(trainer.epochs),
     }

@@ -14,7 +14,7 @@ from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
-from leapmpi.dataset.verify import verify
+from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.machine import machine_rates
 from leapmpi.errors import ConfigError, DataError
@@ -80,8 +80,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     # This rank's parts, verified before their bytes are trusted.
     offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    if config.run.verify != "none":
-        world.on_all(lambda: _verify(config, dataset, parts))
+    verified = world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
     topology, held = share_topology(world, dataset)
@@ -116,7 +115,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         machine=machine_rates(world, device),
     )
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, host.nbytes, ctx)
+    return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:
@@ -177,11 +176,15 @@ def direct_path(setting: str) -> tuple[bool, str]:
     return cuda_aware(load_mpi())
 
 
-def _verify(config: Config, dataset: Dataset, parts: range) -> None:
-    """Check this rank's parts; large features only where all is to be verified."""
+def _verify(config: Config, dataset: Dataset, parts: range) -> bool:
+    """Check this rank's parts, large features only where all is to be verified; returns whether features were."""
+    if config.run.verify == "none":
+        verify_ranges(dataset, parts)
+        return False
     if dataset.sparse:
         size = sum(dataset.part(part).sparse_features.nbytes for part in parts)
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
-    small = size <= _VERIFY_BYTES
-    verify(dataset, parts=parts, features=small or config.run.verify == "all")
+    features = size <= _VERIFY_BYTES or config.run.verify == "all"
+    verify(dataset, parts=parts, features=features)
+    return features

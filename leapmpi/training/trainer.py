@@ -77,6 +77,8 @@ class Trainer:
         self.prefetch_depth = 0
         self.predicted_bytes: dict[str, int] = {}
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""
+        self.started_from: dict[str, Any] | None = None
+        """What `--init` took from another run, where it did."""
         self.best = Best()
         self.epochs: list[dict[str, Any]] = []
         self.progress = EpochProgress(np.zeros(self.per_epoch))
@@ -212,12 +214,18 @@ class Trainer:
         begin = time.perf_counter()
         with self.ctx.phases("evaluate"):
             scores = self.evaluator.scores()
+            self.add_trivial(record)
         self.ctx.communicator.byte_counters.take()
         record["accuracy"] = scores
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores):
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
+
+    def add_trivial(self, record: dict[str, Any]) -> None:
+        """Add to the record of the first epoch that is scored what a model that learned nothing scores. Collective."""
+        if not any("evaluation_seconds" in each for each in self.epochs):
+            record["trivial"] = self.evaluator.trivial_scores()
 
     def account(self) -> None:
         """Add what was spent and counted since the last call to the running epoch's progress. Local."""

@@ -51,6 +51,10 @@ BAD_WORDS = [
     ("train DATA --epochz 3", "unknown flag --epochz; did you mean '--epochs'?"),
     ("train DATA --fan-out=3", "unknown flag --fan-out=3; did you mean '--fanout'?"),
     ("train DATA --epo 3", "unknown flag --epo"),
+    ("train DATA --learning-rate 0.1", "unknown flag --learning-rate; did you mean '--lr'?"),
+    ("train DATA --num_workers=4", "unknown flag --num_workers=4; did you mean '--threads'?"),
+    ("train DATA --layers 3", "unknown flag --layers; the model has as many layers as there are fan-outs"),
+    ("train DATA --set train.learning_rate=3", "unknown key 'train.learning_rate'; did you mean 'train.lr'?"),
     ("train DATA other", "unexpected argument 'other'; see leapmpi train --help"),
     ("train DATA --epochs", "argument --epochs: expected one argument; see leapmpi train --help"),
     ("train", "no dataset given; name its folder"),
@@ -61,7 +65,7 @@ BAD_WORDS = [
     ("train DATA --lr 1e400", "is not a finite number"),
     ("train DATA --fanout 0", "--fanout: sampling.fanout: '0' is no fan-out"),
     ("train DATA --fanout=", "--fanout: sampling.fanout: no fan-out given"),
-    ("train DATA --eval-fanout 5", "evaluate.fanout has a length of 1"),
+    ("train DATA --eval-fanout 5,5,5", "evaluate.fanout has a length of 3"),
     ("train DATA --model sag", "unknown model 'sag'; did you mean 'sage'?"),
     ("train DATA --strategy leep", "unknown strategy 'leep'; did you mean 'leap'?"),
     ("train DATA --set train.lr", "--set train.lr: write it as key=value"),
@@ -163,6 +167,11 @@ def test_damaged_and_foreign_datasets(refused, copy, spoil, message):
 def test_a_crafted_topology_is_refused_even_unverified(refused, copy, name, place, value):
     change_array(copy / PART, name, place, value)
     refused(DATA, PART, "train", copy, "--verify", "none")
+
+
+def test_a_crafted_label_is_refused_even_unverified(refused, copy):
+    change_array(copy / PART, "labels", 3, 10**9)
+    refused(DATA, "labels, row 3 is 1000000000, expected -1 (unlabelled) or 0..2", "train", copy, "--verify", "none")
 
 
 @pytest.mark.parametrize(

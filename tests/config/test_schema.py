@@ -129,7 +129,7 @@ def test_values_need_to_fit_together_only_when_all_sources_are_heard(tmp_path):
         ("[sampling]\nfanout = [true]", "'True' is no fan-out"),
         ("[sampling]\nfanout = 'ten'", "'ten' is no fan-out"),
         ("[sampling]\nfanout = 2147483648", "'2147483648' is no fan-out; give whole numbers from 1 to 2**31 - 1"),
-        ("[evaluate]\nfanout = [5]", "evaluate.fanout has a length of 1, but the model's number of layers is 2"),
+        ("[evaluate]\nfanout = [5, 5, 5]", "evaluate.fanout has a length of 3, but the model's number of layers is 2"),
     ],
 )
 def test_unusable_files_and_values(tmp_path, toml, message):
@@ -160,3 +160,11 @@ def test_fanouts_that_are_none(fanout):
 def test_file_names_that_are_not_utf8_are_refused():
     with pytest.raises(ConfigError, match="holds characters that are no text"):
         parsed(b"data-\xff".decode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize(("text", "number"), [("all", ALL_NEIGHBOURS), ("5", 5)])
+def test_one_fanout_of_evaluation_serves_all_hops(text, number):
+    config = Config.from_values({"sampling.fanout": "10,5,3", "evaluate.fanout": text})
+    assert config.evaluation_fanout == (number,) * 3
+    assert config.replaced({"evaluate.fanout": "7,8,9"}).evaluation_fanout == (7, 8, 9)
+    assert Config.from_values({"sampling.fanout": "10"}).evaluation_fanout == (10,)  # a model of one layer

@@ -65,6 +65,16 @@ def test_one_rank_says_that_nothing_is_spared(train, world):
     assert ("raw rows cross ranks as int8" in told) == (not alone)
     assert banner(run)["economy"]["wire_dtype"] == ("native" if alone else "int8")
     assert ("row_error" in run.summary["epochs"][0]) == (not alone)
+    # What is lossy is called so at the start, and measured at the end.
+    if alone:
+        assert run.summary["row_error"] is None
+        assert "lossy" not in told
+        return
+    whole, parts = run.summary["row_error"], [each["row_error"] for each in run.summary["epochs"]]
+    assert whole["rows"] == sum(each["rows"] for each in parts) > 0
+    assert 0 < whole["mean"] <= whole["max"] == max(each["max"] for each in parts) < 0.02
+    assert f"lossy: {whole['rows']:,} rows were sent as int8, with a relative error of {whole['mean']:.1e}" in told
+    assert "lossy: raw rows cross ranks as int8 in training" in told
 
 
 @pytest.mark.parametrize(("data", "remote", "reason"), [

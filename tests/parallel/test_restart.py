@@ -129,3 +129,25 @@ def test_other_ranks_and_parts_go_on_with_the_same_losses(world, folder, parts, 
         assert [each["epoch"] for each in epochs(run)] == [0, 1, 2]
         assert load_run(run.path).summary["ranks"] == 1
     world.comm.barrier()
+
+
+GOES_ON = {
+    "pull, sage, adam, lossy": {"strategy.name": "pull", "strategy.remote": "raw", "strategy.wire_dtype": "float16"},
+    "p3, gcn, sgd": {"strategy.name": "p3", "model.name": "gcn", "train.optimizer": "sgd", "train.momentum": 0.9},
+    "models that differ": {"strategy.replicas": "independent", "strategy.vary": ("train.lr=0.003,0.01",)},
+}
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_a_finished_run_that_goes_on_ends_with_the_bits_of_one_go(name, world, folder, parts):
+    if world.size != 3:
+        pytest.skip("3 ranks tell what others would; one rank is tried in tests/training")
+    base = Config.from_values({"data": str(parts[0]), **COMMON, **GOES_ON[name], "train.epochs": 4})
+    place = folder / f"on-{list(GOES_ON).index(name)}"
+    whole = train(base.replaced({"run.folder": f"{place}-whole"}), world.comm)
+    config = base.replaced({"run.folder": str(place), "train.epochs": 2})
+    assert train(config, world.comm).summary["best"]["epoch"] < 2
+    run = train(config.replaced({"train.epochs": 4}), world.comm)
+    assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert [each["losses"] for each in epochs(run)] == [each["losses"] for each in epochs(whole)]
+    assert run.summary["best"] == whole.summary["best"]

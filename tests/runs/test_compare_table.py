@@ -107,11 +107,20 @@ def test_the_table_is_aligned_and_shows_what_is_missing(run, capsys):
     assert main(["compare", *map(str, folders)]) == 0
     heading, first, second = capsys.readouterr().out.splitlines()
     for column in ("strategy", "s/epoch", "ratio", "s hidden by prefetch", "MiB sent", "metric", "val"):
-        at = heading.index(column)
+        at = heading.index(f" {column}") + 1
         assert first[at - 2 : at] == second[at - 2 : at] == "  "
-    expected = ["-", "-", "leap", "4", "1", "1.250", "1.00", "-", "1,024", "24", "0.0", "1.0000", "accuracy"]
+    expected = ["-", "-", "leap", "4", "1", "1.250", "1.00", "-", "-", "1,024", "24", "0.0", "1.0000", "accuracy"]
     assert first.split()[1:] == [*expected, "0.5000", "-"]
     assert second.split()[7] == "4.00"
+
+
+def test_the_time_of_evaluations_stands_beside(run, capsys):
+    seconds = [epoch(9), *(epoch(2) | {"evaluation_seconds": each} for each in (0.5, 0.25, 1.0))]
+    folder = run("scored", seconds)
+    assert row(Run(folder))["evaluation_seconds"] == 0.5
+    assert main(["compare", str(folder)]) == 0
+    heading, line = capsys.readouterr().out.splitlines()
+    assert line[heading.index("eval s") :].startswith("0.500 ")
 
 
 def test_real_runs_compare(finished_run, capsys):

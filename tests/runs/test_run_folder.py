@@ -11,7 +11,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.runs import file_names
 from leapmpi.runs.run import Run, load_run
-from leapmpi.runs.run_folder import check, claim, forget_failure, record_failure, without_losses
+from leapmpi.runs.run_folder import check, claim, forget_end, record_failure, without_losses
 
 TODAY = date(2031, 2, 3)
 
@@ -99,7 +99,7 @@ def test_a_failed_run_says_why_and_may_be_run_again():
         _ = load_run(folder.path).summary
     assert sorted(os.listdir(folder.path)) == ["config.toml", "metrics.jsonl", "summary.json"]
     check("runs/a", True)
-    forget_failure(folder.path)
+    forget_end(folder.path)
     assert load_run(folder.path).failure is None
     assert not (folder.path / "summary.json").exists()
 
@@ -108,7 +108,7 @@ def test_a_failure_never_replaces_the_summary_of_a_finished_run():
     folder = unfinished()
     folder.finish({"seconds": 1.5})
     assert not record_failure(folder.path, "late")
-    forget_failure(folder.path)
+    forget_end(folder.path)
     assert load_run(folder.path).summary["seconds"] == 1.5
 
 

@@ -1,12 +1,13 @@
 """Metrics: by hand, against scikit-learn where it is installed, and their corner cases."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from leapmpi.errors import ConfigError
-from leapmpi.training.metrics import COUNTED, count, roc_auc, value
+from leapmpi.training.metrics import COUNTED, constant_answer, count, roc_auc, value
 
 
 def score(metric, logits, labels):
@@ -126,3 +127,17 @@ def test_scores_equal_those_of_scikit_learn(seed):
         metrics.f1_score(labels, logits > 0, average="micro"), abs=1e-12
     )
     assert roc_auc(logits, labels) == pytest.approx(metrics.roc_auc_score(labels, logits), abs=1e-12)
+
+
+def test_the_constant_answer_is_the_best_one():
+    assert constant_answer(np.array([2, 9, 4])).argmax() == 1
+    rng = np.random.default_rng(3)
+    labels = (rng.random((60, 4)) < [0.7, 0.1, 0.4, 0.02]).astype(np.float32)
+    labels[rng.random((60, 4)) < 0.2] = np.nan
+    answer = constant_answer((labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0))
+
+    def of(logits):
+        return score("f1-micro", np.broadcast_to(np.array(logits, float), labels.shape), labels)
+
+    every = itertools.product((-1.0, 1.0), repeat=4)
+    assert of(answer) == pytest.approx(max(map(of, every)))

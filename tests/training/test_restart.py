@@ -16,7 +16,7 @@ from leapmpi import Config, load_run, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
-from leapmpi.errors import DataError, Interrupted, LeapmpiError, RunFolderError
+from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError, RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.tables.compare_table import row
 from leapmpi.training import setup
@@ -94,7 +94,7 @@ def assert_same(run, whole):
     assert run.summary["best"] == whole.summary["best"]
     assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert row(run)["loss"] == row(whole)["loss"]
-    assert not (run.path / "checkpoint").exists()
+    assert checkpoints(run) == end_of(len(epochs(run)))
 
 
 @pytest.mark.parametrize("name", ["TERM", "USR2", "INT"])
@@ -389,3 +389,92 @@ def test_pieces_of_ranks_belong_to_one_checkpoint(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         folder.read_rank(name, 1, state)
     assert Path(folder.path / name).is_dir()
+
+
+def end_of(epochs) -> list[str]:
+    return [f"epoch-{epochs:06d}-iteration-000000000"]
+
+
+def test_a_finished_run_goes_on_by_more_epochs_to_the_bits_of_one_go(small_data, whole, tmp_path, capsys):
+    run = train(config(small_data, tmp_path / "run", **{"train.epochs": 2}))
+    assert checkpoints(run) == end_of(2)
+    # Nothing but the folder and the number is named: all else is as the run had it.
+    assert main(["train", "--run", str(run.path), "--epochs", "3", "--log-level", "info"]) == 0
+    assert "the finished run of 2 epochs goes on to epoch 3" in capsys.readouterr().out
+    assert_same(load_run(run.path), whole)
+    (resumed,) = (record for record in run.metrics() if record["event"] == "resumed")
+    assert resumed["after"] == {"status": "finished"}
+    assert [record["event"] for record in run.metrics()].count("end") == 1
+
+
+def test_a_finished_run_is_left_as_it_is_where_it_does_not_go_on(small_data, tmp_path):
+    chosen = config(small_data, tmp_path / "run", **{"train.epochs": 2})
+    run = train(chosen)
+    kept = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    more = chosen.replaced({"train.epochs": 4})
+    for refused, why in (
+        (chosen, "never overwritten; choose another --run folder, or go on with it by more than its 2 --epochs"),
+        (more.replaced({"run.overwrite": True}), "or leave out --overwrite to go on with it"),
+        (more.replaced({"model.hidden": 8}), "a finished run that was started otherwise: model.hidden was 16, is 8"),
+    ):
+        with pytest.raises(RunFolderError, match=why):
+            train(refused)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == kept
+    damage(run, end_of(2)[0])
+    with pytest.raises(RunFolderError, match=r"a finished run whose checkpoints are all damaged .* where --init"):
+        train(more)
+    # Runs of earlier versions have none.
+    shutil.rmtree(run.path / "checkpoint")
+    with pytest.raises(RunFolderError, match=r"no checkpoint of its end .* --init .*run starts from its weights"):
+        train(more)
+    assert load_run(run.path).finished
+
+
+def test_a_run_that_goes_on_may_be_interrupted_again(small_data, at_step, tmp_path):
+    chosen = config(small_data, tmp_path / "run", **{"train.epochs": 1})
+    train(chosen)
+    longer = chosen.replaced({"train.epochs": 3})
+    run = stopped(longer, at_step)
+    assert not run.finished
+    assert train(longer).summary["restarts"] == 2
+
+
+def test_an_end_that_cannot_be_written_is_a_warning(small_data, monkeypatch, tmp_path, capsys):
+    genuine = CheckpointFolder.finish
+
+    def finish(folder, name, state):
+        if name in end_of(1):
+            raise ResourceError("the disk is full")
+        genuine(folder, name, state)
+
+    monkeypatch.setattr(CheckpointFolder, "finish", finish)
+    run = train(config(small_data, tmp_path / "run", **{"train.epochs": 1, "run.log_level": "warning"}))
+    assert "no checkpoint of the end could be written (the disk is full)" in capsys.readouterr().out
+    assert run.finished
+    assert not checkpoints(run)
+
+
+@pytest.mark.parametrize("which", ["best", "final"])
+def test_first_weights_of_another_run(which, small_data, whole, tmp_path, capsys):
+    source = whole.path if which == "best" else whole.path / "weights-final.h5"
+    more = {"train.init": str(source), "train.epochs": 1, "train.lr": 1e-30, "run.log_level": "info"}
+    run = train(config(small_data, tmp_path / "run", **more))
+    for name, array in run.weights("final").items():
+        np.testing.assert_allclose(array, whole.weights(which)[name], atol=1e-25)
+    epoch = whole.summary["best"]["epoch"] + 1 if which == "best" else 3
+    assert f"first weights: those of epoch {epoch} in {source}, " in capsys.readouterr().out
+    banner = next(record for record in run.metrics() if record["event"] == "banner")
+    assert banner["init"]["parameters"] == sum(array.size for array in whole.weights("best").values())
+
+
+def test_first_weights_that_do_not_fit_are_refused_before_a_folder_is_made(small_data, whole, tmp_path):
+    chosen = config(small_data, tmp_path / "run")
+    for values, why in (
+        ({"train.init": str(tmp_path)}, "is no run folder"),
+        ({"train.init": str(tmp_path / "none.h5")}, "no such weights file"),
+        ({"train.init": str(whole.path), "model.hidden": 8}, "the weights belong to another model"),
+        ({"train.init": str(whole.path), "model.name": "gcn"}, "the weights belong to another model"),
+    ):
+        with pytest.raises((DataError, RunFolderError), match=why):
+            train(chosen.replaced(values))
+    assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ import json
 import re
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from leapmpi.cli.main import main
@@ -15,7 +16,15 @@ from leapmpi.system.phase_timers import PHASES
 
 
 def test_the_folder_holds_these_files(finished_run):
-    names = {"config.toml", "metrics.jsonl", "summary.json", "log.txt", "weights-final.h5", "weights-best.h5"}
+    names = {
+        "config.toml",
+        "metrics.jsonl",
+        "summary.json",
+        "log.txt",
+        "weights-final.h5",
+        "weights-best.h5",
+        "checkpoint",
+    }
     assert {path.name for path in finished_run.path.iterdir()} == names
 
 
@@ -74,6 +83,8 @@ def test_one_line_for_people_per_epoch_here_and_in_the_log(small_data, tmp_path,
     lines = [line for line in output.splitlines() if line.startswith("epoch ")]
     assert [line.split()[1] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert ["accuracy val" in line for line in lines] == [False, False, True, True]
+    assert [line.split("  ")[2].count("(most frequent class: val 0.") for line in lines] == [0, 0, 1, 0]
+    assert [bool(re.search(r" s, evaluation \d+\.\d\d s  remote rows", line)) for line in lines] == [False, False, True, True]  # fmt: skip  # noqa: E501
     assert all(re.search(r"  loss \d+\.\d{4}  ", line) and " s  remote rows 0%  sent 0 B" in line for line in lines)
     logged = (tmp_path / "run" / "log.txt").read_text().splitlines()
     assert [re.sub(r"^[\d-]+ [\d:,]+ INFO ", "", line) for line in logged] == output.splitlines()
@@ -117,3 +128,52 @@ def test_parameters_of_models_of_one_name_are_a_range(small_data, tmp_path, caps
     assert main(["train", str(small_data), *arguments]) == 0
     counts = [parameters(tmp_path / "run" / folder) for folder in ("model-00", "model-01")]
     assert f"; models sage {counts[0]:,} to {counts[1]:,} parameters (float32)" in capsys.readouterr().out
+
+
+def test_a_trivial_score_and_the_time_stand_beside_the_first_evaluation(small_data, finished_run):
+    dataset, (first, *others) = open_dataset(small_data), finished_run.summary["epochs"]
+    labels = np.concatenate([dataset.part(part).known_labels for part in range(dataset.parts)])
+    counts = {name: np.bincount(labels[getattr(dataset.splits, name)]) for name in ("val", "test")}
+    of = {name: each.max() / each.sum() for name, each in counts.items()}
+    assert first["trivial"] == {"answer": "most frequent class", **of}
+    assert not any("trivial" in each for each in others)
+
+
+def test_a_model_that_learned_nothing_is_seen(small_data, tmp_path, capsys):
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "4", "--dropout", "0", "--lr", "1e-30"]
+    assert main(["train", str(small_data), *arguments, "--model-seed", "3"]) == 0
+    first = load_run(tmp_path / "run").summary["epochs"][0]
+    worse = first["accuracy"]["val"] <= first["trivial"]["val"]
+    assert (" (no better than one answer for all, most frequent class: val " in capsys.readouterr().out) == worse
+
+
+IGNORED = [
+    (["--model", "gcn", "--heads", "8"], ["--heads is ignored: not read by gcn"]),
+    (["--attention-dropout", "0.1", "--aggregate", "max"], ["--attention-dropout is ignored: not read by sage"]),
+    (["--momentum", "0.9"], ["--momentum is ignored: only --optimizer sgd reads it"]),
+    (["--momentum", "0.9", "--optimizer", "sgd", "--model", "gat", "--heads", "2"], []),
+    (["--fanout", "5", "--hidden", "8"], ["--hidden is ignored: one fan-out makes a model of one layer, which has no"]),
+    (["--cache-policy", "degree", "--merge", "balanced", "--balance", "on"],
+     ["--merge is ignored: no time steps are merged", "--balance is ignored: there is one rank",
+      "--cache-policy is ignored: there is no --cache"]),
+    (["--replicas", "independent", "--vary", "model.name=gcn,gat", "--vary", "model.heads=2,8"], []),
+    (["--replicas", "independent", "--vary", "model.name=gcn,sage", "--heads", "8"],
+     ["--heads is ignored: not read by gcn and sage"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "sentences"), IGNORED)
+def test_settings_that_cannot_act_are_told(arguments, sentences, small_data, tmp_path, capsys):
+    words = ["--run", str(tmp_path / "run"), "--epochs", "1", "--hidden", "16", "--eval-every", "0", *arguments]
+    assert main(["train", str(small_data), *words]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if " is ignored: " in line]
+    assert len(told) == len(sentences)
+    assert all(line.startswith(sentence) for line, sentence in zip(told, sentences, strict=True))
+
+
+def test_what_is_not_checked_is_told_and_recorded(small_data, finished_run, tmp_path, capsys):
+    arguments = ["--run", str(tmp_path / "run"), "--epochs", "1", "--verify", "none"]
+    assert main(["train", str(small_data), *arguments]) == 0
+    assert "--verify none: features are not checked, so that damaged or infinite ones" in capsys.readouterr().out
+    assert load_run(tmp_path / "run").summary["verify"] == "none"
+    assert finished_run.summary["verify"] == "auto"

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SLOPE = 0.2
 """Of LeakyReLU on negative scores."""
 
+READS: tuple[str, ...] = ("heads", "attention_dropout")
+"""Settings that some models read, and this one does."""
+
 
 class GATLayer(Layer):
     """act(sum of shares x W h_u), one share per head."""

@@ -32,6 +32,10 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     return block.values_with_self(own * own, others)
 
 
+READS: tuple[str, ...] = ()
+"""Settings that some models read, and this one does."""
+
+
 class GCNLayer(Layer):
     """act(D^-1/2 (A + I) D^-1/2 X W + b)."""
 

@@ -23,6 +23,9 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
+READS: tuple[str, ...] = ("aggregate",)
+"""Settings that some models read, and this one does."""
+
 
 class SAGELayer(Layer):
     """act(W_self h_v + W_neighbour mean of h_u + b)."""

@@ -89,6 +89,7 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]], begun: set[i
         "hidden_seconds": statistics.median(epoch.get("ahead", {}).get("hidden", 0.0) for epoch in warm),
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),
         "warm": is_warm,
+        "evaluation_seconds": _median([each["evaluation_seconds"] for each in warm if "evaluation_seconds" in each]),
         "rows": statistics.median(sum(epoch["rows"].values()) for epoch in warm),
         "remote_rows": statistics.median(epoch["rows"]["remote"] for epoch in warm),
         "sent_bytes": statistics.median(sum(epoch["bytes"].values()) for epoch in warm),
@@ -100,8 +101,12 @@ def _figures(summary: dict[str, Any], epochs: list[dict[str, Any]], begun: set[i
     }
 
 
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
 _HEADINGS = (
-    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "s hidden by prefetch"),
+    *("run", "data", "model", "strategy", "ranks", "steps", "s/epoch", "ratio", "eval s", "s hidden by prefetch"),
     *("rows", "remote", "MiB sent", "loss", "metric", "val", "test"),
 )
 
@@ -124,6 +129,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 str(each["ranks"]),
                 str(each["time_steps"]),
                 *seconds_and_ratio(each),
+                "-" if each["evaluation_seconds"] is None else f"{each['evaluation_seconds']:.3f}",
                 f"{each['hidden_seconds']:.3f}" if each["prefetch"] else "-",
                 f"{each['rows']:,.0f}",
                 f"{each['remote_rows']:,.0f}",
