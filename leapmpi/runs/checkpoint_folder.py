@@ -127,6 +127,9 @@ class CheckpointFolder:
         What cannot be removed stays: the run is finished all the same.
         """
         end = name_of(epochs, 0)
+        # A file that took the folder's place is not ours.
+        if not self.path.is_dir():
+            return
         with suppress(OSError):
             for each in self.path.iterdir() if end in self.names() else [self.path]:
                 if each.name != end:

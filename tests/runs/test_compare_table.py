@@ -20,6 +20,14 @@ def epoch(seconds, local=0, remote=0, sent=0, loss=1.0, time_steps=1):
     }
 
 
+FIELDS = {
+    "banner": {"ranks": [{}]},
+    "epoch": {"epoch": 0},
+    "decision": {"about": "rates", "epoch": 0, "iteration": 0, "value": {}, "evidence": {}},
+}
+"""What records of metrics.jsonl hold besides their event."""
+
+
 @pytest.fixture
 def run(tmp_path):
     """A function that writes a finished run with these epochs."""
@@ -44,7 +52,8 @@ def test_the_first_epoch_is_left_out_where_there_are_more(run):
 def test_epochs_with_which_a_run_was_resumed_are_left_out(run):
     folder = run("resumed", [epoch(90), epoch(1), epoch(50), epoch(2), epoch(3)])
     events = ["start", "banner", "epoch", "epoch", "resumed", "banner", "epoch", "decision", "epoch", "epoch", "end"]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps({"event": each}) + "\n" for each in events))
+    records = [{**FIELDS.get(each, {}), "event": each} for each in events]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     assert row(Run(folder))["epoch_seconds"] == 2
 
 

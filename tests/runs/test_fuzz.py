@@ -56,7 +56,7 @@ DAMAGE = {
 def test_compare_says_what_is_wrong_with_a_summary(finished_run, tmp_path, capsys, what):
     damage, sentence = DAMAGE[what]
     damage(shutil.copytree(finished_run.path, tmp_path / "run"))
-    assert main(["compare", str(finished_run.path), str(tmp_path / "run")]) == 4
+    assert main(["compare", str(tmp_path / "run")]) == 4
     said = capsys.readouterr().err
     assert f"{tmp_path}/run/summary.json: " in said
     assert sentence in said
