@@ -209,7 +209,7 @@ def test_run_folders_that_may_not_be_used(refused, small_data, finished_run, tmp
         (tmp_path / "file", "file is not a folder"),
         (tmp_path / "file" / "run", f"run cannot be made: {tmp_path / 'file'} is not a folder"),
         (tmp_path / "other", "is not empty and holds no run"),
-        (finished_run.path, "holds a finished run, which is never overwritten"),
+        (finished_run.path, "holds a finished run that was started otherwise"),
         (tmp_path / "unfinished", "holds an unfinished run without a checkpoint; choose another --run folder"),
         (tmp_path / "broken", "is not a folder"),
         (tmp_path / ("n" * 300), "the run folder cannot be used"),
@@ -259,9 +259,9 @@ def test_damaged_run_folders(refused, small_data, finished_run, tmp_path):
     refused(DATA, "weights-best.h5: array parameters/", "evaluate", small_data, run)
     for text, message in (
         ("{", "the file is damaged"),
-        ("[]", "has schema None"),
+        ("[]", "the file is damaged (it is [], not an object)"),
         ('{"schema": 99}', "has schema 99, but this leapmpi reads 1"),
-        ('{"schema": 1}', "the file is damaged (KeyError('epochs'))"),
+        ('{"schema": 1}', "the file is damaged (it has no strategy)"),
         ('{"schema": 1, "epochs": []}', "the file is damaged"),
     ):
         (run / "summary.json").write_text(text)

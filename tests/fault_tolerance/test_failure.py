@@ -160,7 +160,8 @@ def test_a_rank_that_is_refused_memory_is_named_with_the_mend(data, tmp_path):
     assert seconds < SOON
     line = error_line(job)
     where = f"rank 1/2 on {socket.gethostname()} ran out of memory in phase compute, epoch 2, iteration 3"
-    assert f"{where}; use a smaller batch, fan-out or hidden width" in line
+    assert f"{where} (the address space is limited to " in line
+    assert " MiB: ulimit -v); use a smaller batch, fan-out or hidden width" in line
     check_recorded(run, line, 1)
 
 

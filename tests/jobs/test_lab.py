@@ -107,7 +107,7 @@ def test_hosts_are_removed_when_the_table_is_stopped(no_hosts, tmp_path, small_d
 def test_a_table_is_measured_on_two_hosts(no_hosts, tmp_path):
     if shutil.which("mpirun", path=child_environment()["PATH"]) is None:
         pytest.skip("no mpirun: jobs/environment installs one")
-    size = ("--ranks", 2, "--vertices", 400, "--edges", 1500, "--epochs", 1, "--batch-size", 128)
+    size = ("--ranks", 2, "--vertices", 400, "--edges", 1500, "--epochs", 2, "--batch-size", 128)
     arguments = ("--folder", tmp_path, "--graph", "A", "--rate", "1gbit", *size)
     job = lab("table", *arguments, "--strategies", "leap,pull:remote=raw", timeout=100)
     assert job.returncode == 0, job.stderr
