@@ -90,6 +90,11 @@ class Dataset:
     sparse: bool
     has_columns: bool
 
+    @property
+    def label_kind(self) -> str:
+        """What the labels are, by the name of the task that reads them: multi-class or multi-label."""
+        return "multi-label" if self.multilabel else "multi-class"
+
     def part_path(self, part: int) -> Path:
         return self.folder / names.part_file_name(part)
 

@@ -18,6 +18,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import fold
@@ -138,9 +139,10 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:
-    """The model that `config` describes for `dataset`, with its initial weights, on the CPU.
+    """The model that `config` describes for `dataset` and its task, with its initial weights, on the CPU.
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
+    width = task_of(config, dataset).width
+    return build_model(config.model, layers, dataset.feature_dim, width, config.model_seed, dtype)
