@@ -20,6 +20,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
+from leapmpi.sampling.edge_data import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training import metrics
@@ -47,7 +48,7 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
-        sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
+        sampler = with_edge_data(NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads))
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
