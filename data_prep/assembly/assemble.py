@@ -61,6 +61,8 @@ def make_graph(
             name=raw.edges_name,
             workspace=workspace,
             progress=progress,
+            arrays=raw.edge_arrays,
+            notes=raw.notes,
         )
     n = adjacency.vertices
     raw.names = raw.names if ids is None else ids
@@ -95,7 +97,10 @@ def make_graph(
             features = stored(features, options.feature_storage, workspace, progress)
     arrays = adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id
     graph = Graph(
-        *arrays, labels.classes if labels else 0, _attributes(raw, options, features is not None, codes is not None)
+        *arrays,
+        labels.classes if labels else 0,
+        _attributes(raw, options, features is not None, codes is not None),
+        edge_data=adjacency.data,
     )
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
 

@@ -83,11 +83,20 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
         ("reverse edges added", edges.reverse_added, direction),
         ("edges written", graph.edges, ""),
         ("components", summary.components, f"largest {summary.largest:,} vertices; {summary.isolated:,} isolated"),
+        *_edge_rows(graph),
         *_vertex_rows(graph),
         ("bytes", file.stat().st_size, str(file)),
     ]
     lines = [f"  {name:<20}{value:>15,}  {note}".rstrip() for name, value, note in rows]
     return "\n".join(lines + [f"  note: {note}" for note in summary.notes])
+
+
+def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """The rows about what edges carry: name, number of columns, note."""
+    return [
+        (name.replace("_", " "), 1 if array.ndim == 1 else array.shape[1], str(array.dtype))
+        for name, array in graph.edge_data.arrays().items()
+    ]
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:

@@ -9,6 +9,7 @@ import numpy as np
 from data_prep.edges.edge_sort import Adjacency
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5.names import index_dtype
 from leapmpi.dataset.row_blocks import row_groups
 from leapmpi.system.jit import compiled
@@ -132,4 +133,21 @@ def induced(adjacency: Adjacency, keep: np.ndarray, workspace: Workspace) -> Adj
             bounds[row + 1 : row + 1 + len(kept_degrees)] = total + np.cumsum(kept_degrees)
             total += filled
             row += len(kept_degrees)
-    return Adjacency(bounds, workspace.map(path, dtype, (total,)))
+    data = _kept_data(adjacency, keep, total, workspace)
+    return Adjacency(bounds, workspace.map(path, dtype, (total,)), data)
+
+
+def _kept_data(adjacency: Adjacency, keep: np.ndarray, edges: int, workspace: Workspace) -> EdgeData:
+    """What the `edges` edges among the vertices with `keep` bool[n] carry, in temporary files."""
+    arrays = {}
+    for name, array in adjacency.data.arrays().items():
+        path = workspace.path(name)
+        with path.open("wb") as file:
+            entry = 2 * adjacency.data.row_bytes + adjacency.indices.itemsize
+            for start, stop in row_groups(adjacency.indptr, 16, entry, _BLOCK_BYTES):
+                indptr = np.asarray(adjacency.indptr[start : stop + 1])
+                edge = slice(indptr[0], indptr[-1])
+                kept = np.repeat(keep[start:stop], np.diff(indptr)) & keep[adjacency.indices[edge]]
+                file.write(np.ascontiguousarray(array[edge][kept]).data)
+        arrays[name.removeprefix("edge_")] = workspace.map(path, array.dtype, (edges, *array.shape[1:]))
+    return EdgeData(**arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from data_prep.edges.edge_keys import count_rows, distinct, scatter_keys, sort_rows, take_rows
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5.names import index_dtype
 from leapmpi.errors import DataError
 from leapmpi.system.worker_threads import in_order
@@ -32,10 +33,14 @@ _READ_KEYS = 1 << 20
 
 @dataclass(frozen=True)
 class Adjacency:
-    """In-neighbours by vertex, strictly ascending: indptr int64[n + 1], indices int32[m] (int64 from 2**31 on)."""
+    """In-neighbours by vertex, strictly ascending: indptr int64[n + 1], indices int32[m] (int64 from 2**31 on).
+
+    data: what the edges carry.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
+    data: EdgeData = field(default_factory=EdgeData)
 
     @property
     def vertices(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from data_prep.edges.edge_keys import distinct
+from data_prep.edges.edge_placement import EdgePlacer
+from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_sort import Adjacency, EdgeCounts, EdgeSorter
 from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace, require
@@ -22,13 +24,16 @@ _MOST_VERTICES = 1 << 40  # refused before the edges are read rather than after
 class EdgeStream:
     """Edges that are read on demand: `chunks()` yields integers [2, k], sources over destinations.
 
+    Where `carries` is the type of a record, it yields pairs of these and of what the edges carry.
+
     count: the number of all edges, where that is known beforehand. final: maps the ids in the chunks to vertex numbers,
     for streams whose numbers are known only once all edges have been read and the vertices are counted.
     """
 
-    chunks: Callable[[], Iterator[np.ndarray]]
+    chunks: Callable[[], Iterator[Chunk]]
     count: int | None = None
     final: Callable[[np.ndarray], np.ndarray] | None = None
+    carries: np.dtype | None = None
 
 
 Edges = np.ndarray | EdgeStream
@@ -36,24 +41,41 @@ CountVertices = Callable[[int, int], int]
 """Gives the number of vertices from the largest id (or the number of ids less one) and the number of edges."""
 
 
-def as_stream(edges: Edges) -> EdgeStream:
-    """`edges`, an array [2, E] that may be mapped or already a stream, as a stream."""
-    if isinstance(edges, EdgeStream):
+def as_stream(edges: Edges, arrays: EdgeArrays | None = None) -> EdgeStream:
+    """`edges`, an array [2, E] that may be mapped or already a stream, as a stream; `arrays` is what they carry.
+
+    Raises DataError, later also from the stream, when `arrays` have another number of rows.
+    """
+    if not isinstance(edges, EdgeStream):
+        starts, whole = range(0, edges.shape[1], _EDGES_AT_ONCE), edges
+        edges = EdgeStream(lambda: (whole[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1])
+    if not arrays:
         return edges
-    starts = range(0, edges.shape[1], _EDGES_AT_ONCE)
-    return EdgeStream(lambda: (edges[:, start : start + _EDGES_AT_ONCE] for start in starts), edges.shape[1])
+    if edges.count is not None:
+        arrays.check_length(edges.count)
+    plain = edges
+
+    def chunks() -> Iterator[Chunk]:
+        start = 0
+        for chunk, _ in with_records(plain.chunks()):
+            yield chunk, arrays.records(start, start + chunk.shape[1])
+            start += chunk.shape[1]
+        arrays.check_length(start)
+
+    return replace(plain, chunks=chunks, carries=arrays.dtype)
 
 
 class _StagedEdges:
     """Edges in a temporary file: all ids must be known before the edges can be sorted."""
 
     def __init__(self, edges: EdgeStream, workspace: Workspace, progress: Progress) -> None:
-        self.path = workspace.path("staged")
+        self.path, self._carried = workspace.path("staged"), workspace.path("staged-records")
+        self.carries = edges.carries
         self._chunks: list[tuple[int, np.dtype]] = []
         self.count = 0
         self.largest = -1
-        with self.path.open("wb") as file:
-            for chunk in edges.chunks():
+        with self.path.open("wb") as file, self._carried.open("wb") as carried:
+            for chunk, records in with_records(edges.chunks()):
                 if chunk.shape[1]:
                     # Four bytes an id where these suffice.
                     narrow = chunk.min() >= -(2**31) and chunk.max() < 2**31
@@ -62,18 +84,26 @@ class _StagedEdges:
                     self.largest = max(self.largest, int(chunk.max()))
                     self.count += chunk.shape[1]
                     file.write(chunk)
+                    if records is not None:
+                        carried.write(records.tobytes())
                     progress.reach(self.count)
 
-    def chunks(self) -> Iterator[np.ndarray]:
-        """The edges again."""
-        with self.path.open("rb") as file:
+    def chunks(self) -> Iterator[Chunk]:
+        """The edges again, with what they carry."""
+        with self.path.open("rb") as file, self._carried.open("rb") as carried:
             for count, dtype in self._chunks:
-                yield np.fromfile(file, dtype, 2 * count).reshape(2, count)
+                chunk = np.fromfile(file, dtype, 2 * count).reshape(2, count)
+                yield chunk if self.carries is None else (chunk, np.fromfile(carried, self.carries, count))
+
+    def remove(self) -> None:
+        """Remove the files."""
+        self.path.unlink()
+        self._carried.unlink()
 
     def ids(self) -> np.ndarray:
         """All ids that occur, ascending."""
         found = np.empty(0, np.int64)
-        for chunk in self.chunks():
+        for chunk, _ in with_records(self.chunks()):
             fresh = distinct(chunk.reshape(-1).astype(np.int64))
             if len(found):
                 place = np.minimum(np.searchsorted(found, fresh), len(found) - 1)
@@ -92,14 +122,17 @@ def sort_edges(
     name: str,
     workspace: Workspace,
     progress: Progress = SILENT,
+    arrays: EdgeArrays | None = None,
+    notes: list[str] | None = None,
 ) -> tuple[Adjacency, EdgeCounts, np.ndarray | None]:
     """Sort `edges` into an adjacency, each both ways unless `directed`; `name` is what messages call them.
 
     Returns also what became of them, and the source's id of each vertex, where vertices were renumbered.
     vertices: their number, or a function that gives it from the largest id and the number of edges. compact: ids are
-    any numbers, and vertices are numbered by ascending id. Raises DataError naming the first edge with a bad id.
+    any numbers, and vertices are numbered by ascending id. arrays: what edges carry, unless the stream itself brings
+    it; the adjacency then has it too, and `notes` grow where edges were read several times. Raises DataError naming the first edge with a bad id.
     """
-    stream = as_stream(edges)
+    stream = as_stream(edges, arrays)
     final, staged, ids = stream.final, None, None
 
     # Where the vertices are not counted yet, read all edges into a temporary file first.
@@ -121,11 +154,23 @@ def sort_edges(
 
     # Sort.
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
+    placer = None
+    if stream.carries is not None:
+        placer = EdgePlacer(vertices, stream.carries, directed=directed, name=name, workspace=workspace)
     progress.start(stream.count, "edges taken")
-    for chunk in stream.chunks():
-        sorter.add(final(chunk) if final else chunk)
+    for chunk, records in with_records(stream.chunks()):
+        numbered = final(chunk) if final else chunk
+        sorter.add(numbered)
+        if placer and records is not None:
+            placer.add(numbered, records)
         progress.advance(chunk.shape[1])
     if staged:
-        staged.path.unlink()
+        staged.remove()
     check_capacity()
-    return *sorter.finish(progress), ids
+    adjacency, counts = sorter.finish(progress)
+    if placer:
+        placed = placer.finish(adjacency, progress)
+        adjacency = replace(adjacency, data=placed.data)
+        if notes is not None:
+            notes += placed.notes()
+    return adjacency, counts, ids

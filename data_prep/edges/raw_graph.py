@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import CountVertices, Edges, EdgeStream
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
@@ -134,6 +135,7 @@ class RawGraph:
     names: what the source calls each vertex [n], where that is not its number; texts or integers, or None.
     class_names: what the source calls each class, or None.
     files: of a folder, what was taken from which of its files: path below the folder -> words such as "edges".
+    edge_arrays: what edges carry, in their order, unless the stream itself brings it.
     compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     """
 
@@ -149,6 +151,7 @@ class RawGraph:
     names: Sequence[str] | np.ndarray | None = None
     class_names: list[str] | None = None
     files: dict[str, str] = field(default_factory=dict)
+    edge_arrays: EdgeArrays | None = None
     compact: bool = False
 
 

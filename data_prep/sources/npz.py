@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, edges_of_rows, whole_numbers
 from data_prep.formats.array_files import read_companions, read_sparse
@@ -16,6 +17,11 @@ OPTIONS = frozenset({"features", "labels", "vertices"})
 _FEATURES = ("features", "x", "node_feat")
 _LABELS = ("labels", "y", "node_label")
 _SCIPY = {"format", "shape", "data", "indptr", "indices", "row", "col"}
+_EDGE_ARRAYS = {
+    "weight": ("edge_weight", "edge_weights"),
+    "features": ("edge_features", "edge_attr", "edge_feat"),
+    "time": ("edge_time", "edge_times"),
+}
 _SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
 
 
@@ -57,6 +63,11 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
             members = file.array(found)
             splits[split] = members.astype(bool) if found.endswith("_mask") else members
 
+    # What edges carry.
+    carried = {field: found for field, known in _EDGE_ARRAYS.items() if (found := file.first(*known))}
+    label = f"{file.path}: {', '.join(carried.values())}"
+    edge_arrays = EdgeArrays(label, **{field: file.array(found) for field, found in carried.items()})
+
     # The number of vertices: stated, or by whatever has a row per vertex, or by the largest id.
     stated = file.first("vertices", "num_nodes")
     counted = (
@@ -76,6 +87,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
         edges_name=name,
         split_origin=file.path.name,
         notes=file.unused(),
+        edge_arrays=edge_arrays,
     )
 
 

@@ -60,6 +60,9 @@ class SamplingConfig:
         flag="sampler-option",
         metavar="NAME=VALUE",
     )
+    edge_weights: str = setting(
+        "use", "weights of the dataset's edges: read by layers and samplers that can, or not", choices=("use", "ignore")
+    )
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.dataset.edge_data import EdgeData
+from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
+
+_EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3}
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """The odd factor of each lane."""
@@ -104,6 +108,41 @@ def content_lanes(
         np.empty(0, np.int64) if original_of is None else np.asarray(original_of),
     )
     return np.array(_sum_lanes(*arrays), np.uint64)
+
+
+@compiled
+def _sum_edge_lanes(name, original_id, words, indptr, indices, original_of):
+    total_a, total_b = np.uint64(0), np.uint64(0)
+    natural = len(original_of) == 0
+    for v in range(len(original_id)):
+        for e in range(indptr[v] - indptr[0], indptr[v + 1] - indptr[0]):
+            u = np.int64(indices[e]) if natural else original_of[indices[e]]
+            a, b = mix(np.uint64(name) ^ _A), mix(np.uint64(name) ^ _B)
+            a, b = _absorb(a, original_id[v], _A), _absorb(b, original_id[v], _B)
+            a, b = _absorb(a, u, _A), _absorb(b, u, _B)
+            for j in range(words.shape[1]):
+                a, b = _absorb(a, words[e, j], _A), _absorb(b, words[e, j], _B)
+            total_a += mix(a)
+            total_b += mix(b)
+    return total_a, total_b
+
+
+def edge_lanes(
+    data: EdgeData, original_id: np.ndarray, indptr: np.ndarray, indices: np.ndarray, original_of: np.ndarray | None
+) -> np.ndarray:
+    """The sums uint64[2] of the hashes of what the m in-edges of k vertices carry; zeros where they carry nothing.
+
+    They are added to `content_lanes`. indptr: int64[k + 1] that cuts `indices` and the arrays of `data`, from any number
+    on. The others are as there.
+    """
+    total = np.zeros(2, np.uint64)
+    known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)
+    for name, array in data.arrays().items():
+        words = _words(array, len(array))
+        arrays = np.asarray(original_id), words, np.asarray(indptr), np.asarray(indices), known
+        with np.errstate(over="ignore"):
+            total += np.array(_sum_edge_lanes(_EDGE_ARRAYS[name], *arrays), np.uint64)
+    return total
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_lanes, uuid_of
+from leapmpi.dataset.content_hash import content_lanes, edge_lanes, uuid_of
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.row_blocks import row_blocks
@@ -21,7 +22,7 @@ class VertexRows:
     ascending by original id, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels:
     int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
     names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
-    source (0..n-1 when not given).
+    source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`.
     """
 
     indptr: np.ndarray
@@ -30,6 +31,7 @@ class VertexRows:
     labels: np.ndarray | None = None
     split: np.ndarray | None = None
     original_id: np.ndarray = None  # type: ignore[assignment]  # never None after __post_init__
+    edge_data: EdgeData = field(default_factory=EdgeData, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.original_id is None:
@@ -49,6 +51,7 @@ class VertexRows:
             names.SPLIT: self.split,
             names.LABELS: self.labels,
             **arrays_of(self.features if features else None),
+            **self.edge_data.arrays(features=features),
         }
 
 
@@ -104,6 +107,7 @@ def counts(graph: Graph) -> Attributes:
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
     return {
         **entries,
+        **graph.edge_data.attributes(),
         "vertices": graph.vertices,
         "edges": graph.edges,
         "feature_dim": graph.feature_dim,
@@ -118,4 +122,6 @@ def content_uuid(graph: Graph) -> str:
     lanes = content_lanes(
         graph.original_id, graph.split, graph.labels, graph.features, graph.indptr, graph.indices, graph.original_id
     )
+    with np.errstate(over="ignore"):
+        lanes += edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
     return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

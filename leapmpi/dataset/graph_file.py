@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
+from leapmpi.dataset.edge_data import map_edge_data
 from leapmpi.dataset.graph import Graph, counts
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
@@ -25,6 +26,7 @@ _STRUCTURAL = (
     *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
     *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES),
+    *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
 )
 """Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 
@@ -81,6 +83,7 @@ def open_graph(path: Path | str) -> Graph:
             classes=required(found, "classes", int, path),
             attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
             uuid=required(found, names.GRAPH_UUID, str, path),
+            edge_data=map_edge_data(file, path, found, edges),
         )
 
 

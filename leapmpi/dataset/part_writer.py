@@ -81,6 +81,16 @@ def _lists(indptr, indices, rows, new_of, bounds, out):
         bounds[i + 1] = filled
 
 
+@compiled
+def _entries_of(indptr, rows, out):
+    """Write the places of the entries of `rows` to `out`, row by row, counted from the first one of all."""
+    filled = 0
+    for row in rows:
+        for e in range(indptr[row] - indptr[0], indptr[row + 1] - indptr[0]):
+            out[filled] = e
+            filled += 1
+
+
 def renumber(graph: Graph, assignment: np.ndarray, parts: int) -> Renumbering:
     """Number the vertices part by part; within a part they keep their order, which is that of original ids."""
     part = np.ascontiguousarray(assignment, np.int32)
@@ -105,7 +115,9 @@ class PartWriter:
         self._first = first
         self._block_bytes = block_bytes
         vertex_data: dict[str, Features | None] = {**graph.arrays(features=False), names.FEATURES: graph.features}
-        del vertex_data[names.INDPTR], vertex_data[names.INDICES]
+        self._edge_data = graph.edge_data.arrays()
+        for name in (names.INDPTR, names.INDICES, *self._edge_data):
+            vertex_data.pop(name, None)
         self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
         self._entries = np.zeros_like(order.edges)
         """int64[P]: entries of the sparse features of each part."""
@@ -123,6 +135,7 @@ class PartWriter:
             names.FEATURE_INDPTR: rows + 1,
             names.FEATURE_INDICES: entries,
             names.FEATURE_DATA: entries,
+            **dict.fromkeys(self._edge_data, int(self._order.edges[part])),
         }
         writers = {
             name: file.array(name, (lengths.get(name, rows), *array.shape[1:]), array.dtype)
@@ -161,20 +174,31 @@ class PartWriter:
         ends = np.zeros(len(self._writers), np.int64)
 
         # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
-        for start, stop in row_groups(graph.indptr, 24, 2 * graph.indices.itemsize, self._block_bytes):
+        entry = 2 * (graph.indices.itemsize + graph.edge_data.row_bytes) + (8 if self._edge_data else 0)
+        for start, stop in row_groups(graph.indptr, 24, entry, self._block_bytes):
             indptr = np.asarray(graph.indptr[start : stop + 1])
             indices = np.asarray(graph.indices[indptr[0] : indptr[-1]])
             rows, starts = self._groups(start, stop)
             bounds = np.zeros(len(rows) + 1, np.int64)
             out = np.empty(len(indices), self._order.new_of.dtype)
             _lists(indptr, indices, rows, self._order.new_of, bounds, out)
+            arrays = {names.INDICES: out, **self._edge_rows(indptr, rows, int(bounds[-1]))}
             for i, (low, high) in self._slices(starts):
                 begin, end = bounds[low], bounds[high]
-                self._writers[i][names.INDICES].append(out[begin:end])
+                for name, array in arrays.items():
+                    self._writers[i][name].append(array[begin:end])
                 self._writers[i][names.INDPTR].append(bounds[low + 1 : high + 1] - begin + ends[i])
                 ends[i] += end - begin
             if progress:
                 progress(stop)
+
+    def _edge_rows(self, indptr: np.ndarray, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
+        """What the `count` edges of `rows` of the block `indptr` carry, by the names of the arrays."""
+        if not self._edge_data:
+            return {}
+        entries = np.empty(count, np.int64)
+        _entries_of(indptr, rows, entries)
+        return {name: array[indptr[0] : indptr[-1]][entries] for name, array in self._edge_data.items()}
 
     def _write_vertex_data(self) -> None:
         size = sum(row_bytes(array) for array in self._vertex_data.values())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from leapmpi.dataset.edge_data import edge_feature_dim, map_edge_data
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.graph_file import map_rows
 from leapmpi.dataset.hdf5 import names
@@ -95,6 +96,21 @@ class Dataset:
         """What the labels are, by the name of the task that reads them: multi-class or multi-label."""
         return "multi-label" if self.multilabel else "multi-class"
 
+    @property
+    def has_edge_weight(self) -> bool:
+        """Whether edges have weights."""
+        return bool(self.attributes.get(names.HAS_EDGE_WEIGHT, False))
+
+    @property
+    def has_edge_time(self) -> bool:
+        """Whether edges have times."""
+        return bool(self.attributes.get(names.HAS_EDGE_TIME, False))
+
+    @property
+    def edge_feature_dim(self) -> int:
+        """The number of features Fe of an edge, 0 without."""
+        return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
+
     def part_path(self, part: int) -> Path:
         return self.folder / names.part_file_name(part)
 
@@ -122,7 +138,8 @@ class Dataset:
             if self.has_columns:
                 width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
                 columns = map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, width))
-            return Part(*arrays, number=part, path=path, columns=columns)
+            edge_data = map_edge_data(file, path, self.attributes, edges)
+            return Part(*arrays, number=part, path=path, columns=columns, edge_data=edge_data)
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""

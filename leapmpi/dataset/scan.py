@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_lanes
+from leapmpi.dataset.content_hash import content_lanes, edge_lanes
+from leapmpi.dataset.edge_data import EdgeData, check_edge_values
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
-from leapmpi.dataset.sparse_features import Features, arrays_of, row_bytes
+from leapmpi.dataset.sparse_features import arrays_of, row_bytes
 from leapmpi.dataset.validation import check_features, check_lists
 from leapmpi.system.worker_threads import in_order
 
 Sink = Callable[[np.ndarray], None]
 
-SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA)
+EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME)
+SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA, *EDGE_ARRAYS)
 """Arrays whose blocks a scan can hand to sinks: those that may be larger than memory."""
 
 
@@ -40,10 +42,10 @@ def scan(
     sinks: Mapping[str, Sink] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Check in-neighbours and features of `rows`; returns their content lanes uint64[2] (see content_hash).
+    """Check in-neighbours, features and edge data of `rows`; returns their content lanes uint64[2] (see content_hash).
 
     original_of: int64[vertices], the original id of each vertex that indices may name; None where ids are original ids.
-    first: the id of the first row. features: if false, features are neither checked nor hashed. hashed: if false, the
+    first: the id of the first row. features: if false, features, of edges too, are neither checked nor hashed. hashed: if false, the
     lanes are zeros. sinks: by array name, a function that gets all blocks of the array, in order, in this thread.
     progress: called with the number of rows done. `rows.indptr` must have been checked.
 
@@ -51,9 +53,10 @@ def scan(
     """
     sinks = sinks or {}
     scanned_features = rows.features if features else None
+    edge_arrays = rows.edge_data.arrays(features=features)
 
-    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, Features | None]:
-        """Check and hash the rows start ... stop - 1, in any thread: (stop, lanes, indices, features)."""
+    def examined(bounds: tuple[int, int]) -> tuple[int, np.ndarray, dict[str, np.ndarray]]:
+        """Check and hash the rows start ... stop - 1, in any thread: (stop, lanes, arrays by name)."""
         start, stop = bounds
         indptr = np.asarray(rows.indptr[start : stop + 1])
         indices = np.asarray(rows.indices[indptr[0] : indptr[-1]])
@@ -63,25 +66,34 @@ def scan(
         block = None if scanned_features is None else scanned_features[start:stop]
         if block is not None:
             check_features(block, where, start)
+        of_edges = {name: np.asarray(array[indptr[0] : indptr[-1]]) for name, array in edge_arrays.items()}
+        for name, values in of_edges.items():
+            check_edge_values(name, values, int(indptr[0]), where)
+        arrays = {names.INDICES: indices, **arrays_of(block), **of_edges}
 
         # Content hash.
         if not hashed:
-            return stop, np.zeros(2, np.uint64), indices, block
+            return stop, np.zeros(2, np.uint64), arrays
         split = None if rows.split is None else rows.split[start:stop]
         labels = None if rows.labels is None else rows.labels[start:stop]
         lanes = content_lanes(
             rows.original_id[start:stop], split, labels, block, indptr - indptr[0], indices, original_of
         )
-        return stop, lanes, indices, block
+        if of_edges:
+            data = EdgeData(**{name.removeprefix("edge_"): array for name, array in of_edges.items()})
+            with np.errstate(over="ignore"):
+                lanes += edge_lanes(data, rows.original_id[start:stop], indptr, indices, original_of)
+        return stop, lanes, arrays
 
     # Blocks come back in order; their lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
     width = 0 if rows.features is None else row_bytes(rows.features)
-    groups = row_groups(rows.indptr, width + 16, rows.indices.itemsize, BLOCK_BYTES)
-    for done, lanes, indices, block in in_order(examined, groups):
+    entry = rows.indices.itemsize + rows.edge_data.row_bytes
+    groups = row_groups(rows.indptr, width + 16, entry, BLOCK_BYTES)
+    for done, lanes, arrays in in_order(examined, groups):
         with np.errstate(over="ignore"):
             total += lanes
-        for name, array in {names.INDICES: indices, **arrays_of(block)}.items():
+        for name, array in arrays.items():
             if name in sinks:
                 sinks[name](array)
         if progress:

@@ -6,15 +6,17 @@ partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from leapmpi.dataset.edge_data import check_edge_values, check_not_negative
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.digests import check_digest
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.validation import check_bounds, check_range
+from leapmpi.system.jit import compiled
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,21 @@ class Topology:
 
     indptr: int64[n+1]; indices: int32[m], or int64[m] from 2**31 vertices on; original_id: int64[n], the row of
     each vertex in the source. The in-neighbours of v are indices[indptr[v]:indptr[v+1]], by ascending original id.
+    An edge's number is its position in `indices`. edge_weight: float32[m] or None, not negative; weight_sum: float64[n]
+    or None, the sums of the weights of each vertex's in-edges; edge_time: int64[m], float64[m] or None.
     """
 
     indptr: np.ndarray
     indices: np.ndarray
     original_id: np.ndarray
+    edge_weight: np.ndarray | None = None
+    weight_sum: np.ndarray | None = None
+    edge_time: np.ndarray | None = None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that there are, by name of the field."""
+        return {name: array for name, array in vars(self).items() if array is not None}
 
     @property
     def vertices(self) -> int:
@@ -42,21 +54,44 @@ class Topology:
         return self.indptr[ids + 1] - self.indptr[ids]
 
 
+@compiled
+def _row_sums(indptr, values, sums):
+    """The sum of each row's values, in float64 and in the order of the row."""
+    for v in range(len(sums)):
+        total = 0.0
+        for e in range(indptr[v] - indptr[0], indptr[v + 1] - indptr[0]):
+            total += values[e]
+        sums[v] = total
+
+
 def from_graph(graph: Graph) -> Topology:
     """The topology of an unpartitioned graph, in the numbering of the graph, whose arrays it shares."""
-    return Topology(graph.indptr, graph.indices, graph.original_id)
+    weight, sums = graph.edge_data.weight, None
+    if weight is not None:
+        sums = np.empty(graph.vertices)
+        _row_sums(np.asarray(graph.indptr), np.asarray(weight), sums)
+    return Topology(graph.indptr, graph.indices, graph.original_id, weight, sums, graph.edge_data.time)
 
 
-def empty_topology(dataset: Dataset) -> Topology:
-    """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`."""
+def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False) -> Topology:
+    """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`.
+
+    weights, times: whether to hold those of edges, which the dataset must have.
+    """
     n, m = dataset.vertices, dataset.edges
-    return Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
+    topology = Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
+    if weights:
+        topology = replace(topology, edge_weight=np.empty(m, np.float32), weight_sum=np.empty(n))
+    if times:
+        dtype = dataset.part(0).edge_data.arrays()[names.EDGE_TIME].dtype
+        topology = replace(topology, edge_time=np.empty(m, dtype))
+    return topology
 
 
 def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
     """Write the rows of part `part` into `topology`; different parts write different elements, part 0 indptr[0].
 
-    Raises DataError when the part is missing or damaged.
+    Raises DataError when the part is missing or damaged, or a weight that is to be held is negative.
     """
     # Ranges are checked beside digests: whatever a crafted file holds, kernels stay inside these arrays.
     opened = dataset.part(part)
@@ -71,11 +106,24 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
     topology.indptr[first + 1 : last + 1] = opened.indptr[1:] + edge_first
     topology.indices[edge_first:edge_last] = opened.indices
     topology.original_id[first:last] = opened.original_id
+    data = opened.edge_data
+    if topology.edge_weight is not None and topology.weight_sum is not None:
+        assert data.weight is not None, "the caller has seen that there are weights"
+        check_not_negative(data.weight, str(opened.path))
+        topology.edge_weight[edge_first:edge_last] = data.weight
+        _row_sums(np.asarray(opened.indptr), np.asarray(data.weight), topology.weight_sum[first:last])
+    if topology.edge_time is not None:
+        assert data.time is not None, "the caller has seen that there are times"
+        check_edge_values(names.EDGE_TIME, data.time, 0, str(opened.path))
+        topology.edge_time[edge_first:edge_last] = data.time
 
 
-def load_topology(dataset: Dataset) -> Topology:
-    """The whole topology of `dataset` in private memory. Raises DataError when a part is missing or damaged."""
-    topology = empty_topology(dataset)
+def load_topology(dataset: Dataset, weights: bool = False, times: bool = False) -> Topology:
+    """The whole topology of `dataset` in private memory, as `empty_topology`.
+
+    Raises DataError when a part is missing or damaged.
+    """
+    topology = empty_topology(dataset, weights, times)
     for part in range(dataset.parts):
         fill_topology(dataset, part, topology)
     return topology

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.dataset.edge_data import check_edge_outline
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import row_ranges
@@ -18,8 +19,9 @@ _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
 
 
 def check_outline(graph: Graph, where: str) -> None:
-    """Check all of a Graph but its in-neighbours and its features, which a scan checks in blocks."""
+    """Check all of a Graph but its in-neighbours, features and edge data, which a scan checks in blocks."""
     _check_shapes(graph, where)
+    check_edge_outline(graph.edge_data, graph.edges, where)
     check_ascending(graph.original_id, where, names.ORIGINAL_ID)
     check_bounds(graph.indptr, graph.edges, where)
     if isinstance(graph.features, SparseFeatures):

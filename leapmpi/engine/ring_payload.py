@@ -21,6 +21,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.edge_data import with_weights
 from leapmpi.sampling.hop_sampler import indptr_of
 from leapmpi.system.counter_rng import DrawKey
 
@@ -81,7 +82,12 @@ class SumPayload:
         )
 
     def without_edges_of(self, blocks: BlockArrays, first: int, end: int) -> BlockArrays:
-        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive)."""
+        """`blocks` as they go on from the home rank of vertices `first` to `end` (exclusive).
+
+        Where the dataset's edges have weights all edges go on: means divide by the sum of the weights drawn.
+        """
+        if self.ctx.sampler.topology.edge_weight is not None:
+            return blocks
         destinations, sampled, remaining, neighbours = blocks[: self.head]
         away = (neighbours < first) | (neighbours >= end)
         left = indptr_of(away)[indptr_of(remaining)]
@@ -165,7 +171,8 @@ def block_of(
 ) -> BlockTensors:
     """The block of sources `src`, as it was before it travelled: `counts` int64[n_dst], `indices` int64[edges]."""
     names = topology.original_id[src], topology.degree(src)
-    return to_tensors(Block(hop, len(counts), src, indptr_of(counts), indices.astype(np.int32), *names), device)
+    block = Block(hop, len(counts), src, indptr_of(counts), indices.astype(np.int32), *names)
+    return to_tensors(with_weights(block, topology), device)
 
 
 def to_words(blocks: BlockArrays) -> np.ndarray:

@@ -24,19 +24,23 @@ _ALIGNMENT = 64
 Arrays = TypeVar("Arrays")
 
 
-def share_topology(world: World, dataset: Dataset) -> tuple[Topology, str]:
+def share_topology(world: World, dataset: Dataset, weights: bool = False, times: bool = False) -> tuple[Topology, str]:
     """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
+
+    weights, times: whether those of edges are held too, which the dataset must have.
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
-    starts = _layout(dataset)
+    like = empty_topology(dataset, weights, times)
+    starts = _layout(like)
 
     def arrays(memory: mmap.mmap | None) -> Topology:
-        like = empty_topology(dataset)
         if memory is None:
             return like
-        places = zip((like.indptr, like.indices, like.original_id), starts, strict=False)
-        return Topology(*(np.frombuffer(memory, array.dtype, len(array), start) for array, start in places))
+        places = zip(like.arrays.items(), starts, strict=False)
+        return Topology(
+            **{name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places}
+        )
 
     topology, shared = _share(
         world, dataset, starts[-1], ("the graph's topology takes", "leapmpi-topology"), arrays, fill_topology
@@ -86,8 +90,7 @@ def _share(
     return made, memory is not None
 
 
-def _layout(dataset: Dataset) -> list[int]:
-    """Where indptr, indices and original_id begin in the shared memory, and its size."""
-    like = empty_topology(dataset)
-    sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in (like.indptr, like.indices, like.original_id))
+def _layout(like: Topology) -> list[int]:
+    """Where each array of `like` begins in the shared memory, and its size."""
+    sizes = (-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in like.arrays.values())
     return list(accumulate(sizes, initial=0))

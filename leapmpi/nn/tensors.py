@@ -59,6 +59,35 @@ def _shares(counts: Tensor, sampled: Tensor, weight: Tensor | None, degree: Tens
 
 
 @dataclass(frozen=True, eq=False)
+class EdgeWeights:
+    """The weights of the dataset's edges in a block: float32[edges], and the sums that they are divided by.
+
+    drawn, dst_sum: float64[n_dst], the sum over the sampled in-edges of a destination on all ranks, and over all of its
+    in-edges in the graph; src_sum: float64[n_src], that of each source.
+    """
+
+    edges: Tensor
+    drawn: Tensor
+    dst_sum: Tensor
+    src_sum: Tensor
+
+    def share(self, counts: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """float[edges]: each edge's share in the estimated mean, weighted, over all in-neighbours of its destination.
+
+        Weights over the sum of those drawn, or, where the sampler weights its edges too, the product of both over the
+        sum of all: what is drawn in proportion to the weights then counts alike. 0 where a sum is 0.
+        """
+        each, total = self.edges.to(dtype), self.drawn
+        if weight is not None:
+            each, total = each * weight.to(dtype), self.dst_sum
+        return each / torch.where(total > 0, total, 1.0).to(dtype).repeat_interleave(counts)
+
+    def of_destinations(self, first: int, end: int, kept: slice) -> EdgeWeights:
+        """Those of destinations `first` to `end` (exclusive), whose edges are `kept`."""
+        return EdgeWeights(self.edges[kept], self.drawn[first:end], self.dst_sum[first:end], self.src_sum)
+
+
+@dataclass(frozen=True, eq=False)
 class BlockTensors:
     """A Block's arrays as tensors on one device; destinations are the first `n_dst` sources."""
 
@@ -71,6 +100,8 @@ class BlockTensors:
     """int64[n_src]: in-degrees in the whole graph."""
     weight: Tensor | None
     """float32[edges]: with it, the sum of weight x value estimates the sum over all in-neighbours."""
+    weights: EdgeWeights | None = None
+    """The weights of the dataset's edges, where they are used."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
@@ -78,6 +109,11 @@ class BlockTensors:
     def n_src(self) -> int:
         """Number of sources, destinations included."""
         return self.edges.sources
+
+    @property
+    def edge_weight(self) -> Tensor | None:
+        """float32[edges]: the weights of the dataset's edges, None without."""
+        return None if self.weights is None else self.weights.edges
 
     @cached_property
     def edges_with_self(self) -> Edges:
@@ -94,7 +130,16 @@ class BlockTensors:
         return values
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination."""
+        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
+
+        It is a weighted mean where edges have weights.
+        """
+        if self.weights is not None:
+            return self.weights.share(self.edges.counts, self.weight, dtype)
+        return self.plain_share(dtype)
+
+    def plain_share(self, dtype: torch.dtype) -> Tensor:
+        """As `share`, whatever the weights of the dataset's edges."""
         return _shares(self.edges.counts, self.edges.counts, self.weight, self.src_degree[: self.n_dst], dtype)
 
 
@@ -109,7 +154,12 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
     indices = tensor(block.indices)
     edges = Edges(tensor(block.indptr), indices if device.type == "cpu" else indices.long(), block.n_src)
     weight = None if block.weight is None else tensor(block.weight)
-    return BlockTensors(block.hop, block.n_dst, edges, tensor(block.src_original), tensor(block.src_degree), weight)
+    weights = None
+    if block.edge_weight is not None and block.drawn_weight is not None and block.src_weight_sum is not None:
+        sums = tensor(block.src_weight_sum)
+        weights = EdgeWeights(tensor(block.edge_weight), tensor(block.drawn_weight), sums[: block.n_dst], sums)
+    names = tensor(block.src_original), tensor(block.src_degree)
+    return BlockTensors(block.hop, block.n_dst, edges, *names, weight, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +183,8 @@ class PartialBlock:
     """int64[k] each: destinations whose home is this rank, ascending, and the number of their row."""
     weight: Tensor | None = None
     """float32[edges]: as in a block."""
+    weights: EdgeWeights | None = None
+    """As in a block."""
 
     @property
     def n_src(self) -> int:
@@ -140,12 +192,23 @@ class PartialBlock:
         return self.edges.sources
 
     @property
+    def edge_weight(self) -> Tensor | None:
+        """float32[edges]: the weights of the dataset's edges, None without."""
+        return None if self.weights is None else self.weights.edges
+
+    @property
     def n_dst(self) -> int:
         """Number of destinations."""
         return len(self.sampled)
 
     def share(self, dtype: torch.dtype) -> Tensor:
-        """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination."""
+        """float[edges]: each edge's share in the estimated mean, as in a block."""
+        if self.weights is not None:
+            return self.weights.share(self.edges.counts, self.weight, dtype)
+        return self.plain_share(dtype)
+
+    def plain_share(self, dtype: torch.dtype) -> Tensor:
+        """As `share`, whatever the weights of the dataset's edges."""
         return _shares(self.edges.counts, self.sampled, self.weight, self.dst_degree, dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
@@ -164,4 +227,5 @@ class PartialBlock:
             self.src_degree,
             (destinations[among] - first, rows[among]),
             None if self.weight is None else self.weight[kept],
+            None if self.weights is None else self.weights.of_destinations(first, end, kept),
         )

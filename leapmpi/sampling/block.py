@@ -30,6 +30,14 @@ class Block:
     """int64[n_src]: in-degrees of `src` in the whole graph."""
     weight: np.ndarray | None = None
     """float32[edges] for samplers that reweight edges, else None."""
+    edge_numbers: np.ndarray | None = None
+    """int64[edges]: positions of the edges in the topology, where what edges carry is used, else None."""
+    edge_weight: np.ndarray | None = None
+    """float32[edges]: the weights of the dataset's edges, where they are used; the three arrays go together."""
+    drawn_weight: np.ndarray | None = None
+    """float64[n_dst]: the sum of `edge_weight` of each destination."""
+    src_weight_sum: np.ndarray | None = None
+    """float64[n_src]: the sums of the weights of all in-edges of `src` in the whole graph."""
 
     @property
     def n_src(self) -> int:

@@ -9,6 +9,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
+from leapmpi.sampling.edge_data import with_edge_data
 from leapmpi.sampling.sampler import Sampler, Setup
 
 
@@ -30,4 +31,4 @@ def build_sampler(config: Config, topology: Topology, train: np.ndarray, threads
             f"model.aggregate = max has no use for the edge weights of --sampler {name}; "
             "pass --aggregate mean, or another --sampler"
         )
-    return sampler
+    return with_edge_data(sampler)

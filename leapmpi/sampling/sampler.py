@@ -78,6 +78,11 @@ class Sampler(ABC):
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, on any rank and in any order."""
 
+    @property
+    def drawing(self) -> Sampler:
+        """The sampler that draws: this one, unless it adds something to the draws of another."""
+        return self
+
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
         """The number of batches of every epoch."""
         return -(-len(train) // batch_size)

@@ -19,6 +19,7 @@ from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewe
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
+from leapmpi.sampling.edge_data import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.metric import CountedMetric, choose_metric
@@ -36,7 +37,7 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
-        sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
+        sampler = with_edge_data(NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads))
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote

@@ -31,6 +31,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
+from leapmpi.sampling.edge_data import uses_weights
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
@@ -82,7 +83,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     verified = world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = share_topology(world, dataset)
+    topology, held = share_topology(world, dataset, uses_weights(config, dataset))
 
     # Features and labels, and the communicator that moves them.
     host: HostShard

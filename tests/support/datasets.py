@@ -13,6 +13,7 @@ from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import Workspace
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.sparse_features import from_entries
@@ -20,7 +21,7 @@ from leapmpi.dataset.validation import check_features, check_lists, check_outlin
 
 VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
-LABELS = ("single", "multi", "single, half-precision features", "single, sparse features")
+LABELS = ("single", "multi", "single, half-precision features", "single, edges with data", "single, sparse features")
 TWIN = "single, sparse features stored dense"
 """What the single process of the last reads."""
 
@@ -78,6 +79,9 @@ def make_graph(labels: str) -> Graph:
     values[unlabelled] = np.nan if labels == "multi" else -1
     original = np.arange(VERTICES, dtype=np.int64) * 3 + 5
     graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, CLASSES)
+    if "edges" in labels:
+        weight = rng.integers(0, 5, graph.edges).astype(np.float32) / 2
+        graph.edge_data = EdgeData(weight, rng.standard_normal((graph.edges, 3)).astype(np.float32))
     validate(graph)
     return graph
 

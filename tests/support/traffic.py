@@ -145,7 +145,9 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         # A parcel begins with the number of its arrays and their lengths.
         arrays = 2 * len(upper) + (3 if by_rows else 4)
         words = 1 + arrays + sum(n + len(edges) for _, n, edges in upper)
-        left = len(neighbours) - int(np.isin(home[neighbours], seen).sum())
+        left = len(neighbours)
+        if not loaded.dataset.has_edge_weight:
+            left -= int(np.isin(home[neighbours], seen).sum())
         words += len(src) + n_dst + len(neighbours) if by_rows else 3 * n_dst + left
         if step + 1 < size:
             counts["ids"] += ID * words

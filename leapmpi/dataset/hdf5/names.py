@@ -7,8 +7,8 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 2
-"""The newest version that can be read. Files without sparse features are written as version 1."""
+FORMAT_VERSION = 3
+"""The newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
 DATASET_FILE = "dataset.h5"
@@ -38,6 +38,12 @@ HAS_COLUMNS = "has_columns"
 FEATURE_STORAGE = "feature_storage"
 FEATURE_ENTRIES = "feature_entries"
 LABELS = "labels"
+EDGE_WEIGHT = "edge_weight"
+EDGE_FEATURES = "edge_features"
+EDGE_TIME = "edge_time"
+HAS_EDGE_WEIGHT = "has_edge_weight"
+HAS_EDGE_TIME = "has_edge_time"
+EDGE_FEATURE_DIM = "edge_feature_dim"
 SPLIT = "split"
 ORIGINAL_ID = "original_id"
 INDPTR = "topology/indptr"

@@ -145,7 +145,7 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     every = {
         names.FORMAT: kind,
         # The oldest version whose readers understand the file.
-        names.VERSION: 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1,
+        names.VERSION: _version(attributes),
         names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},
@@ -156,6 +156,12 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
         else:
             file.root.attrs[name] = value
     _write_text(file.root, names.DIGEST, attributes_digest(every))
+
+
+def _version(attributes: Attributes) -> int:
+    if any(name in attributes for name in (names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM)):
+        return 3
+    return 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1
 
 
 def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:

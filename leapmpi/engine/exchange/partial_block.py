@@ -15,7 +15,8 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import Edges, PartialBlock
+from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
+from leapmpi.sampling.edge_data import drawn_weights
 from leapmpi.system.jit import compiled
 
 
@@ -134,9 +135,11 @@ class PartialBlockBuilder:
             read = len(vertices)
             original = self._on_device(self.topology.original_id[vertices])
             degrees = self._on_device(self.topology.degree(vertices))
-        if weight is not None:
+        kept = None
+        if weight is not None or self.topology.edge_weight is not None:
             # Both ways keep the order of the edges.
-            weight = weight[(neighbours >= self.first) & (neighbours < self.end)]
+            kept = (neighbours >= self.first) & (neighbours < self.end)
+            weight = None if weight is None else weight[kept]
         block = PartialBlock(
             edges=edges,
             sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
@@ -145,8 +148,28 @@ class PartialBlockBuilder:
             src_degree=degrees,
             local=(self._on_device(local), self._on_device(local_rows)),
             weight=None if weight is None else self._on_device(weight),
+            weights=None if kept is None else self._weights(indptr, neighbours, destinations, kept, vertices),
         )
         return LocalShare(block, vertices, read)
+
+    def _weights(
+        self,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        destinations: np.ndarray,
+        kept: np.ndarray,
+        vertices: np.ndarray | None,
+    ) -> EdgeWeights | None:
+        """The weights of the `kept` edges (bool[edges]), sums over all; `vertices` are the rows, None for all in place.
+
+        None where the dataset's edges have none.
+        """
+        if self.topology.weight_sum is None:
+            return None
+        _, weight, drawn = drawn_weights(self.topology, indptr, neighbours, destinations)
+        rows = slice(self.first, self.end) if vertices is None else vertices
+        sums = self.topology.weight_sum[destinations], self.topology.weight_sum[rows]
+        return EdgeWeights(self._on_device(weight[kept]), *map(self._on_device, (drawn, *sums)))
 
     def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.

@@ -38,7 +38,7 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
 
 def applies_to(access: AccessPattern) -> bool:
     """Whether `inclusion` describes this rank's reads: node-wise sampling, and no root moves from its rank."""
-    return type(access.sampler) is NodeWiseSampler and not access.balances
+    return type(access.sampler.drawing) is NodeWiseSampler and not access.balances
 
 
 def inclusion(access: AccessPattern) -> np.ndarray:

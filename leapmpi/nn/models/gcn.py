@@ -2,6 +2,8 @@
 
 Degrees are those of the whole graph, and a sampled sum is scaled up by degree / sampled count: it estimates the
 sum over all neighbours without bias, and equals it when all are taken. The self-loop is an edge of its own.
+
+Weights of edges stand in A, so that degrees are sums of weights, still of the whole graph; the self-loop weighs 1.
 """
 
 from __future__ import annotations
@@ -24,10 +26,15 @@ if TYPE_CHECKING:
 
 
 def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
-    """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v."""
-    root = (block.src_degree + 1).to(dtype).rsqrt()
+    """float[edges_with_self]: (deg v / sampled v) / sqrt((deg v + 1)(deg u + 1)) for u -> v, 1 / (deg v + 1) for v.
+
+    With weights of edges, deg under the root is their sum, and the numerator is multiplied by the edge's.
+    """
+    root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
     own, counts = root[: block.n_dst], block.edges.counts
-    in_neighbours = block.share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(counts)
+    in_neighbours = block.plain_share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(counts)
+    if block.edge_weight is not None:
+        in_neighbours = in_neighbours * block.edge_weight
     others = own.repeat_interleave(counts) * root[block.edges.indices] * in_neighbours
     return block.values_with_self(own * own, others)
 
@@ -41,6 +48,7 @@ class GCNLayer(Layer):
 
     partial_form = SUM
     shares_sums = True
+    edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
@@ -55,10 +63,15 @@ class GCNLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own where its home is here."""
         rows = self.prefix(x, block.src_original, key)
-        root = (block.src_degree + 1).to(rows.dtype).rsqrt()
+        root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(rows.dtype).rsqrt()
         degree = block.dst_degree.to(rows.dtype)
-        target = degree * (degree + 1).rsqrt()
-        weight = block.share(rows.dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
+        norm = degree if block.weights is None else block.weights.dst_sum.to(rows.dtype)
+        target = degree * (norm + 1).rsqrt()
+        weight = (
+            block.plain_share(rows.dtype) * target.repeat_interleave(block.edges.counts) * root[block.edges.indices]
+        )
+        if block.edge_weight is not None:
+            weight = weight * block.edge_weight
         destinations, local_rows = block.local
         self_weight = root[local_rows].square().unsqueeze(1)
         if self.projects_first(block, rows):

@@ -1,7 +1,7 @@
 """GraphSAGE with the mean or the maximum. Hamilton, Ying and Leskovec (NeurIPS 2017), algorithm 1, without row scaling.
 
 The maximum is that of projected rows, column by column: their pooling aggregator (section 3.3) without its own bias
-and non-linearity.
+and non-linearity. Where edges have weights the mean is weighted by them; the maximum does not read them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class SAGELayer(Layer):
 
     partial_form: PartialForm | None = SUM
     shares_sums = True
+    edge_data: tuple[str, ...] = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)

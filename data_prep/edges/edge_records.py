@@ -1,0 +1,108 @@
+"""Edges with what they carry: records beside the edges of a stream, from arrays or from the source itself.
+
+A record has some of the fields `weight` (float32), `features` (Fe numbers) and `time` (int64 or float64), one record per
+edge as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from leapmpi.errors import DataError
+
+Chunk = np.ndarray | tuple[np.ndarray, np.ndarray]
+"""Edges, integers [2, k], or these and their records, structured [k]."""
+
+_ROWS_AT_ONCE = 1 << 20
+
+
+def record_type(features: np.dtype | None = None, width: int = 0, *, weight: bool = False, time: str = "") -> np.dtype:
+    """The type of records with a weight or not, `width` features of type `features`, and a time of type `time`."""
+    fields: list[tuple] = [("weight", "<f4")] if weight else []
+    fields += [("features", features, (width,))] if width else []
+    fields += [("time", time)] if time else []
+    return np.dtype(fields)
+
+
+class EdgeArrays:
+    """What edges carry as arrays in the order of the edges of the source, any of which may be mapped.
+
+    weight: [E] or [E, 1]; features: [E, Fe] or [E]; time: [E] or [E, 1]; None where there is none. `name` is what
+    messages call them. Raises DataError when they do not hold a row of numbers per edge.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weight: np.ndarray | None = None,
+        features: np.ndarray | None = None,
+        time: np.ndarray | None = None,
+    ) -> None:
+        self.name = name
+        self.arrays = {
+            field: self._shaped(field, array)
+            for field, array in (("weight", weight), ("features", features), ("time", time))
+            if array is not None
+        }
+
+        # Types: numbers of eight bytes only where four do not suffice.
+        held = self.arrays.get("features")
+        self.dtype = record_type(
+            None if held is None else _feature_type(held),
+            0 if held is None else held.shape[1],
+            weight="weight" in self.arrays,
+            time="" if "time" not in self.arrays else "<f8" if self.arrays["time"].dtype.kind == "f" else "<i8",
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.arrays)
+
+    def _shaped(self, field: str, array: np.ndarray) -> np.ndarray:
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{self.name}: {field} of edges must be numbers, but their type is {array.dtype}")
+        if field == "features":
+            array = array[:, None] if array.ndim == 1 else array
+            if array.ndim != 2 or array.shape[1] == 0:
+                raise DataError(f"{self.name}: features of edges must be [edges, features], not {array.shape}")
+            return array
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise DataError(f"{self.name}: {field} of edges must be one number per edge, not of shape {array.shape}")
+        return array
+
+    def check_length(self, edges: int) -> None:
+        """Raise DataError unless there is a row for each of `edges` edges."""
+        for field, array in self.arrays.items():
+            if len(array) != edges:
+                raise DataError(
+                    f"{self.name}: {field} of edges have {len(array):,} rows, but there are {edges:,} edges"
+                )
+
+    def records(self, start: int, stop: int) -> np.ndarray:
+        """The records of the edges start ... stop - 1."""
+        found = np.empty(max(0, min(stop, *map(len, self.arrays.values())) - start), self.dtype)
+        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is found when it is placed
+            for field, array in self.arrays.items():
+                found[field] = array[start : start + len(found)]
+        return found
+
+
+def _feature_type(array: np.ndarray) -> np.dtype:
+    """float16 stays, other floats become float32; whole numbers int32 where they fit."""
+    if array.dtype.kind == "f":
+        return np.dtype("<f2" if array.dtype.itemsize == 2 else "<f4")
+    if array.dtype.itemsize <= 4 and array.dtype.kind != "u":
+        return np.dtype("<i4")
+    rows = max(1, _ROWS_AT_ONCE // array.shape[1])
+    blocks = (array[start : start + rows] for start in range(0, len(array), rows))
+    fits = all(block.min() >= -(2**31) and block.max() < 2**31 for block in blocks)
+    return np.dtype("<i4" if fits else "<i8")
+
+
+def with_records(chunks: Iterator[Chunk]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """The edges of `chunks`, and their records or None."""
+    for chunk in chunks:
+        yield chunk if isinstance(chunk, tuple) else (chunk, None)

@@ -1,0 +1,146 @@
+"""What the edges of a sample carry: their numbers in the topology, and their weights, looked up after the draws.
+
+The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it would
+without them; `with_edge_data` lets any sampler's blocks carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.system.counter_rng import ORDER, DrawKey
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _look_up(indptr, neighbours, destinations, topology_indptr, topology_indices, original_id, numbers):
+    """Write the position in the topology of each drawn edge; returns the first one that is not there, or -1."""
+    for i in range(len(destinations)):
+        start, stop = topology_indptr[destinations[i]], topology_indptr[destinations[i] + 1]
+        low = start
+        for e in range(indptr[i], indptr[i + 1]):
+            vertex = np.int64(neighbours[e])
+
+            # In-neighbours ascend by original id, and so do drawn ones: each search begins where the last one ended.
+            if low == stop or np.int64(topology_indices[low]) != vertex:
+                wanted, high = original_id[vertex], stop
+                if low < stop and original_id[topology_indices[low]] > wanted:
+                    low = start
+                while low < high:
+                    middle = (low + high) // 2
+                    if original_id[topology_indices[middle]] < wanted:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low == stop or np.int64(topology_indices[low]) != vertex:
+                    return e
+            numbers[e] = low
+    return -1
+
+
+@compiled
+def _weigh(indptr, numbers, edge_weight, weight, drawn):
+    """Write the weight of each edge, and the sum of those of each destination."""
+    for i in range(len(drawn)):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            weight[e] = edge_weight[numbers[e]]
+            total += weight[e]
+        drawn[i] = total
+
+
+def edge_numbers(
+    topology: Topology, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray
+) -> np.ndarray:
+    """int64[edges]: the positions in `topology` of edges from `neighbours` to `destinations`.
+
+    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations: int64[n].
+    Raises ConfigError where there is no such edge.
+    """
+    numbers = np.empty(len(neighbours), np.int64)
+    arrays = topology.indptr, topology.indices, topology.original_id
+    if (missing := _look_up(indptr, neighbours, destinations, *arrays, numbers)) >= 0:
+        i = int(np.searchsorted(indptr, missing, "right")) - 1
+        names = topology.original_id[[neighbours[missing], destinations[i]]]
+        raise ConfigError(
+            f"the sampler joins vertices {names[0]} and {names[1]} (original ids), between which there is no edge that "
+            "could carry anything; choose another --sampler, or pass --edge-weights ignore"
+        )
+    return numbers
+
+
+def drawn_weights(
+    topology: Topology, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers int64[edges] and weights float32[edges] of drawn edges, and float64[n], the sum by destination.
+
+    Arguments and errors are those of `edge_numbers`; the topology has weights.
+    """
+    assert topology.edge_weight is not None, "the caller has seen that there are weights"
+    numbers = edge_numbers(topology, indptr, neighbours, destinations)
+    weight, drawn = np.empty(len(numbers), np.float32), np.empty(len(destinations))
+    _weigh(indptr, numbers, topology.edge_weight, weight, drawn)
+    return numbers, weight, drawn
+
+
+def with_weights(block: Block, topology: Topology) -> Block:
+    """`block` with what its edges carry; itself where the topology has no weights."""
+    if topology.edge_weight is None or topology.weight_sum is None:
+        return block
+    numbers, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
+    return replace(
+        block,
+        edge_numbers=numbers,
+        edge_weight=weight,
+        drawn_weight=drawn,
+        src_weight_sum=topology.weight_sum[block.src],
+    )
+
+
+class EdgeDataSampler(Sampler):
+    """Draws as `inner` does; its blocks carry what edges carry."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self._inner = inner
+        self.topology, self.fanouts, self.threads = inner.topology, inner.fanouts, inner.threads
+        self.family, self.weighted, self.supplies_roots = inner.family, inner.weighted, inner.supplies_roots
+
+    @property
+    def drawing(self) -> Sampler:
+        return self._inner
+
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        return [with_weights(block, self.topology) for block in self._inner.sample(key, roots, batch)]
+
+    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
+        return self._inner.neighbours(key, hop, vertices, batch)
+
+    def iterations(self, train: np.ndarray, batch_size: int) -> int:
+        return self._inner.iterations(train, batch_size)
+
+    def batches(
+        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        return self._inner.batches(train, seed, epoch, batch_size, stream)
+
+    def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float | np.ndarray:
+        return self._inner.root_weights(key, roots, batch_size)
+
+
+def with_edge_data(sampler: Sampler) -> Sampler:
+    """`sampler`, whose blocks carry what the edges of its topology carry."""
+    return sampler if sampler.topology.edge_weight is None else EdgeDataSampler(sampler)
+
+
+def uses_weights(config: Config, dataset: Dataset) -> bool:
+    """Whether the weights of the dataset's edges are used: it has some, and they are not to be ignored."""
+    return dataset.has_edge_weight and config.sampling.edge_weights == "use"
