@@ -116,10 +116,13 @@ class Layer(nn.Module):
 
         What the parts give is then this share of a sum over all columns. For layers without normalised input.
         """
-        for module in self.modules():
-            if isinstance(module, Projection):
-                module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
+        for module in self.input_projections():
+            module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
         self.in_dim, self.first_column = end - first, first
+
+    def input_projections(self) -> list[Projection]:
+        """Those that multiply input rows; all, unless a sub-class has others too."""
+        return [module for module in self.modules() if isinstance(module, Projection)]
 
     def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
