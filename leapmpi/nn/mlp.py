@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +26,14 @@ class MLP(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in widths[1:-1])
         self.norms = nn.ModuleList(Normalise(width) for width in widths[1:-1]) if normalised else None
 
+    @property
+    def first(self) -> Projection:
+        """The first product."""
+        return cast("Projection", self.products[0])
+
     def forward(self, x: Rows) -> Tensor:
         """float[rows, widths[0]] -> float[rows, widths[-1]]."""
-        return self.after_first(self.products[0](x))
+        return self.after_first(self.first(x))
 
     def after_first(self, h: Tensor) -> Tensor:
         """The result, from that of the first product."""

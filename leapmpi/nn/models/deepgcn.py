@@ -19,7 +19,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum, mean, total
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer, Normalise, Projection
+from leapmpi.nn.layer import Layer, Normalise, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
@@ -118,18 +118,18 @@ class GENLayer(Layer):
 
     def power(self, messages: Tensor) -> Tensor:
         """What a power mean is the mean of."""
-        return messages.clamp(EPSILON, MOST) ** self.temperature
+        return messages.clamp(EPSILON, MOST) ** as_row(self.temperature, self.out_dim)
 
     def root(self, means: Tensor, counts: Tensor) -> Tensor:
         """The power mean, from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
-        root = means.clamp(EPSILON, MOST) ** (1 / self.temperature)
+        root = means.clamp(EPSILON, MOST) ** (1 / as_row(self.temperature, self.out_dim))
         return torch.where((counts > 0).unsqueeze(1), root, 0)
 
     def joined(self, x_dst: Tensor, combined: Tensor) -> Tensor:
         """x_v + combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
         if self.scale is not None:
             length = torch.linalg.vector_norm(x_dst, dim=1, keepdim=True)
-            combined = self.scale * length * F.normalize(combined, dim=1)
+            combined = as_row(self.scale, self.out_dim) * length * F.normalize(combined, dim=1)
         return x_dst + combined
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:

@@ -1,7 +1,7 @@
 """Aggregation of messages not linear in rows, compiled for the CPU: softmax by channel, FiLM, scores of GATv2.
 
 One thread computes each output row, in the order of its edges, so results do not depend on the thread count; no row is
-copied per edge. messages_torch.py has the same functions for other devices. Shapes are those of csr.py: `indptr`
+copied per edge. message_sums_torch.py has the same functions for other devices. Shapes are those of csr.py: `indptr`
 int64[rows + 1], `indices` int32 or int64[edges]. Gradients of sources are computed over the transposed edges, whose
 rows are sources, and whose indices are the rows of the other list.
 """

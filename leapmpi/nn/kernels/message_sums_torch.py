@@ -1,4 +1,4 @@
-"""The functions of messages.py, which says what they take and return, in torch operations for other devices.
+"""The functions of message_sums.py, which says what they take and return, in torch operations for other devices.
 
 Rows are gathered by edge, for some columns at a time, so that at most MOST_GATHERED elements are gathered at once.
 """
@@ -130,7 +130,8 @@ def pair_scores_backward(
         own = slice(part.start // width, part.stop // width)
         values = rows[:, part][row] + others[:, part][index]
         each = grad[edges][:, own].repeat_interleave(width, dim=1)
-        out[:, part] = _sums(indptr, each * attend[own].reshape(-1) * torch.where(values > 0, 1.0, slope))
+        change = each * attend[own].reshape(-1)
+        out[:, part] = _sums(indptr, torch.where(values > 0, change, slope * change))
         if with_attend:
             shares[part] = (each * torch.nn.functional.leaky_relu(values, slope)).sum(0)
     return out, shares.view(attend.shape) if with_attend else None
