@@ -20,16 +20,41 @@ class ModelConfig:
 
     name: str = setting("sage", "model to train", flag="model", registry="leapmpi.nn.models", common=True)
     hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
-    heads: int = setting(4, "attention heads (gat); divides hidden", least=1)
-    aggregate: str = setting("mean", "how sage combines in-neighbours", choices=("mean", "max"))
+    heads: int = setting(4, "attention heads (gat, gatv2); divides hidden", least=1)
+    aggregate: str = setting(
+        "auto",
+        "how in-neighbours are combined: sage mean|max, film sum|mean, deepgcn any; auto: the first of these, and "
+        "softmax_sg for deepgcn",
+        choices=("auto", "mean", "max", "sum", "softmax", "softmax_sg", "power"),
+    )
+    temperature: float = setting(
+        0.0,
+        "t of deepgcn's softmax, or the exponent of its power mean; 0: 0.1 for softmax_sg, else 1",
+        least=0,
+        metavar="NUMBER",
+    )
+    learn_scalars: bool = setting(
+        False, "learn single numbers too: deepgcn's temperature and the scale of its messages, eps of gin"
+    )
+    mlp_layers: int = setting(0, "layers of the MLP in each layer; 0: 1 for deepgcn, 2 for gin", least=0)
+    message_norm: bool = setting(False, "scale what deepgcn combines to the length of the destination's row")
+    jumping: str = setting(
+        "none",
+        "what the output is made of: the last layer, all layers side by side, or their maximum",
+        choices=("none", "cat", "max"),
+    )
     dropout: float = setting(0.5, "share of hidden values dropped in training", least=0, below=1, metavar="SHARE")
     input_dropout: float = setting(
         0.0, "share of input features dropped in training", least=0, below=1, metavar="SHARE"
     )
     attention_dropout: float = setting(
-        0.0, "share of attention weights dropped in training (gat)", least=0, below=1, metavar="SHARE"
+        0.0, "share of attention weights dropped in training (gat, gatv2)", least=0, below=1, metavar="SHARE"
     )
-    norm: str = setting("none", "normalisation of hidden rows", choices=("none", "layer"))
+    norm: str = setting(
+        "auto",
+        "normalisation of hidden rows; auto: layer for deepgcn and film, else none",
+        choices=("auto", "none", "layer"),
+    )
     residual: bool = setting(False, "add each layer's input to its output")
     seed: int = setting(
         -1, "seed of initial weights and dropout masks alone; -1: the value of --seed", least=-1, flag="model-seed"

@@ -59,7 +59,7 @@ class SumPayload:
     def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
         self.layer: Layer = ctx.model.layers[0]
-        self.width = self.layer.out_dim
+        self.width = self.layer.partial_width
         """Columns of a gathered row."""
         self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
 

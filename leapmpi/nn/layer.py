@@ -42,14 +42,23 @@ _EDGE_ELEMENT, _STREAMED_ELEMENT = 18, 40
 class Normalise(nn.Module):
     """Layer normalisation of rows (Ba et al., 2016), with gradients summed in the same order on any thread count."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, with_bias: bool = True) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if with_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """float[rows, width] -> float[rows, width]."""
-        return F.layer_norm(x, x.shape[1:]) * self.gain + self.bias
+        x = F.layer_norm(x, x.shape[1:]) * self.gain
+        return x if self.bias is None else x + self.bias
+
+
+def as_row(number: Tensor | float, width: int) -> Tensor | float:
+    """A learned `number` (float[1]) as float[width]; others as they are.
+
+    What it multiplies has so many columns: its gradient is then summed by columns, in one order on any thread count.
+    """
+    return number.expand(width) if isinstance(number, Tensor) else number
 
 
 class Projection(nn.Module):
@@ -116,10 +125,13 @@ class Layer(nn.Module):
 
         What the parts give is then this share of a sum over all columns. For layers without normalised input.
         """
-        for module in self.modules():
-            if isinstance(module, Projection):
-                module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
+        for module in self.input_projections():
+            module.weight = nn.Parameter(module.weight.detach()[:, first:end].clone())
         self.in_dim, self.first_column = end - first, first
+
+    def input_projections(self) -> list[Projection]:
+        """Those that multiply input rows; all, unless a sub-class has others too."""
+        return [module for module in self.modules() if isinstance(module, Projection)]
 
     def project(self, x: Rows) -> Tensor:
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
@@ -151,6 +163,11 @@ class Layer(nn.Module):
     @property
     def projected_width(self) -> int:
         """Columns of `projected` rows."""
+        return self.out_dim
+
+    @property
+    def partial_width(self) -> int:
+        """Columns of a share."""
         return self.out_dim
 
     def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:

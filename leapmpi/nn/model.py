@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.task import task_of
@@ -31,22 +32,25 @@ if TYPE_CHECKING:
 
 MODELS = Registry("model", "leapmpi.nn.models")
 
-_OF_SOME = ("heads", "aggregate", "attention_dropout")
+_OF_SOME = (
+    "heads", "aggregate", "temperature", "learn_scalars", "mlp_layers", "message_norm", "attention_dropout"
+)  # fmt: skip
 """Settings that only those models read whose module lists them in READS; one without READS may read all."""
 
 _OF_HIDDEN = ("hidden", "dropout", "norm")
-"""Settings that act on hidden rows, which a stack of one layer has not."""
+"""Settings that act on hidden rows, which a stack of one layer has not, unless READS lists them."""
 
 _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the seed
 
 
 class Model(nn.Module):
-    """A stack of layers; `layers[0]` reads the features."""
+    """A stack of layers, of which `layers[0]` reads the features, and a `head`, None where the last gives logits."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[Layer], head: Head | None = None) -> None:
         super().__init__()
         # A list of modules is not typed by what it holds.
         self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))
+        self.head = head
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].
@@ -59,21 +63,62 @@ class Model(nn.Module):
         first = self.layers[0](blocks[-1], x.to(self.layers[0].bias.dtype), dropout)
         return self.after(0, blocks, first, dropout)
 
-    def after(self, layer: int, blocks: Sequence[BlockTensors], h: Tensor, dropout: DropoutKey | None = None) -> Tensor:
+    def after(
+        self,
+        layer: int,
+        blocks: Sequence[BlockTensors],
+        h: Tensor,
+        dropout: DropoutKey | None = None,
+        below: Sequence[Tensor] = (),
+    ) -> Tensor:
         """Logits of the roots from the output `h` of `layer` (0 is the first), float[n_dst of its block, width].
 
-        `blocks` are those of the layers after it, or of all layers, from the root outward.
+        `blocks` are those of the layers after it, or of all layers, from the root outward; the destinations of the
+        first are the roots. `below` are the roots' rows of the layers before `layer`, in their order: a head that
+        combines layers reads them.
         """
         upper = self.layers[layer + 1 :]
+        outputs = [h]
         for each, block in zip(upper, reversed(blocks[: len(upper)]), strict=True):
-            h = each(block, h, dropout)
-        return h
+            outputs.append(each(block, outputs[-1], dropout))
+        if self.head is None:
+            return outputs[-1]
+        # Roots are the first destinations of every block.
+        roots = blocks[0].n_dst
+        rows = [*below, *(each[:roots] for each in outputs)]
+        return self.head(rows, blocks[0].src_original[:roots], dropout)
 
 
 def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A model of `layers` equal layers of width config.hidden, the last of width `out_dim`."""
-    widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
-    return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])
+    """A model of `layers` equal layers of width config.hidden.
+
+    The last has width `out_dim`, unless `config.jumping` has a head make the output of all of them.
+    """
+    if config.jumping == "none":
+        widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
+        return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])
+    return Model(hidden_layers(layer, config, layers, in_dim), Head(config, layers, out_dim))
+
+
+def hidden_layers(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int) -> list[Layer]:
+    """Layers of width config.hidden, for a model whose output a head makes."""
+    widths = [in_dim, *[config.hidden] * layers]
+    return [layer(config, n, widths[n - 1], widths[n], False) for n in range(1, layers + 1)]
+
+
+def aggregate_of(config: ModelConfig, choices: Sequence[str]) -> str:
+    """How the model named in `config` combines in-neighbours, of `choices`, whose first stands for `auto`.
+
+    Raises ConfigError for another.
+    """
+    if config.aggregate == "auto":
+        return choices[0]
+    if config.aggregate not in choices:
+        raise ConfigError(
+            f"model.aggregate: {config.name} combines in-neighbours by {' or '.join(choices)}, not by "
+            f"{config.aggregate}; choose one of these or leave it out"
+        )
+    return config.aggregate
 
 
 @compiled
@@ -133,9 +178,28 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     reads = [module.READS for module in modules]
     found = " and ".join(dict.fromkeys(config.model.name for config in configs))
     why = {name: f"not read by {found}" for name in _OF_SOME if not any(name in each for each in reads)}
-    if len(configs[0].sampling.fanout) == 1:
-        why |= dict.fromkeys(_OF_HIDDEN, "one fan-out makes a model of one layer, which has no hidden rows")
+    if len(configs[0].sampling.fanout) == 1 and all(config.model.jumping == "none" for config in configs):
+        one = "one fan-out makes a model of one layer, which has no hidden rows"
+        why |= {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
+    if all("residual" in getattr(module, "HAS", ()) for module in modules):
+        why["residual"] = f"layers of {found} have residuals of their own"
     return why
+
+
+def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key, with what `auto` stands for in those of models: what runs are compared by.
+
+    Runs of earlier versions say `mean` where `model.aggregate` was left alone.
+    """
+    found = dict(values)
+    module = MODELS.load(found["model.name"])
+    if not hasattr(module, "AGGREGATES") and found["model.aggregate"] == "mean":
+        found["model.aggregate"] = "auto"
+    elif hasattr(module, "AGGREGATES") and found["model.aggregate"] == "auto":
+        found["model.aggregate"] = module.AGGREGATES[0]
+    if found["model.norm"] == "auto":
+        found["model.norm"] = "layer" if "norm" in getattr(module, "HAS", ()) else "none"
+    return found
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:

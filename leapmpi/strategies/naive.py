@@ -186,8 +186,14 @@ class RingMode(ExchangeMode):
         return packed
 
     def _unpack(self, blocks: BlockArrays) -> list[BlockTensors]:
-        """The blocks of all layers but the first. Their sources are the first of the first layer's."""
+        """The blocks of all layers but the first. Their sources are the first of the first layer's.
+
+        Of a single layer, a block without edges, which names the roots.
+        """
         topology, upper = self.ctx.sampler.topology, blocks[self.payload.head :]
+        if not upper:
+            none = np.zeros(len(blocks[1]), np.int64)
+            return [block_of(topology, 0, blocks[0][: len(none)], none, none[:0], self.ctx.device)]
         counts, indices = upper[::2], upper[1::2]
         sources = [len(each) for each in (*counts[1:], blocks[1])]
         return [

@@ -68,7 +68,7 @@ class ColumnSums(ComputedRowsMode):
     @property
     def width(self) -> int:
         """Numbers in a row of an answer."""
-        return self.layer.out_dim
+        return self.layer.partial_width
 
     def pushed(self, block: Block) -> np.ndarray:
         """What other ranks need to know of `block`, int64: the number of destinations; they, their numbers of

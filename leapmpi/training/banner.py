@@ -14,7 +14,7 @@ from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.engine.context import Loaded
-from leapmpi.nn.model import settings_without_effect
+from leapmpi.nn.model import canonical, settings_without_effect
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -157,5 +157,5 @@ def ignored(trainer: Trainer) -> list[str]:
     return [
         f"--{setting.flag} is ignored: {why[key]}"
         for key, setting in fields()
-        if key in why and any(each[key] != setting.default for each in values)
+        if key in why and any(canonical(each)[key] != canonical(each | {key: setting.default})[key] for each in values)
     ]

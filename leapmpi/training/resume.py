@@ -21,6 +21,7 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.nn.model import canonical
 from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
@@ -114,10 +115,11 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
     if saved["graph_uuid"] != dataset.graph_uuid:
         yield f"{config.data} holds another graph"
     before, now = flattened(saved["config"]), flattened(json.loads(json.dumps(config.to_values())))
-    for key, setting in fields():
-        was = before.get(key, json.loads(json.dumps(setting.default)))
-        if was != now[key] and key not in CHANGEABLE and not key.startswith("run."):
-            yield f"{key} was {_text(was)}, is {_text(now[key])}"
+    missing = {key: json.loads(json.dumps(each.default)) for key, each in fields() if key not in before}
+    then, today = canonical(before | missing), canonical(now)
+    for key, _ in fields():
+        if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
+            yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
     for key in sorted(before.keys() - now.keys()):
         yield f"{key} was {_text(before[key])}, which this leapmpi does not know"
     done = saved["progress"]["epoch"]
@@ -149,7 +151,7 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
     RunFolderError when it has no epoch.
     """
     run = load_run(config.run.replay)
-    theirs, ours = flattened(run.config.to_values()), flattened(config.to_values())
+    theirs, ours = (canonical(flattened(each.to_values())) for each in (run.config, config))
     for key, _ in fields():
         if key.startswith(_SAME) and theirs[key] != ours[key]:
             raise ConfigError(

@@ -58,9 +58,9 @@ def model_config():
 
     def make(name, **changes):
         values = {"hidden": 8, "heads": 2, "dropout": 0.0, "input_dropout": 0.0, "attention_dropout": 0.0}
-        return SimpleNamespace(
-            **{"name": name, **values, "norm": "none", "residual": False, "seed": -1, "aggregate": "mean", **changes}
-        )
+        values |= {"norm": "none", "residual": False, "seed": -1, "aggregate": "auto", "jumping": "none"}
+        values |= {"temperature": 0.0, "learn_scalars": False, "mlp_layers": 0, "message_norm": False}
+        return SimpleNamespace(**{"name": name, **values, **changes})
 
     return make
 
@@ -69,9 +69,10 @@ def model_config():
 def either_operations(request, monkeypatch):
     """Runs a test by the compiled kernels, and by the torch operations for other devices, both on the CPU."""
     if request.param == "csr_torch":
-        from leapmpi.nn import aggregate, tensors
-        from leapmpi.nn.kernels import csr_torch
+        from leapmpi.nn import aggregate, messages, tensors
+        from leapmpi.nn.kernels import csr_torch, message_sums_torch
 
         for module in (aggregate, tensors):
             monkeypatch.setattr(module, "operations", lambda device: csr_torch)
+        monkeypatch.setattr(messages, "kernels", lambda device: message_sums_torch)
     return request.param

@@ -94,8 +94,13 @@ def reweighted(share: Tensor, block: BlockTensors) -> Tensor:
     return share / total.repeat_interleave(edges.counts, dim=0)
 
 
+def check_heads(config: ModelConfig, layers: int) -> None:
+    """Raise ConfigError when the heads do not divide the width of a hidden layer."""
+    if (layers > 1 or config.jumping != "none") and config.hidden % config.heads:
+        raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")
+
+
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A GAT of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
-    if layers > 1 and config.hidden % config.heads:
-        raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")
+    check_heads(config, layers)
     return stack(GATLayer, config, layers, in_dim, out_dim)

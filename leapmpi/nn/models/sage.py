@@ -15,7 +15,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import maximum, mean, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection
-from leapmpi.nn.model import Model, stack
+from leapmpi.nn.model import Model, aggregate_of, stack
 from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 READS: tuple[str, ...] = ("aggregate",)
 """Settings that some models read, and this one does."""
+
+AGGREGATES = ("mean", "max")
+"""Ways to combine in-neighbours; the first stands for `auto`."""
 
 
 class SAGELayer(Layer):
@@ -95,4 +98,6 @@ class MaximumSAGELayer(SAGELayer):
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    return stack(MaximumSAGELayer if config.aggregate == "max" else SAGELayer, config, layers, in_dim, out_dim)
+    """A GraphSAGE of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    by_maximum = aggregate_of(config, AGGREGATES) == "max"
+    return stack(MaximumSAGELayer if by_maximum else SAGELayer, config, layers, in_dim, out_dim)

@@ -105,14 +105,14 @@ class Partial(ComputedRowsMode):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pairs of destination and owner: an id, and shares with their gradients."""
-        row = 2 * self.layer.out_dim * self.layer.bias.element_size()
+        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
         found = [self._requests(micro_batch.block(self.number)) for micro_batch in minibatch.micro_batches]
         return sum(len(each.destinations) * self.id_codec.id_bytes + len(each.positions) * row for each in found)
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
         rank, layer = self.ctx.rank, self.layer
-        width = layer.out_dim * layer.bias.element_size()
+        width = layer.partial_width * layer.bias.element_size()
         first, end = self.ctx.local_range
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
             requests = self._requests(micro_batch.block(self.number))

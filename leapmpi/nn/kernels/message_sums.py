@@ -1,0 +1,228 @@
+"""Aggregation of messages not linear in rows, compiled for the CPU: softmax by channel, FiLM, scores of GATv2.
+
+One thread computes each output row, in the order of its edges, so results do not depend on the thread count; no row is
+copied per edge. message_sums_torch.py has the same functions for other devices. Shapes are those of csr.py: `indptr`
+int64[rows + 1], `indices` int32 or int64[edges]. Gradients of sources are computed over the transposed edges, whose
+rows are sources, and whose indices are the rows of the other list.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.nn.kernels.csr import run_compiled
+from leapmpi.system.jit import compiled, compiled_parallel, prange
+
+
+@compiled
+def _softmax_row(first, last, indices, shift, z, t, logs, mean, total):
+    """One row of `_softmax_mean`, given its edges; `total` is space for its sums of exponentials."""
+    # The largest score of each channel: exponentials of differences to it do not overflow.
+    for f in range(len(logs)):
+        logs[f] = -np.inf
+        mean[f] = 0
+        total[f] = 0
+    for e in range(first, last):
+        source, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
+        for f in range(len(logs)):
+            logs[f] = max(logs[f], t * z[source, f] + extra)
+
+    # Exponentials, and values times them.
+    for e in range(first, last):
+        source, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
+        for f in range(len(logs)):
+            share = np.exp(t * z[source, f] + extra - logs[f])
+            total[f] += share
+            mean[f] += share * z[source, f]
+    for f in range(len(logs) if last > first else 0):
+        mean[f] /= total[f]
+        logs[f] += np.log(total[f])
+
+
+@compiled_parallel
+def _softmax_mean(indptr, indices, shift, z, t, logs, mean):
+    for i in prange(len(indptr) - 1):
+        total = np.empty(z.shape[1], z.dtype)
+        _softmax_row(indptr[i], indptr[i + 1], indices, shift, z, t, logs[i], mean[i], total)
+
+
+@compiled_parallel
+def _softmax_mean_backward(indptr, indices, shift, z, t, logs, grad, change, out, out_change):
+    for j in prange(len(indptr) - 1):
+        for e in range(indptr[j], indptr[j + 1]):
+            i, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
+            for f in range(z.shape[1]):
+                share = np.exp(t * z[j, f] + extra - logs[i, f])
+                out[j, f] += share * grad[i, f]
+                if len(change):
+                    out_change[j, f] += share * change[i, f]
+
+
+@compiled_parallel
+def _modulated_sum(indptr, indices, weight, z, gamma, beta, out):
+    for i in prange(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            source = indices[e]
+            for f in range(z.shape[1]):
+                out[i, f] += weight[e] * max(gamma[i, f] * z[source, f] + beta[i, f], z.dtype.type(0))
+
+
+@compiled_parallel
+def _modulated_sum_backward(indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta):
+    for i in prange(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            source = indices[e]
+            for f in range(z.shape[1]):
+                if gamma[i, f] * z[source, f] + beta[i, f] > 0:
+                    grad_gamma[i, f] += weight[e] * grad[i, f] * z[source, f]
+                    grad_beta[i, f] += weight[e] * grad[i, f]
+
+
+@compiled_parallel
+def _modulated_sum_sources(indptr, indices, weight, z, gamma, beta, grad, out):
+    for j in prange(len(indptr) - 1):
+        for e in range(indptr[j], indptr[j + 1]):
+            i = indices[e]
+            for f in range(z.shape[1]):
+                if gamma[i, f] * z[j, f] + beta[i, f] > 0:
+                    out[j, f] += weight[e] * grad[i, f] * gamma[i, f]
+
+
+@compiled_parallel
+def _pair_scores(indptr, indices, source, target, attend, slope, out):
+    heads, width = attend.shape
+    for i in prange(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            for h in range(heads):
+                score = source.dtype.type(0)
+                for k in range(width):
+                    f = h * width + k
+                    value = source[j, f] + target[i, f]
+                    score += attend[h, k] * (value if value > 0 else slope * value)
+                out[e, h] = score
+
+
+@compiled_parallel
+def _pair_scores_backward(indptr, indices, edges, rows, others, attend, slope, grad, out, out_attend):
+    """Gradients of `rows`, whose edges lead to `others` and are numbered `edges`; with `out_attend`, each row's share
+    of that of `attend`."""
+    heads, width = attend.shape
+    for i in prange(len(indptr) - 1):
+        for k in range(indptr[i], indptr[i + 1]):
+            e, j = edges[k], indices[k]
+            for h in range(heads):
+                for c in range(width):
+                    f = h * width + c
+                    value = rows[i, f] + others[j, f]
+                    out[i, f] += grad[e, h] * attend[h, c] * (slope if value <= 0 else rows.dtype.type(1))
+                    if len(out_attend):
+                        out_attend[i, f] += grad[e, h] * (value if value > 0 else slope * value)
+
+
+def softmax_mean(indptr: Tensor, indices: Tensor, shift: Tensor | None, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Channel by channel, over the edges e of each row: the logarithm of the sum of exp(t z + shift), and their mean.
+
+    With z float[sources, width] at indices[e], `t` a tensor of one number and `shift` float[edges] (None for zeros).
+    The mean weighs z by these exponentials. Both float[rows, width]; rows without edges get -inf and 0.
+    """
+    logs, mean = (z.new_empty(len(indptr) - 1, z.shape[1]) for _ in range(2))
+    run_compiled(_softmax_mean, indptr, indices, _or_empty(shift, z), z, _number(t), logs, mean)
+    return logs, mean
+
+
+def softmax_mean_backward(
+    indptr: Tensor,
+    indices: Tensor,
+    shift: Tensor | None,
+    z: Tensor,
+    t: Tensor,
+    logs: Tensor,
+    grad: Tensor,
+    change: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Over the edges of each source: the sums of share x `grad` and, if given, of share x `change` of their rows.
+
+    The list is transposed; the share of an edge is exp(t z + shift - logs), as in `softmax_mean`. Both float[sources,
+    width].
+    """
+    out = torch.zeros_like(z)
+    out_change = z.new_zeros(0, 0) if change is None else torch.zeros_like(z)
+    given = z.new_zeros(0, 0) if change is None else change
+    run_compiled(
+        _softmax_mean_backward,
+        *(indptr, indices, _or_empty(shift, z), z, _number(t), logs, grad, given, out, out_change),
+    )
+    return out, None if change is None else out_change
+
+
+def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    """float[rows, width]: row i is the sum over its edges of weight[e] max(0, gamma[i] z[indices[e]] + beta[i]).
+
+    `weight` float[edges], `z` float[sources, width], `gamma` and `beta` float[rows, width].
+    """
+    out = torch.zeros_like(gamma)
+    run_compiled(_modulated_sum, indptr, indices, weight, z, gamma, beta, out)
+    return out
+
+
+def modulated_sum_backward(
+    indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `gamma` and `beta`, given that of the result of `modulated_sum`: float[rows, width] each."""
+    grad_gamma, grad_beta = torch.zeros_like(gamma), torch.zeros_like(beta)
+    run_compiled(_modulated_sum_backward, indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta)
+    return grad_gamma, grad_beta
+
+
+def modulated_sum_sources(
+    indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, gamma: Tensor, beta: Tensor, grad: Tensor
+) -> Tensor:
+    """The gradient of `z`, over the transposed list: float[sources, width]; `weight` is in its order of edges."""
+    out = torch.zeros_like(z)
+    run_compiled(_modulated_sum_sources, indptr, indices, weight, z, gamma, beta, grad, out)
+    return out
+
+
+def pair_scores(
+    indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, attend: Tensor, slope: float
+) -> Tensor:
+    """float[edges, heads]: attend[h] . LeakyReLU(source[indices[e]] + target[i]), head h reading its slice of columns.
+
+    `source` float[sources, heads x width], `target` float[rows, heads x width], `attend` float[heads, width].
+    """
+    out = source.new_empty(len(indices), len(attend))
+    run_compiled(_pair_scores, indptr, indices, source, target, attend, out.numpy().dtype.type(slope), out)
+    return out
+
+
+def pair_scores_backward(
+    indptr: Tensor,
+    indices: Tensor,
+    edges: Tensor,
+    rows: Tensor,
+    others: Tensor,
+    attend: Tensor,
+    slope: float,
+    grad: Tensor,
+    with_attend: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of `rows` float[rows, heads x width], and of `attend` if asked for, from `grad` float[edges, heads].
+
+    `rows` are targets, or, over the transposed list, sources; `edges` int64[edges] are the numbers of its edges.
+    """
+    out = torch.zeros_like(rows)
+    shares = torch.zeros_like(rows) if with_attend else rows.new_zeros(0, 0)
+    number = out.numpy().dtype.type(slope)
+    run_compiled(_pair_scores_backward, indptr, indices, edges, rows, others, attend, number, grad, out, shares)
+    return out, shares.sum(0).view(attend.shape) if with_attend else None
+
+
+def _or_empty(shift: Tensor | None, z: Tensor) -> Tensor:
+    return z.new_empty(0) if shift is None else shift
+
+
+def _number(t: Tensor) -> np.generic:
+    return t.detach().reshape(-1).numpy()[0]

@@ -1,0 +1,44 @@
+"""A multi-layer perceptron over rows, as layers of graph networks hold one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leapmpi.nn.layer import Normalise, Projection
+from leapmpi.nn.rows import Rows
+
+
+class MLP(nn.Module):
+    """Products from width to width, with normalisation (if asked for), ReLU and biases between them.
+
+    The last product has no bias: a layer has one of its own.
+    """
+
+    def __init__(self, widths: Sequence[int], normalised: bool) -> None:
+        super().__init__()
+        self.products = nn.ModuleList(Projection(*pair) for pair in itertools.pairwise(widths))
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in widths[1:-1])
+        self.norms = nn.ModuleList(Normalise(width) for width in widths[1:-1]) if normalised else None
+
+    @property
+    def first(self) -> Projection:
+        """The first product."""
+        return cast("Projection", self.products[0])
+
+    def forward(self, x: Rows) -> Tensor:
+        """float[rows, widths[0]] -> float[rows, widths[-1]]."""
+        return self.after_first(self.first(x))
+
+    def after_first(self, h: Tensor) -> Tensor:
+        """The result, from that of the first product."""
+        for number, bias in enumerate(self.biases):
+            h = h + bias
+            h = F.relu(h if self.norms is None else self.norms[number](h))
+            h = self.products[number + 1](h)
+        return h

@@ -1,0 +1,161 @@
+"""DeeperGCN. Li, Xiong, Thabet and Ghanem, "DeeperGCN: all you need to train deeper GCNs" (2020), sections 3.2 to 3.4.
+
+A message is ReLU(x_u) + 1e-7, with the edge's features added to x_u where there are some. Messages are combined by a
+softmax for each channel, a power mean, the mean, the maximum or the sum, and the destination's row is added before an
+MLP. The features are encoded by one product; each later layer adds its input to its output, and reads it normalised,
+through ReLU and dropout (res+). Norms are of layers, not of batches as in the paper: those would depend on the company
+of a vertex.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.aggregate import maximum, mean, total
+from leapmpi.nn.dropout import DropoutKey, drop_features
+from leapmpi.nn.head import Head
+from leapmpi.nn.layer import Layer, Normalise, Projection, as_row
+from leapmpi.nn.messages import softmax_mean
+from leapmpi.nn.mlp import MLP
+from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.tensors import BlockTensors
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+READS: tuple[str, ...] = (
+    "aggregate", "temperature", "learn_scalars", "mlp_layers", "message_norm", "hidden", "dropout", "norm"
+)  # fmt: skip
+"""Settings that some models read, or that a stack of one layer does not, and this one does."""
+
+AGGREGATES = ("softmax_sg", "softmax", "power", "mean", "max", "sum")
+"""Ways to combine messages; the first stands for `auto`. In softmax_sg the weights of the softmax pass no gradient."""
+
+HAS = ("norm", "residual")
+"""What its layers have without being asked: normalised input (`auto`), and residuals in a way of their own."""
+
+EPSILON = 1e-7
+"""Added to messages, so that powers have gradients; also the least that a power mean takes and gives."""
+MOST = 10.0
+"""The most that a power mean takes and gives."""
+
+
+class GENLayer(Layer):
+    """h_v + MLP(x_v + combined messages), with x = dropout(ReLU(norm(h))); the first is fed by the encoder instead."""
+
+    linear = False
+
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+        super().__init__(config, number, in_dim, out_dim, last)
+        self.kind = aggregate_of(config, AGGREGATES)
+        self.residual, first, normalised = None, number == 1, config.norm != "none"
+        self.encoder = Projection(in_dim, out_dim) if first else None
+        self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
+        self.norm = Normalise(out_dim) if normalised and not first else None
+        inner = [2 * out_dim] * (max(1, config.mlp_layers) - 1)
+        self.mlp = MLP([out_dim, *inner, out_dim], normalised)
+
+        # Single numbers, which may be learned.
+        learns = config.learn_scalars
+        t = config.temperature or (0.1 if self.kind == "softmax_sg" else 1.0)
+        read = self.kind in ("softmax", "softmax_sg", "power")
+        self.temperature = (
+            nn.Parameter(torch.tensor([t], dtype=torch.float64)) if learns and read and self.kind != "softmax_sg" else t
+        )
+        self.scale = (nn.Parameter(torch.ones(1)) if learns else 1.0) if config.message_norm else None
+
+    @property
+    def edge_data(self) -> tuple[str, ...]:  # type: ignore[override]
+        """A maximum has no use for weights."""
+        return () if self.kind == "max" else ("weight",)
+
+    def input_projections(self) -> list[Projection]:
+        return [self.encoder] if self.encoder is not None else []
+
+    def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
+        if self.encoder is None:
+            x = F.relu(dense(x) if self.norm is None else self.norm(dense(x)))
+        return drop_features(x, vertices, self.mask_key(key), self.number, self.dropout, self.first_column)
+
+    def project(self, x: Rows) -> Tensor:
+        """The encoder's product, of which shares of columns add up; in later layers the rows themselves."""
+        return dense(x) if self.encoder is None else self.encoder(x)
+
+    def nodes(self, z: Tensor) -> Tensor:
+        """The rows x that messages are made of, from `project`ed ones."""
+        return z if self.encoder_bias is None else z + self.encoder_bias
+
+    def messages(self, x: Tensor, of_edges: Tensor | None = None) -> Tensor:
+        """float[rows, out]: messages of rows, to which `of_edges` (the edges' features, as wide) are added."""
+        return F.relu(x if of_edges is None else x + of_edges) + EPSILON
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        """x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
+        x = self.nodes(dense(z))
+        return self.joined(x[: block.n_dst], self.combined(block, self.messages(x)))
+
+    def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
+        """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
+        if self.kind == "mean":
+            return mean(block, messages)
+        if self.kind == "sum":
+            return total(block, messages)
+        if self.kind == "max":
+            if block.weight is not None:
+                raise ConfigError("a maximum has no use for a sampler's edge weights; choose another model.aggregate")
+            return maximum(block.edges, messages)
+        if self.kind == "power":
+            return self.root(mean(block, self.power(messages)), block.edges.counts)
+        t = torch.as_tensor(self.temperature, dtype=messages.dtype, device=messages.device).view(1)
+        weight = None if block.weight is None else block.weight.to(messages.dtype)
+        return softmax_mean(block.edges, messages, t, weight, self.kind == "softmax_sg")[1]
+
+    def power(self, messages: Tensor) -> Tensor:
+        """What a power mean is the mean of."""
+        return messages.clamp(EPSILON, MOST) ** as_row(self.temperature, self.out_dim)
+
+    def root(self, means: Tensor, counts: Tensor) -> Tensor:
+        """The power mean, from the mean of powers; `counts` int64[n_dst] are those of in-neighbours."""
+        root = means.clamp(EPSILON, MOST) ** (1 / as_row(self.temperature, self.out_dim))
+        return torch.where((counts > 0).unsqueeze(1), root, 0)
+
+    def joined(self, x_dst: Tensor, combined: Tensor) -> Tensor:
+        """x_v + combined messages, these scaled to the length of x_v with MsgNorm (section 3.4)."""
+        if self.scale is not None:
+            length = torch.linalg.vector_norm(x_dst, dim=1, keepdim=True)
+            combined = as_row(self.scale, self.out_dim) * length * F.normalize(combined, dim=1)
+        return x_dst + combined
+
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
+        """The MLP, and from the second layer on the input itself."""
+        h = self.mlp(neighbours if own is None else own + neighbours) + self.bias
+        return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
+
+    def costs(self, sources: int, destinations: int, edges: int, passes_on: bool = False) -> tuple[int, int]:
+        before, _ = super().costs(sources if self.number == 1 else destinations, destinations, edges, passes_on)
+        return before, before
+
+
+class GENHead(Head):
+    """A product with the rows of the last layer, normalised, through ReLU and dropout."""
+
+    def __init__(self, config: ModelConfig, layers: int, out_dim: int) -> None:
+        super().__init__(config, layers, out_dim)
+        self.norm = Normalise(self.width) if config.norm != "none" else None
+        self.dropout, self.seed, self.number = config.dropout, config.seed, layers + 1
+
+    def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:
+        x = F.relu(x if self.norm is None else self.norm(x))
+        key = key if key is None or self.seed < 0 else key._replace(seed=self.seed)
+        return dense(drop_features(x, vertices, key, self.number, self.dropout))
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A DeeperGCN of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    return Model(hidden_layers(GENLayer, config, layers, in_dim), GENHead(config, layers, out_dim))

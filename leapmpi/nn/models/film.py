@@ -1,0 +1,90 @@
+"""GNN-FiLM. Brockschmidt, "GNN-FiLM" (ICML 2020), section 2.3.
+
+    h_v' = LayerNorm(sum over u of ReLU(gamma_v * W h_u + beta_v) + ReLU(gamma'_v * W' h_v + beta'_v))
+
+gamma and beta are products of the destination's row, without bias; gamma is not one plus a product. Self-loops are an
+edge type of their own, with weights of their own. The sum is that of the sampled in-neighbours; `mean` may take its
+place. A product makes the output of the last layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.head import Head
+from leapmpi.nn.layer import Layer, Normalise, Projection
+from leapmpi.nn.messages import modulated_sum
+from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.tensors import BlockTensors
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+READS: tuple[str, ...] = ("aggregate", "hidden", "norm")
+"""Settings that some models read, or that a stack of one layer does not, and this one does."""
+
+AGGREGATES = ("sum", "mean")
+"""Ways to combine messages; the first stands for `auto`."""
+
+HAS = ("norm",)
+"""What its layers have without being asked: normalised output (`auto`)."""
+
+
+class FiLMLayer(Layer):
+    """Messages modulated by their destination, and the destination's own, normalised."""
+
+    linear = False
+
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+        super().__init__(config, number, in_dim, out_dim, last)
+        self.by_mean = aggregate_of(config, AGGREGATES) == "mean"
+        self.norm = None
+        self.neighbour, self.own = (Projection(in_dim, out_dim) for _ in range(2))
+        self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
+        self.output_norm = Normalise(out_dim, with_bias=False) if config.norm != "none" else None
+
+    def project(self, x: Rows) -> Tensor:
+        """What a row gives to its neighbours; gamma and beta for what it gets; what it gives to itself."""
+        own = modulated(self.own(x), self.own_film(x))
+        return torch.cat([self.neighbour(x), self.film(x), own], dim=1)
+
+    @property
+    def projected_width(self) -> int:
+        return 4 * self.out_dim
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        width, z = self.out_dim, dense(z)
+        own = z[: block.n_dst]
+        gamma, beta = own[:, width : 2 * width].contiguous(), own[:, 2 * width : 3 * width].contiguous()
+        messages = modulated_sum(block.edges, z[:, :width].contiguous(), gamma, beta, self.weight(block, z.dtype))
+        return messages + own[:, 3 * width :]
+
+    def weight(self, block: BlockTensors, dtype: torch.dtype) -> Tensor:
+        """float[edges]: what each message counts."""
+        if self.by_mean:
+            return block.share(dtype)
+        ones = torch.ones(len(block.edges.indices), dtype=dtype, device=block.edges.indices.device)
+        return ones if block.weight is None else block.weight.to(dtype)
+
+    def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
+        """Normalise what was added up; there is no further activation."""
+        h = neighbours if own is None else own + neighbours
+        h = (h if self.output_norm is None else self.output_norm(h)) + self.bias
+        return h if self.residual is None else h + dense(self.residual(x_dst))
+
+
+def modulated(z: Tensor, film: Tensor) -> Tensor:
+    """ReLU(gamma z + beta), for z float[rows, width] and film float[rows, 2 width], gamma before beta."""
+    gamma, beta = film.chunk(2, dim=1)
+    return F.relu(gamma * z + beta)
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A GNN-FiLM of `layers` layers. Raises ConfigError for an aggregate that it has not."""
+    return Model(hidden_layers(FiLMLayer, config, layers, in_dim), Head(config, layers, out_dim))

@@ -1,0 +1,74 @@
+"""Graph attention with dynamic scores. Brody, Alon and Yahav, "How attentive are graph attention
+networks?" (ICLR 2022).
+
+The score of an edge is a . LeakyReLU(W_source h_u + W_target h_v), section 3.2, equation 7, with one weight for sources
+and one for targets. All else is as in gat: the destination attends to itself, hidden layers put heads side by side,
+and the last averages them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from leapmpi.nn.aggregate import edge_softmax, weighted_sum
+from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.layer import Layer, Projection
+from leapmpi.nn.messages import pair_scores
+from leapmpi.nn.model import Model, stack
+from leapmpi.nn.models.gat import SLOPE, GATLayer, check_heads, reweighted
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.tensors import BlockTensors, Edges
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+READS: tuple[str, ...] = ("heads", "attention_dropout")
+"""Settings that some models read, and this one does."""
+
+
+class GATv2Layer(GATLayer):
+    """act(sum of shares x W_source h_u), one share per head."""
+
+    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+        Layer.__init__(self, config, number, in_dim, out_dim, last)
+        self.heads, self.attention_dropout = config.heads, config.attention_dropout
+        width = out_dim if last else out_dim // self.heads
+        self.neighbour, self.target = (Projection(in_dim, self.heads * width, fans=(in_dim, width)) for _ in range(2))
+        self.attend = nn.Parameter(torch.empty(self.heads, width))
+        self.fans = {"attend": (width, 1)}
+
+    @property
+    def projected_width(self) -> int:
+        """All heads side by side, as a source and as a target."""
+        return 2 * self.attend.numel()
+
+    def project(self, x: Rows) -> Tensor:
+        return torch.cat([self.neighbour(x), self.target(x)], dim=1)
+
+    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
+        edges = block.edges_with_self
+        source, target = (each.contiguous() for each in dense(z).chunk(2, dim=1))
+        score = pair_scores(edges, source, target[: block.n_dst], self.attend, SLOPE)
+        share = softmax_of(edges, score)
+        if block.weight is not None:
+            share = reweighted(share, block)
+        key = self.mask_key(key)
+        share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
+        return weighted_sum(edges, source, share)
+
+
+def softmax_of(edges: Edges, score: Tensor) -> Tensor:
+    """Softmax of scores float[edges, heads] over the edges of each destination."""
+    # Each edge is a source of its own.
+    numbers = torch.arange(len(score), dtype=edges.indices.dtype, device=score.device)
+    alone = Edges(edges.indptr, numbers, len(score))
+    return edge_softmax(alone, score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+    """A GATv2 of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
+    check_heads(config, layers)
+    return stack(GATv2Layer, config, layers, in_dim, out_dim)
