@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from leapmpi.config.parser import CommandParser
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
 from leapmpi.config.setting import Setting, names_code
 from leapmpi.config.toml import read_toml
@@ -97,13 +98,15 @@ def config_from(arguments: argparse.Namespace, config: Config | None = None) -> 
 
 def _check_code(arguments: argparse.Namespace, config: Config) -> None:
     """Raise ConfigError where a file of settings, and not the command line, names code to be run."""
-    sampler = config.sampling.sampler
-    named = getattr(arguments, "sampling.sampler", None), *(parse_assignment(text)[1] for text in arguments.set)
-    if names_code(sampler) and sampler not in named:
-        raise ConfigError(
-            f"sampling.sampler: {sampler} is code, which runs only when the command line names it; "
-            f"add --sampler {sampler}"
-        )
+    texts = [str(getattr(arguments, key, "")) for key in ("sampling.sampler", "model.name", "strategy.vary")]
+    named = re.split(r"[\s,;='\"\[\]()]+", " ".join([*texts, *arguments.set]))
+    code = [("sampling.sampler", "sampler", config.sampling.sampler)]
+    code += [("model.name", "model", each.model.name) for each in models_of(config)]
+    for key, flag, name in code:
+        if names_code(name) and name not in named:
+            raise ConfigError(
+                f"{key}: {name} is code, which runs only when the command line names it; add --{flag} {name}"
+            )
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -18,7 +18,14 @@ DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
 class ModelConfig:
     """Which model is trained. The number of layers is the number of fan-outs."""
 
-    name: str = setting("sage", "model to train", flag="model", registry="leapmpi.nn.models", common=True)
+    name: str = setting(
+        "sage",
+        "model to train, or a class of yours as FILE.py:CLASS",
+        flag="model",
+        registry="leapmpi.nn.models",
+        code=True,
+        common=True,
+    )
     hidden: int = setting(128, "width of the hidden layers", least=1, common=True)
     heads: int = setting(4, "attention heads (gat, gatv2); divides hidden", least=1)
     aggregate: str = setting(

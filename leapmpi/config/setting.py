@@ -110,9 +110,10 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
 
 
 def names_code(text: str) -> bool:
-    """Whether `text` names a class in a file, as in my_file.py:MySampler."""
+    """Whether `text` names a class in a file or a module, as in my_file.py:MySampler or package.module:Class."""
     path, colon, name = text.rpartition(":")
-    return bool(colon) and path.endswith(".py") and name.isidentifier()
+    is_module = all(word.isidentifier() for word in path.split("."))
+    return bool(colon) and (path.endswith(".py") or is_module) and name.isidentifier()
 
 
 def parse_interval(text: str, where: str) -> tuple[int, float]:

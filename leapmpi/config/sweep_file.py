@@ -50,10 +50,11 @@ class Sweep:
         """
         if not 0 <= index < len(self.points):
             raise ConfigError(f"{self.path}: no run {index}; its runs are 0 to {len(self.points) - 1}")
-        if names_code(str(self.points[index].get("sampling.sampler", ""))):
-            raise ConfigError(
-                f"{self.path}, run {index}: code runs only when --sampler names it; leave it out of the file"
-            )
+        for key, flag in (("sampling.sampler", "sampler"), ("model.name", "model")):
+            if names_code(str(self.points[index].get(key, ""))):
+                raise ConfigError(
+                    f"{self.path}, run {index}: code runs only when --{flag} names it; leave it out of the file"
+                )
         return shared.replaced(
             {**self.points[index], "run.folder": str(folder / self.name(index))}, f"{self.path}, run {index}"
         )

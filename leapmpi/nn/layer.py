@@ -86,6 +86,9 @@ class Layer(nn.Module):
     linear = True
     """Whether projecting before or after aggregating gives the same result."""
 
+    splits = True
+    """Whether the layer is made of these parts; a user's own module is run as a whole, on raw rows."""
+
     partial_form: PartialForm | None = None
     """How shares of the aggregate combine; None where the layer offers no shares."""
 

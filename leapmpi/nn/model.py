@@ -6,14 +6,18 @@ Initial weights are a function of seed and parameter name: the same on every ran
 from __future__ import annotations
 
 import hashlib
+import importlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
 
 MODELS = Registry("model", "leapmpi.nn.models")
+
+_OWN = "leapmpi.nn.own.construct"
+"""Builds what a user has written; imported like a member of MODELS, when it is named."""
 
 _OF_SOME = (
     "heads", "aggregate", "temperature", "learn_scalars", "mlp_layers", "message_norm", "attention_dropout"
@@ -153,6 +160,11 @@ def initialise(model: nn.Module, seed: int) -> None:
                 parameter.copy_(values.view(parameter.shape))
 
 
+def builder(name: str) -> ModuleType:
+    """The module whose `build` makes the model called `name`. Raises ConfigError for an unknown one."""
+    return importlib.import_module(_OWN) if names_code(name) else MODELS.load(name)
+
+
 def build_model(
     config: ModelConfig, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32
 ) -> Model:
@@ -165,13 +177,17 @@ def build_model(
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
     if in_dim < 1 or out_dim < 1:
         raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
-    model = MODELS.load(config.name).build(config, layers, in_dim, out_dim).to(dtype)
+    # A user's code may draw weights by itself.
+    config = replace(config, seed=seed) if names_code(config.name) else config
+    model = builder(config.name).build(config, layers, in_dim, out_dim).to(dtype)
     initialise(model, seed)
     return model
 
 
 def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     """Settings of the section `model` that act on none of the models of `configs`, and why."""
+    if any(names_code(config.model.name) for config in configs):
+        return importlib.import_module(_OWN).settings_without_effect(configs)
     modules = [MODELS.load(config.model.name) for config in configs]
     if not all(hasattr(module, "READS") for module in modules):
         return {}
@@ -192,7 +208,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     Runs of earlier versions say `mean` where `model.aggregate` was left alone.
     """
     found = dict(values)
-    module = MODELS.load(found["model.name"])
+    module = builder(found["model.name"])
     if not hasattr(module, "AGGREGATES") and found["model.aggregate"] == "mean":
         found["model.aggregate"] = "auto"
     elif hasattr(module, "AGGREGATES") and found["model.aggregate"] == "auto":

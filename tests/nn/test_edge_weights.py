@@ -8,7 +8,6 @@ import torch
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.edge_data import EdgeDataSampler, edge_numbers
@@ -16,6 +15,7 @@ from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import weighted
 from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support.tasks import weighted_loss
 
 pytestmark = pytest.mark.compiles
 WIDTH, CLASSES = 5, 4

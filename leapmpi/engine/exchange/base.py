@@ -51,8 +51,11 @@ class ExchangeMode(ABC):
     def refusal(cls, layer: Layer) -> str | None:
         """Why this mode cannot feed `layer`, None if it can. Local.
 
-        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output.
+        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output, nor a
+        user's own module.
         """
+        if cls.needs_weights and not layer.splits:
+            return "a module of your own is run as a whole, on raw rows"
         if cls.needs_weights and layer.residual is not None:
             return "a residual first layer needs the raw rows of its destinations"
         return None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -14,6 +12,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.sampling.custom.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
+from leapmpi.system.user_code import load_named
 
 _ATTEMPTS = 1000
 """Draws in a row that may repeat an earlier vertex before the sampler is refused."""
@@ -31,23 +30,9 @@ compile_checked = numba.njit(nogil=True, boundscheck=True)
 @functools.cache
 def load_custom(named: str) -> type[OwnSampler]:
     """The class that `named` (path.py:Class) names. Runs the file, once in a process. Raises ConfigError."""
-    path, _, name = named.rpartition(":")
-
-    # Run the file, whose name need not be that of an importable module.
-    if not Path(path).is_file():
-        raise ConfigError(f"--sampler {named}: there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"own_sampler_{Path(path).stem}", path)
-    # The name of a file that ends in .py tells how to load it.
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"--sampler {named}: {path} cannot be loaded: {_sentence(error)}") from error
-
-    found = getattr(module, name, None)
+    found = load_named(named, "--sampler")
     if not (isinstance(found, type) and issubclass(found, OwnSampler) and found is not OwnSampler):
+        path, _, name = named.rpartition(":")
         raise ConfigError(
             f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.custom.api.OwnSampler"
         )

@@ -89,7 +89,7 @@ class Partial(ComputedRowsMode):
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers without a partial form, such as attention, and layers with a residual."""
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
-        if layer.partial_form is None or (layer.partial_form is SUM and not layer.linear):
+        if layer.splits and (layer.partial_form is None or (layer.partial_form is SUM and not layer.linear)):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
         return super().refusal(layer)
 

@@ -72,6 +72,8 @@ class Raw(ExchangeMode):
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
         if micro_batch.positions is not None:
             rows = rows[micro_batch.positions]
+        if self.number == 0:
+            return self.ctx.model(blocks, rows, minibatch.dropout)
         first = self.layer(blocks[-1 - self.number], rows.to(self.layer.bias.dtype), minibatch.dropout)
         return self.ctx.model.after(self.number, blocks, first, minibatch.dropout)
 

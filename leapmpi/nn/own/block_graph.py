@@ -1,0 +1,70 @@
+"""A block as PyTorch Geometric's layers read it: edges as two rows of numbers, sources first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from leapmpi.nn.tensors import BlockTensors
+
+
+class BlockGraph:
+    """The graph of one block: `n_src` sources, of which the first `n_dst` are the destinations.
+
+    It unpacks as (edge_index, e_id, size), as the items of `adjs` do in block-wise code: edge_index int64[2, edges],
+    e_id None, size (n_src, n_dst).
+    """
+
+    def __init__(self, block: BlockTensors, dtype: torch.dtype) -> None:
+        self.block, self.dtype = block, dtype
+        self.n_src, self.n_dst = block.n_src, block.n_dst
+        self.size = (block.n_src, block.n_dst)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter((self.edge_index, None, self.size))
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """int64[2, edges]: sources, then destinations, in order of the latter."""
+        edges = self.block.edges
+        target = torch.arange(self.n_dst, device=edges.indices.device).repeat_interleave(edges.counts)
+        return torch.stack((edges.indices.long(), target))
+
+    @cached_property
+    def edge_weight(self) -> Tensor | None:
+        """float[edges]: what a layer's `edge_weight` gets, the sampler's weights; None without any."""
+        weight = self.block.weight
+        return None if weight is None else weight.to(self.dtype)
+
+    @cached_property
+    def edge_attr(self) -> Tensor | None:
+        """float[edges, width]: what a layer's `edge_attr` gets, rows that edges carry; None without any."""
+        rows: Tensor | None = getattr(self.block, "edge_features", None)
+        return None if rows is None or not rows.is_floating_point() else rows.to(self.dtype)
+
+    @property
+    def src_degree(self) -> Tensor:
+        """int64[n_src]: in-degrees in the whole graph."""
+        return self.block.src_degree
+
+    def normalised(self, self_loop: float) -> tuple[Tensor, Tensor]:
+        """Symmetric normalisation by degrees in the whole graph: edge_index int64[2, e] and weights float[e].
+
+        An edge u -> v weighs (deg v / sampled v) / sqrt((deg v + s) (deg u + s)), and with s = `self_loop` above 0
+        follow edges of weight s / (deg v + s) from each destination to itself. Kipf and Welling (ICLR 2017), section
+        2, with each sampled edge standing for those that were not drawn.
+        """
+        block = self.block
+        degree = block.src_degree.to(self.dtype)
+        root = (degree + self_loop).rsqrt()
+        root = torch.where(degree + self_loop > 0, root, 0)
+        source, target = self.edge_index
+        weight = root[source] * root[target] * block.share(self.dtype) * degree[target]
+        if not self_loop:
+            return self.edge_index, weight
+        own = torch.arange(self.n_dst, device=weight.device)
+        edge_index = torch.cat((self.edge_index, torch.stack((own, own))), dim=1)
+        return edge_index, torch.cat((weight, self_loop * root[: self.n_dst].square()))

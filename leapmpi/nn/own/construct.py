@@ -1,0 +1,191 @@
+"""From the name of a user's class or function to a Model: its arguments are given by name, and a trial run is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from leapmpi.config.sections import ModelConfig
+from leapmpi.config.setting import names_code
+from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import Model, stack
+from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.sampling.block import Block
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.user_code import arguments_of, load_named, said
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+
+FLAG = "--model"
+
+_WEIGHTS = 0x6F776E  # keeps weights apart from other uses of the seed
+
+ARGUMENTS = {
+    "in_channels": ("in_dim", "in_feats", "in_features", "input_dim", "num_features", "num_node_features", "nfeat"),
+    "hidden_channels": ("hidden", "hidden_dim", "hidden_size", "hidden_feats", "num_hidden", "nhid"),
+    "out_channels": ("out_dim", "out_feats", "out_features", "output_dim", "num_classes", "classes", "nclass"),
+    "num_layers": ("layers", "n_layers", "nlayers"),
+    "dropout": ("dropout_rate", "drop_rate"),
+    "heads": ("num_heads", "n_heads", "nheads"),
+}
+"""Arguments of a constructor that are given, and what else they may be called."""
+
+_SETTINGS = {"hidden_channels": "hidden", "dropout": "dropout", "heads": "heads"}
+"""The setting of models that an argument is given the value of."""
+
+_MODEL_SETTINGS = tuple(field.name for field in dataclasses.fields(ModelConfig))
+
+_ALSO = ("residual", "aggregate", "attention_dropout", "input_dropout")
+"""Further settings that an argument of the same name is given."""
+
+
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+    """The model that config.name names, on the CPU.
+
+    A class made from Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
+    that it takes; what it returns is a Model or any torch module. Initial weights are what it draws from torch's
+    generator, which begins with config.seed. Raises ConfigError for what is wrong with it.
+    """
+    named = config.name
+    made_by = load_named(named, FLAG)
+    if isinstance(made_by, type) and issubclass(made_by, Layer):
+        return _run(lambda: stack(made_by, config, layers, in_dim, out_dim), named, "__init__")
+    if not callable(made_by) or isinstance(made_by, nn.Module):
+        raise ConfigError(f"{FLAG} {named}: it is a {type(made_by).__name__}; name a class or a function")
+    given = arguments_for(config, layers, in_dim, out_dim)
+    known = _chosen(made_by, given, named)
+
+    # The numbers that the module draws are a function of the seed: the same on all ranks.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(fold(np.uint64(config.seed), _WEIGHTS)) >> 1)
+        module = _run(lambda: made_by(**known), named, "__init__" if isinstance(made_by, type) else "it")
+        if isinstance(module, Model):
+            return module
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"{FLAG} {named}: it made a {type(module).__name__}, not a torch.nn.Module")
+        if type(module).forward is nn.Module.forward:
+            raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward(x, edge_index)")
+        _keep_no_statistics(module)
+        _check_parts(module, named)
+        model = OwnModel(module, named, config, layers, in_dim, out_dim)
+        _try(model, layers, in_dim)
+    return model
+
+
+def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> dict[str, Any]:
+    """What an argument is given, by all of its names."""
+    values = {"in_channels": in_dim, "out_channels": out_dim, "num_layers": layers}
+    values |= {name: getattr(config, setting) for name, setting in _SETTINGS.items()}
+    given = {other: value for name, value in values.items() for other in (name, *ARGUMENTS[name])}
+    return given | {name: getattr(config, name) for name in _ALSO} | {"config": config}
+
+
+def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
+    """Settings of the section `model` that act on none of the models of `configs`, of which one is a user's own."""
+    names = dict.fromkeys(config.model.name for config in configs)
+    if not all(names_code(name) for name in names):
+        return {}
+    read = {"name", "seed"}.union(*(_settings_read(name) for name in names))
+    return {name: f"not read by {' and '.join(names)}" for name in _MODEL_SETTINGS if name not in read}
+
+
+def _settings_read(named: str) -> set[str]:
+    """The settings that reach what `named` makes: those that its arguments stand for."""
+    made_by = load_named(named, FLAG)
+    taken = set(arguments_of(made_by))
+    if "config" in taken or (isinstance(made_by, type) and issubclass(made_by, Layer)):
+        return set(_MODEL_SETTINGS)
+    read = {setting for name, setting in _SETTINGS.items() if taken & {name, *ARGUMENTS[name]}}
+    return read | (taken & set(_ALSO))
+
+
+def _chosen(made_by: Any, given: Mapping[str, Any], named: str) -> dict[str, Any]:
+    """The arguments that `made_by` takes. Raises ConfigError for one that it needs and nobody knows."""
+    chosen = {}
+    for name, parameter in arguments_of(made_by).items():
+        if name in given:
+            chosen[name] = given[name]
+        elif parameter.default is parameter.empty:
+            names = ", ".join(ARGUMENTS)
+            raise ConfigError(
+                f"{FLAG} {named}: it wants an argument {name!r}, which leapmpi does not know; give it a default, or "
+                f"call it one of {names} (leapmpi/nn/README.md lists all)"
+            )
+    return chosen
+
+
+def _run(action: Callable[[], Any], named: str, what: str) -> Any:
+    """The result of `action`, which is the user's code. Raises ConfigError for any exception in it."""
+    try:
+        return action()
+    except (LeapmpiError, MemoryError):
+        raise
+    except Exception as error:
+        raise ConfigError(f"{FLAG} {named}: {what} raised {said(error, named)}") from error
+
+
+def _keep_no_statistics(module: nn.Module) -> None:
+    """Batch normalisation keeps no running statistics, of which every rank would have its own and no file any.
+
+    It then reads those of the rows at hand in evaluation too.
+    """
+    for each in module.modules():
+        if isinstance(each, nn.modules.batchnorm._NormBase):
+            each.running_mean = each.running_var = each.num_batches_tracked = None
+            each.track_running_stats = False
+
+
+def _check_parts(module: nn.Module, named: str) -> None:
+    """Raise ConfigError for parts of `module` that cannot be trained so."""
+    for name, each in module.named_modules():
+        if getattr(each, "cached", False) is True:
+            raise ConfigError(
+                f"{FLAG} {named}: {name} ({type(each).__name__}) has cached=True, which would keep the first sampled "
+                "block for all others; leave it out"
+            )
+    if not any(True for _ in module.parameters()):
+        raise ConfigError(f"{FLAG} {named}: the module has no parameters to train")
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            raise ConfigError(
+                f"{FLAG} {named}: parameter {name} takes no gradient (requires_grad is False), but leapmpi trains all "
+                "parameters; make it a buffer"
+            )
+        if not parameter.is_floating_point():
+            raise ConfigError(f"{FLAG} {named}: parameter {name} is {parameter.dtype}; use real numbers")
+
+
+def _try(model: OwnModel, layers: int, in_dim: int) -> None:
+    """Run `model` once on a few rows, so that what is wrong is found, and lazy parameters get their shapes."""
+    blocks = _few_blocks(layers)
+    rows = torch.linspace(-1, 1, len(blocks[-1].src_original) * in_dim).reshape(-1, in_dim)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.no_grad():
+        model(blocks, rows)
+    for name, buffer in model.named_buffers():
+        if name in before and not torch.equal(buffer, before[name]):
+            raise ConfigError(
+                f"{FLAG} {model.named}: forward changes the buffer {name.removeprefix('module.')}, of which every rank "
+                "would have its own; leapmpi keeps parameters only"
+            )
+
+
+def _few_blocks(layers: int) -> list[BlockTensors]:
+    """Blocks of three roots, in which every destination has two in-neighbours."""
+    blocks, count = [], 3
+    for hop in range(layers):
+        names = np.arange(count + 2)
+        indices = ((np.arange(2 * count) * 3 + 1) % (count + 2)).astype(np.int32)
+        indptr = np.arange(0, 2 * count + 1, 2)
+        block = Block(hop, count, names, indptr, indices, names, np.full(count + 2, 2))
+        blocks.append(to_tensors(block))
+        count += 2
+    return blocks

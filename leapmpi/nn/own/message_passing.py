@@ -1,0 +1,188 @@
+"""The modules of a user's model that pass messages: each call gets the block whose turn it is.
+
+Such a module is a MessagePassing of PyTorch Geometric, or the innermost one whose `forward` takes an `edge_index`. It
+gets `(x, x[:n_dst])` where it takes pairs of sources and destinations; where it takes one tensor, it runs on the
+sources as a square graph with the block's edges, and the rows of the destinations are kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError
+from leapmpi.nn.own.block_graph import BlockGraph
+from leapmpi.nn.own.passage import Passage
+
+
+class MessagePassings:
+    """Hooks on all modules of `module` that pass messages; `passage` is set while the module is run."""
+
+    def __init__(self, module: nn.Module, named: str) -> None:
+        self.named = named
+        self.passage: Passage | None = None
+        self._put_back: list[tuple[nn.Module, str, Any]] = []
+        self.found = message_passings(module)
+        for name, each in self.found.items():
+            each.register_forward_pre_hook(partial(self._before, name), with_kwargs=True)
+            each.register_forward_hook(self._after, with_kwargs=True)
+            if hasattr(each, "register_propagate_forward_pre_hook"):
+                for step in ("propagate", "edge_update"):
+                    getattr(each, f"register_{step}_forward_pre_hook")(self._passes)
+                    getattr(each, f"register_{step}_forward_hook")(self._passed)
+        for name, each in module.named_modules():
+            each.register_forward_pre_hook(partial(self._enters, f"{name or 'forward'} ({type(each).__name__})"))
+            each.register_forward_hook(self._leaves)
+
+    def end(self) -> None:
+        """Put back what a call has set aside, after an exception too."""
+        self.passage = None
+        while self._put_back:
+            conv, name, value = self._put_back.pop()
+            setattr(conv, name, value)
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def _enters(self, name: str, module: nn.Module, args: tuple) -> None:
+        if self.passage is not None:
+            self.passage.names.append(name)
+
+    def _leaves(self, module: nn.Module, args: tuple, out: Any) -> None:
+        if self.passage is not None:
+            self.passage.names.pop()
+
+    def _passes(self, module: nn.Module, inputs: tuple) -> None:
+        if self.passage is not None:
+            self.passage.edges = inputs[0] if isinstance(inputs[0], Tensor) else None
+
+    def _passed(self, module: nn.Module, inputs: tuple, out: Any) -> None:
+        if self.passage is not None:
+            self.passage.edges = None
+
+    def _before(self, name: str, conv: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """The arguments of a call on the block whose turn it is."""
+        passage = self.passage
+        if passage is None:
+            return None
+        passage.inside += 1
+        if passage.inside > 1 or passage.block_wise:
+            return None
+        bound = inspect.signature(conv.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given, what = bound.arguments, f"{name} ({type(conv).__name__})"
+        graph = self._graph(given, what)
+        for key in ("edge_weight", "edge_attr"):
+            if given.get(key) is not None:
+                given[key] = self._of_edges(key, given[key], graph, what)
+        edge_index = self._normalised(conv, given, graph)
+        for key, value in given.items():
+            if key != "edge_index":
+                given[key] = passage.shortened(value, passage.calls)
+        given["edge_index"] = edge_index
+        self._rows(conv, given, graph, what)
+        return bound.args, bound.kwargs
+
+    def _after(self, conv: nn.Module, args: tuple, kwargs: dict, out: Any) -> Any:
+        """The rows of the destinations."""
+        passage = self.passage
+        if passage is None:
+            return None
+        passage.inside -= 1
+        if passage.inside or passage.block_wise:
+            return None
+        graph = passage.graphs[passage.calls]
+        passage.calls += 1
+        while self._put_back:
+            module, name, value = self._put_back.pop()
+            setattr(module, name, value)
+        first, *others = out if isinstance(out, tuple) else (out,)
+        if isinstance(first, Tensor) and first.dim() and first.size(0) == graph.n_src != graph.n_dst:
+            first = first[: graph.n_dst]
+        passage.marked(first, passage.calls)
+        return (first, *others) if isinstance(out, tuple) else first
+
+    # -- parts of a call ---------------------------------------------------------------------------------------------
+
+    def _graph(self, given: dict[str, Any], what: str) -> BlockGraph:
+        """The graph of the block whose turn it is. Raises ConfigError where there is none."""
+        passage = self.passage
+        assert passage is not None
+        layers = len(passage.graphs)
+        if passage.calls == layers:
+            raise ConfigError(
+                f"--model {self.named}: {what} is message passing number {layers + 1}, but --fanout names "
+                f"{layers} layer{'s' * (layers > 1)}; give one fan-out for each"
+            )
+        if given.get("edge_index") is not passage.graphs[0].edge_index:
+            raise ConfigError(
+                f"--model {self.named}: {what} gets an edge_index other than the one that forward was given; hand that "
+                "on as it is: each message passing runs on a sampled block of its own"
+            )
+        return passage.graphs[passage.calls]
+
+    def _of_edges(self, key: str, value: Any, graph: BlockGraph, what: str) -> Tensor:
+        """The block's own `key` in place of that of the first block."""
+        assert self.passage is not None
+        if value is not getattr(self.passage.graphs[0], key):
+            raise ConfigError(
+                f"--model {self.named}: {what} gets an {key} other than the one that forward was given; hand that on "
+                "as it is: each message passing runs on a sampled block of its own"
+            )
+        found: Tensor = getattr(graph, key)
+        return found
+
+    def _normalised(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph) -> Tensor:
+        """The block's edge_index; of layers that normalise by degrees, with weights by those in the whole graph."""
+        if getattr(conv, "normalize", None) is not True or "edge_weight" not in given:
+            return graph.edge_index
+        self._put_back.append((conv, "normalize", True))
+        conv.normalize = False  # type: ignore[assignment]
+        loops = getattr(conv, "add_self_loops", False) is True
+        fill = 2.0 if getattr(conv, "improved", False) else 1.0
+        edge_index, given["edge_weight"] = graph.normalised(fill if loops else 0.0)
+        return edge_index
+
+    def _rows(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph, what: str) -> None:
+        """Set the first argument, rows of the sources, to what `conv` takes. Raises ConfigError for other rows."""
+        first = next(iter(given))
+        x = given[first]
+        rows = x[0] if isinstance(x, tuple) else x
+        if isinstance(rows, Tensor) and (not rows.dim() or rows.size(0) != graph.n_src):
+            raise ConfigError(
+                f"--model {self.named}: {what} gets {first} of {list(rows.shape)}, but its block has {graph.n_src} "
+                "sources; keep one row per vertex between message passings"
+            )
+        if isinstance(x, tuple):
+            given[first] = tuple(each if n == 0 or each is None else each[: graph.n_dst] for n, each in enumerate(x))
+        elif isinstance(x, Tensor) and _takes_pairs(conv, first):
+            given[first] = (x, x[: graph.n_dst])
+
+
+def message_passings(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules within `module` that pass messages, by name."""
+    # Where PyG was never loaded, there is none of its modules.
+    pyg = sys.modules.get("torch_geometric.nn.conv")
+    of_pyg = {name for name, each in module.named_modules() if pyg and isinstance(each, pyg.MessagePassing)}
+    taking = {name for name, each in module.named_modules() if name and _takes_edges(each)} | of_pyg
+
+    def holds(name: str) -> bool:
+        return any(other != name and other.startswith(f"{name}.") for other in taking)
+
+    return {name: each for name, each in module.named_modules() if name in of_pyg or (name in taking and not holds(name))}
+
+
+def _takes_edges(module: nn.Module) -> bool:
+    try:
+        return "edge_index" in inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _takes_pairs(conv: nn.Module, argument: str) -> bool:
+    """Whether `conv` says that `argument` may be a pair of rows, of sources and of destinations."""
+    annotation = inspect.signature(conv.forward).parameters[argument].annotation
+    return any(word in str(annotation) for word in ("Tuple", "tuple", "PairTensor"))

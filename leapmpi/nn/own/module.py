@@ -1,0 +1,159 @@
+"""A user's module as a Model: the engine gives it blocks and raw rows, and gets logits of the roots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.model import Model
+from leapmpi.nn.own.block_graph import BlockGraph
+from leapmpi.nn.own.message_passing import MessagePassings
+from leapmpi.nn.own.passage import Passage
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.system.user_code import arguments_of, said
+
+if TYPE_CHECKING:
+    from leapmpi.config.sections import ModelConfig
+
+BLOCK_WISE = ("adjs", "blocks")
+"""Names of an argument of `forward` that gets the graphs of all blocks, from the outermost to the roots'."""
+
+_OF_GRAPH = ("edge_index", "edge_weight", "edge_attr")
+"""Names of arguments of `forward` that get what belongs to edges."""
+
+
+class InsideLayer(Layer):
+    """What the engine wants to know of a layer, where a user's module keeps its layers to itself."""
+
+    linear = False
+    splits = False
+    edge_data = ()
+
+    def __init__(self, module: nn.Module, number: int, in_dim: int, out_dim: int) -> None:
+        nn.Module.__init__(self)
+        # Not as a sub-module: its parameters are the model's.
+        self.__dict__["held"] = module
+        self.number, self.in_dim, self.out_dim = number, in_dim, out_dim
+        self.dropout, self.norm, self.residual = 0.0, None, None
+
+    @property
+    def bias(self) -> Tensor:  # type: ignore[override]
+        """Some parameter, for its type."""
+        return next(self.__dict__["held"].parameters())
+
+    @property
+    def projected_width(self) -> int:
+        """Columns of a row that is read."""
+        return self.in_dim
+
+
+class OwnModel(Model):
+    """`module` on blocks. Parameters bear the names that it gives them.
+
+    `named` is what the setting says, for messages; `config`, `layers`, `in_dim` and `out_dim` as in `build_model`.
+    """
+
+    def __init__(
+        self, module: nn.Module, named: str, config: ModelConfig, layers: int, in_dim: int, out_dim: int
+    ) -> None:
+        nn.Module.__init__(self)
+        self.module = module
+        self.named, self.seed, self.out_dim = named, config.seed, out_dim
+        self.takes = arguments_of(module.forward)
+        self.block_wise = next((name for name in BLOCK_WISE if name in self.takes), None)
+        self._check_arguments()
+        self.passings = MessagePassings(module, named)
+        widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
+        # Not a list of modules, whose parameters would count twice.
+        self.__dict__["layers"] = [InsideLayer(module, n + 1, widths[n], widths[n + 1]) for n in range(layers)]
+        self.last: Passage | None = None
+        """The run of `forward` before, for examination."""
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of the module, by its own names."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
+        """Logits of the roots, as of `Model`. Raises ConfigError for what goes wrong in the module."""
+        parameter = next(self.module.parameters())
+        if not len(blocks[0].src_original[: blocks[0].n_dst]):
+            # A module need not bear an empty graph.
+            return parameter.new_zeros((0, self.out_dim)) + 0 * parameter.sum()
+        key = dropout if dropout is None or self.seed < 0 else dropout._replace(seed=self.seed)
+        graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
+        passage = Passage(graphs, blocks[-1].src_original, key)
+        passage.block_wise = self.block_wise is not None
+        self.module.train(key is not None)
+        self.passings.passage = passage
+        try:
+            with passage:
+                rows = passage.marked(dense(x).to(parameter.dtype), 0)
+                out = self.module(rows, **self._of_graph(graphs))
+        except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            inside = f" in {passage.names[-1]}" if passage.names else ""
+            raise ConfigError(f"--model {self.named}: forward raised {said(error, self.named)}{inside}") from error
+        finally:
+            self.passings.end()
+        self.last = passage
+        return self._checked(out, passage)
+
+    def after(
+        self,
+        layer: int,
+        blocks: Sequence[BlockTensors],
+        h: Tensor,
+        dropout: DropoutKey | None = None,
+        below: Sequence[Tensor] = (),
+    ) -> Tensor:
+        raise NotImplementedError("a user's module is run as a whole")
+
+    def _of_graph(self, graphs: list[BlockGraph]) -> dict[str, Any]:
+        """The arguments of `forward` besides the rows. Raises ConfigError for edge weights that it would not read."""
+        if graphs[0].edge_weight is not None and not (self.block_wise or "edge_weight" in self.takes):
+            raise ConfigError(
+                f"--model {self.named}: this sampler gives edges weights, which forward does not take; add an argument "
+                "edge_weight, or use another --sampler"
+            )
+        if self.block_wise:
+            return {self.block_wise: graphs}
+        return {name: getattr(graphs[0], name) for name in _OF_GRAPH if name in self.takes}
+
+    def _check_arguments(self) -> None:
+        """Raise ConfigError for a `forward` that cannot be called with rows and edges."""
+        known = (*_OF_GRAPH, *BLOCK_WISE)
+        names = list(self.takes)
+        required = [name for name, each in self.takes.items() if each.default is each.empty]
+        others = [name for name in required[1:] if name not in known]
+        if not names or names[0] in known or others or not set(names) & {"edge_index", *BLOCK_WISE}:
+            raise ConfigError(
+                f"--model {self.named}: forward takes ({', '.join(names)}); write forward(x, edge_index), with "
+                "edge_weight or edge_attr where it reads them, or forward(x, adjs)"
+            )
+
+    def _checked(self, out: Any, passage: Passage) -> Tensor:
+        """`out`, logits of the roots. Raises ConfigError for anything else."""
+        where, roots, layers = f"--model {self.named}: forward", passage.rows[-1], len(passage.graphs)
+        if not self.block_wise and passage.calls < layers:
+            some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"
+            none = "calls no module that passes messages, which it would take edge_index for; see forward(x, adjs)"
+            raise ConfigError(
+                f"{where} {some if passage.calls else none}, but --fanout names {layers} layers; give one fan-out for "
+                "each message passing"
+            )
+        if not isinstance(out, Tensor):
+            raise ConfigError(f"{where} returned {type(out).__name__} and not a tensor of {self.out_dim} columns")
+        if tuple(out.shape) != (roots, self.out_dim):
+            raise ConfigError(
+                f"{where} returned {list(out.shape)} for {roots} roots of {self.out_dim} classes, which wants "
+                f"[{roots}, {self.out_dim}]"
+            )
+        return out

@@ -1,0 +1,146 @@
+"""One run of a user's module over the blocks of a sample: which rows a tensor holds, dropout, and random functions.
+
+Sources of every block begin with its destinations, so that rows of any layer are the first of the outermost sources.
+Rows that a tensor holds are known by its `level`: before the k-th message passing there are as many rows as block k has
+sources, after the last as many as roots. Where tensors of two levels meet, as in h = conv(h) + h, the first rows of the
+longer one are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from leapmpi.nn.dropout import DropoutKey, drop_edges, drop_features
+from leapmpi.nn.own.block_graph import BlockGraph
+from leapmpi.system.counter_rng import fold, key_hash
+
+_DROPOUT = {F.dropout, torch.dropout, torch.dropout_}
+
+_RANDOM = {
+    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial),
+    *(torch.rand_like, torch.randn_like, torch.randint_like, torch.poisson),
+    *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.random_, Tensor.exponential_),
+    *(Tensor.multinomial, Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
+    *(F.gumbel_softmax, F.rrelu, F.alpha_dropout, F.feature_alpha_dropout),
+    *(F.dropout1d, F.dropout2d, F.dropout3d, torch.alpha_dropout, torch.feature_dropout),
+}
+"""Functions whose numbers are drawn in the order of calls, and not by what they are for."""
+
+_LEVEL = "leapmpi_level"
+
+
+class Passage(TorchFunctionMode):
+    """A context around one run of `forward`.
+
+    `graphs` are those of the blocks, from the outermost to the roots'; `vertices` int64[n] the original ids of the
+    outermost sources; `key` that of dropout masks, None where nothing is dropped.
+    """
+
+    def __init__(self, graphs: Sequence[BlockGraph], vertices: Tensor, key: DropoutKey | None) -> None:
+        super().__init__()
+        self.graphs, self.vertices, self.key = graphs, vertices, key
+        self.rows = [*(graph.n_src for graph in graphs), graphs[-1].n_dst]
+        """Rows by level."""
+        self.block_wise = False
+        """Whether the module takes the graphs of all blocks and hands them out itself."""
+        self.calls = 0
+        """Message passings that are done."""
+        self.inside = 0
+        """How many of the modules that pass messages are being run, one within the other."""
+        self.names: list[str] = []
+        """The modules that are being run, from the outermost on."""
+        self.random: dict[str, None] = {}
+        """What drew numbers that no vertex names, in words."""
+        self.edges: Tensor | None = None
+        """The edge_index that messages are being passed along."""
+        self._dropouts = 0
+        if key is not None:
+            # What is drawn all the same is drawn again after a restart.
+            seed = fold(key_hash(key), int(vertices[0]) if len(vertices) else 0)
+            torch.default_generator.manual_seed(int(seed) >> 1)
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUT:
+            return self._dropped(func, args, kwargs)
+        if func in _RANDOM:
+            self._note(func)
+        if self.inside:
+            return func(*args, **kwargs)
+
+        # Outside of message passing the rows of every tensor are followed.
+        levels = set(_levels((*args, *kwargs.values())))
+        if not levels:
+            return func(*args, **kwargs)
+        level = max(levels)
+        if len(levels) > 1:
+            args, kwargs = self.shortened(args, level), self.shortened(kwargs, level)
+        return self.marked(func(*args, **kwargs), level)
+
+    def marked(self, out: Any, level: int) -> Any:
+        """`out`, known to hold the rows of `level` if it is a tensor of as many."""
+        if isinstance(out, Tensor) and out.dim() and out.size(0) == self.rows[level]:
+            setattr(out, _LEVEL, level)
+        return out
+
+    def shortened(self, values: Any, level: int) -> Any:
+        """`values` with the first rows of tensors of an earlier level in place of these."""
+        if isinstance(values, Tensor):
+            known = getattr(values, _LEVEL, None)
+            if known is None or known >= level:
+                return values
+            return self.marked(values[: self.rows[level]], level)
+        if isinstance(values, dict):
+            return {name: self.shortened(each, level) for name, each in values.items()}
+        if type(values) in (list, tuple):
+            return type(values)(self.shortened(each, level) for each in values)
+        return values
+
+    def _note(self, func: Any) -> None:
+        name = getattr(func, "__name__", str(func))
+        if self.key is not None:
+            self.random[f"{name} in {self.names[-1]}" if self.names else name] = None
+
+    def _dropped(self, func: Any, args: tuple, kwargs: dict) -> Tensor:
+        """`func`, which is dropout, with masks named by vertex and column, or by the ends of an edge and column."""
+        names = ("input", "p", "training" if func is F.dropout else "train")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        x, rate, on = given["input"], float(given.get("p", 0.5)), given.get(names[2], True)
+        if self.key is None or not on or rate == 0:
+            return x
+        self._dropouts += 1
+        rows = x.size(0) if x.dim() else -1
+        flat = x.reshape(rows, -1) if x.dim() and x.numel() else x
+        if not x.numel():
+            return x
+        if self.edges is not None and rows == self.edges.size(1):
+            source, target = self.vertices[self.edges[0]], self.vertices[self.edges[1]]
+            out = drop_edges(flat, source, target, self.key, self._dropouts, rate)
+        elif rows in self.rows:
+            out = drop_features(flat, self.vertices[:rows], self.key, self._dropouts, rate)
+        else:
+            self._note(func)
+            return func(*args, **kwargs)
+        return self._like(x, out.reshape(x.shape))
+
+    def _like(self, x: Tensor, out: Tensor) -> Tensor:
+        if (level := getattr(x, _LEVEL, None)) is not None:
+            setattr(out, _LEVEL, level)
+        return out
+
+
+def _levels(values: Any) -> Iterator[int]:
+    """The levels of the tensors among `values`."""
+    for each in values:
+        if isinstance(each, Tensor):
+            level = getattr(each, _LEVEL, None)
+            if level is not None:
+                yield level
+        elif type(each) in (list, tuple):
+            yield from _levels(each)

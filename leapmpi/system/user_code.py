@@ -1,0 +1,98 @@
+"""Code that a user names in a setting, as FILE.py:NAME or PACKAGE.MODULE:NAME: loaded, digested, and blamed by line."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from leapmpi.errors import ConfigError, nearest, one_line
+
+
+@functools.cache
+def load_named(named: str, flag: str) -> Any:
+    """What `named` names. Runs the file, once in a process. Raises ConfigError, which begins with `flag`.
+
+    Files that stand beside it can be imported by it.
+    """
+    place, _, name = named.rpartition(":")
+    module = _from_file(place, named, flag) if place.endswith(".py") else _imported(place, named, flag)
+    if not hasattr(module, name):
+        known = [each for each in vars(module) if not each.startswith("_")]
+        raise ConfigError(f"{flag} {named}: {place} has no class {name}; {nearest(name, known)}")
+    return getattr(module, name)
+
+
+def _from_file(path: str, named: str, flag: str) -> ModuleType:
+    if not Path(path).is_file():
+        raise ConfigError(f"{flag} {named}: there is no file {path}")
+    # The name of the file need not be that of an importable module.
+    name = f"user_code_{Path(path).stem}_{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    # The name of a file that ends in .py tells how to load it.
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    # Classes find the names in their annotations by the module that they say they are of.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {said(error, named)}") from error
+    return module
+
+
+def _imported(place: str, named: str, flag: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except Exception as error:
+        pyg = isinstance(error, ModuleNotFoundError) and place.split(".")[0] == "torch_geometric"
+        hint = "; pip install 'leapmpi[pyg]'" if pyg else ""
+        raise ConfigError(f"{flag} {named}: {place} cannot be imported: {said(error, named)}{hint}") from error
+
+
+def digest_of(named: str) -> str:
+    """blake2b-128 of the file that `named` names, hexadecimal; of a module's file. Empty where there is none."""
+    place = named.rpartition(":")[0]
+    if not place.endswith(".py"):
+        spec = importlib.util.find_spec(place)
+        place = (spec.origin if spec else None) or ""
+    if not Path(place).is_file():
+        return ""
+    return hashlib.blake2b(Path(place).read_bytes(), digest_size=16).hexdigest()
+
+
+def said(error: BaseException, named: str) -> str:
+    """The type and the first line of `error`, and the line of the file of `named` where it arose, if it did there."""
+    text = str(error).strip().splitlines()
+    sentence = one_line(f"{type(error).__name__}: {text[0]}" if text else type(error).__name__)
+    if isinstance(error, SyntaxError):
+        return f"{sentence}, line {error.lineno}"
+    # The innermost line of the user's own file; of a library called from there only the innermost of all.
+    frames = traceback.extract_tb(error.__traceback__)
+    place = named.rpartition(":")[0]
+    own = [frame for frame in frames if place.endswith(".py") and Path(frame.filename).name == Path(place).name]
+    if not own:
+        return sentence
+    return f"{sentence}, at {Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"
+
+
+def arguments_of(function: Any) -> dict[str, inspect.Parameter]:
+    """The parameters of `function` by name, but for *args and **kwargs; empty where it does not tell."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: each for name, each in parameters.items() if each.kind not in kinds}
