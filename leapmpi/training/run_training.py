@@ -19,6 +19,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
 from leapmpi.runs.run import FAILED, FINISHED, Run
@@ -156,7 +157,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
-    loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)))
+    # It leaves nothing to be chosen by the rates of the machine.
+    loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)), MachineRates())
     outcomes: list[dict[str, Any]] = []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
