@@ -25,6 +25,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import check_prefetch
 from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
+from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.plan.homes import rank_offsets
@@ -87,6 +88,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             _deterministic(config.run.deterministic),
             ends_the_job(watchdog),
             session.signals.handled(),
+            bus_errors_told(world.size),
         ):
             session.world.on_all(lambda: check_device(config.run.device, device))
             return action(session)
