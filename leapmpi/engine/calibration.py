@@ -7,8 +7,6 @@ into seconds by the rates of the machine (leapmpi/plan/machine_rates.py), or, wi
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.phase_timers import median_seconds
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
@@ -32,8 +31,6 @@ _ROW_BYTES = 16 << 20
 """Bytes that its rows may take."""
 
 _FEW = 2
-_TIMES = 3
-"""How often each time is taken; the median counts."""
 
 _SENT = 1 << 18
 """Bytes to each other rank whose time gives that of a byte."""
@@ -122,17 +119,6 @@ def link_seconds(communicator: Communicator) -> tuple[float, float]:
     empty = median_seconds(communicator.barrier)
     small, large = median_seconds(swap(count)), median_seconds(swap(1))
     return empty, max(0.0, large - small) / max(1, send.nbytes)
-
-
-def median_seconds(action: Callable[[], None]) -> float:
-    """The median time of `action`, once warm."""
-    action()
-    times = []
-    for _ in range(_TIMES):
-        begin = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 RATES, REMOTE, TIME_STEPS = "rates", "remote", "time_steps"
@@ -65,5 +65,6 @@ class TuningLog:
 
 
 def from_records(records: Iterable[dict[str, Any]]) -> list[TuningRecord]:
-    """The decisions among the records of a run."""
-    return [TuningRecord.from_values(each) for each in records if each["event"] == "decision"]
+    """The decisions among the records of a run, whose epochs count from 1."""
+    decisions = (TuningRecord.from_values(each) for each in records if each["event"] == "decision")
+    return [replace(each, epoch=each.epoch - 1) for each in decisions]

@@ -27,7 +27,7 @@ PAGE = 4096
 """Bytes of the header, and of each slot."""
 
 Facts = dict[str, int | str | None]
-"""Where a rank is, as in summary.json: rank, host, phase, epoch and iteration, the last two from 0."""
+"""Where a rank is, as summary.json has it: rank, host, phase, epoch and iteration, here the last two from 0."""
 
 _FORMAT, _VERSION = "leapmpi-stamps", 1
 _NAMES = ("start", *PHASES)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from leapmpi.config.plain_values import an_object, parsed
 from leapmpi.errors import ConfigError
-from leapmpi.system.atomic_files import written_aside
+from leapmpi.system.atomic_files import explain, written_aside
+from leapmpi.system.processor import user_cache
+from leapmpi.system.regular_files import read_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class MachineRates:
 
 def rates_file() -> Path:
     """The file of kept rates, in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / "rates.json"
+    return user_cache() / "rates.json"
 
 
 def machine_key(processor: str, mpi: str, ranks: int, nodes: int) -> str:
@@ -84,7 +86,10 @@ def keep_rates(key: str, rates: MachineRates, about: Mapping[str, Any]) -> Path:
     except ConfigError:
         known = {}
     path = rates_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, path) from error
     text = json.dumps({**known, key: {**rates.to_values(), **about}}, indent=1, sort_keys=True)
     with written_aside(path, overwrite=True) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
@@ -95,14 +100,12 @@ def _kept() -> dict[str, Any]:
     """All kept rates by key. Raises ConfigError for a file that holds something else."""
     path = rates_file()
     try:
-        # A pipe or a device would never end.
-        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
-        values = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+        found: dict[str, Any] = parsed(read_text(path), an_object) if path.is_file() else {}
+    except OSError as error:
+        raise _damaged(error.strerror or str(error)) from None
+    except ValueError as error:
         raise _damaged(str(error)) from None
-    if not isinstance(values, dict):
-        raise _damaged("it holds no JSON object")
-    return values
+    return found
 
 
 def _damaged(why: str) -> ConfigError:

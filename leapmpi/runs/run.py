@@ -12,14 +12,18 @@ from leapmpi.config.schema import Config
 from leapmpi.config.toml import read_toml
 from leapmpi.errors import RunFolderError
 from leapmpi.runs import schemas
+from leapmpi.runs.epoch_numbers import up_to_date
 from leapmpi.runs.file_names import CONFIG, METRICS, SUMMARY, model_folder, weights_file
 from leapmpi.system.regular_files import read_text
 
 if TYPE_CHECKING:
     import numpy as np
 
-SUMMARY_SCHEMA = 1
+SUMMARY_SCHEMA = 2
 """Version of what summary.json holds."""
+
+METRICS_SCHEMA = 2
+"""Version of the records in metrics.jsonl."""
 
 FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 """The values of `status` in summary.json."""
@@ -43,7 +47,7 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """summary.json. Raises RunFolderError when the run is not finished or the file is damaged."""
+        """summary.json, epochs from 1. Raises RunFolderError when the run is not finished or the file is damaged."""
         found = self._read_summary()
         if (status := found.get("status")) in (FAILED, INTERRUPTED):
             ended = "failed" if status == FAILED else "was interrupted"
@@ -79,10 +83,10 @@ class Run:
         try:
             found = parsed(read_text(path), record({"schema": count}))
             # Another schema is no damage: another version of leapmpi reads it.
-            if (schema := found["schema"]) != SUMMARY_SCHEMA:
+            if (schema := found["schema"]) not in range(1, SUMMARY_SCHEMA + 1):
                 raise RunFolderError(
-                    f"{path} has schema {schema}, but this leapmpi reads {SUMMARY_SCHEMA}; use the leapmpi that wrote "
-                    "it"
+                    f"{path} has schema {schema}, but this leapmpi reads those up to {SUMMARY_SCHEMA}; use the leapmpi "
+                    "that wrote it"
                 )
             schemas.SUMMARY(found, "")
             if found.get("status") in (FAILED, INTERRUPTED):
@@ -93,10 +97,10 @@ class Run:
             raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError as error:
             raise RunFolderError(f"{path}: the file is damaged ({error}); run it again") from None
-        return found
+        return up_to_date(found, SUMMARY_SCHEMA)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl, oldest first; a last line cut short by a crash is left out.
+        """All records of metrics.jsonl, oldest first, epochs from 1; a last line cut short by a crash is left out.
 
         `event` says what a record is: start, banner, decision, epoch, interrupted, resumed, end. Those of a running or
         failed run can be read too. Raises RunFolderError for a file that is missing or damaged.
@@ -141,7 +145,7 @@ def _event(line: str) -> dict[str, Any]:
     schemas.EVENTS.get(found["event"], anything)(found, "")
     if found["event"] == "decision":
         schemas.DECISIONS.get(found["about"], anything)(found["value"], "value")
-    return found
+    return up_to_date(found, METRICS_SCHEMA)
 
 
 def load_run(path: Path | str) -> Run:

@@ -18,13 +18,11 @@ from leapmpi.config.schema import Config
 from leapmpi.config.toml import to_toml
 from leapmpi.errors import RunFolderError
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
+from leapmpi.runs.epoch_numbers import renumbered
 from leapmpi.runs.file_names import CONFIG, HEARTBEATS_FILE, LOG, METRICS, PATTERNS, SUMMARY
-from leapmpi.runs.run import FAILED, FINISHED, SUMMARY_SCHEMA, Run
+from leapmpi.runs.run import FAILED, FINISHED, METRICS_SCHEMA, SUMMARY_SCHEMA, Run
 from leapmpi.system.atomic_files import explain, remove, written_aside
 from leapmpi.system.regular_files import check_regular
-
-METRICS_SCHEMA = 1
-"""Version of the records in metrics.jsonl."""
 
 
 class RunFolder:
@@ -78,15 +76,30 @@ class RunFolder:
             raise explain(error, self.path / METRICS) from None
 
     def record(self, event: str, **values: Any) -> None:
-        """Append one record to metrics.jsonl, flushed at once."""
+        """Append one record to metrics.jsonl, flushed at once. `values` count epochs from 0, the file from 1."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"schema": METRICS_SCHEMA, "time": now, "event": event, **values})
+        line = json.dumps({"schema": METRICS_SCHEMA, "time": now, "event": event, **renumbered(values)})
         try:
             metrics = self._opened()
             metrics.write(line + "\n")
             metrics.flush()
         except OSError as error:
             raise explain(error, self.path / METRICS) from None
+
+    def make_again(self, config: Config, epochs: Iterable[Mapping[str, Any]]) -> bool:
+        """Make a folder that has vanished anew, with its config and records of `epochs`; whether it had to be made."""
+        if self.path.is_dir():
+            return False
+        try:
+            self.path.mkdir(parents=True)
+        except OSError as error:
+            raise explain(error, self.path) from error
+        self._opened().close()
+        self._metrics = None
+        self.start(config)
+        for each in epochs:
+            self.record("epoch", **each)
+        return True
 
     def finish(self, summary: dict[str, Any], epochs: int = 0) -> None:
         """Write summary.json, which marks the run as finished, and remove what only an unfinished run needs.
@@ -143,7 +156,7 @@ def _appending(path: Path) -> TextIO:
 
 
 def _summary_text(status: str, values: dict[str, Any]) -> str:
-    return json.dumps({"schema": SUMMARY_SCHEMA, "status": status, **values}, indent=1) + "\n"
+    return json.dumps({"schema": SUMMARY_SCHEMA, "status": status, **renumbered(values)}, indent=1) + "\n"
 
 
 def check(folder: str, overwrite: bool, epochs: int = 0) -> bool:

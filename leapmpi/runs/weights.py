@@ -12,15 +12,22 @@ from leapmpi.config.plain_values import Schema, an_object
 from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import WEIGHTS_FORMAT
 from leapmpi.errors import DataError
+from leapmpi.runs.epoch_numbers import FROM_ZERO, renumbered
 from leapmpi.system.atomic_files import written_aside
 
 _PARAMETERS = "parameters"
 
+_SCHEMA = 2
+"""Version of the plain values."""
+
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
-    """Write weights as HDF5, with `about` (plain values) as JSON; on an error `path` stays as it was."""
+    """Write weights as HDF5, with `about` (plain values) as JSON; on an error `path` stays as it was.
+
+    `about` counts epochs from 0, the file from 1.
+    """
     with written_aside(path, overwrite=True) as aside:
-        write_named_arrays(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, about)
+        write_named_arrays(aside, WEIGHTS_FORMAT, _PARAMETERS, arrays, {**renumbered(about), "schema": _SCHEMA})
 
 
 def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -30,4 +37,5 @@ def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.n
     """
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    return read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"), schema)
+    arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"), schema)
+    return arrays, about if about.pop("schema", FROM_ZERO) == FROM_ZERO else renumbered(about, -1)

@@ -10,6 +10,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from leapmpi.system.processor import user_cache
+
 _SHARED_KERNELS = ("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py", "sampling/source_numbers.py")
 """Modules whose kernels others inline."""
 
@@ -37,7 +39,7 @@ def cache_folder() -> Path:
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
     version = _version_of_shared_kernels()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi" / f"kernels-{version}"
+    home = user_cache() / f"kernels-{version}"
     if writable(home):
         return home
 

@@ -7,6 +7,7 @@ a phase of the channel AHEAD.
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -183,3 +184,16 @@ class _Clock:
         taken = self.seconds
         self.seconds = dict.fromkeys(PHASES, 0.0)
         return taken
+
+
+def median_seconds(action: Callable[[], object], times: int = 3, before: Callable[[], object] | None = None) -> float:
+    """The median time of `action` once warm, over `times` times; before each `before` is called, and not timed."""
+    action()
+    seconds = []
+    for _ in range(times):
+        if before:
+            before()
+        begin = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)

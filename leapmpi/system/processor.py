@@ -1,7 +1,8 @@
-"""What computes on this machine, by name."""
+"""This machine: what computes on it, by name, and where its user's caches lie."""
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -14,3 +15,8 @@ def processor_name() -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.machine())
+
+
+def user_cache() -> Path:
+    """The folder of leapmpi in the user's cache, which may not be there yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi"

@@ -19,6 +19,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
 from leapmpi.runs.run import FAILED, FINISHED, Run
@@ -64,7 +65,7 @@ def evaluate(
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
     Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
-    "epoch", "val", "test"} for each; a split without vertices has None.
+    "epoch" (from 1), "val", "test"} for each; a split without vertices has None.
 
     Raises DataError when weights belong to another kind of dataset.
     """
@@ -156,7 +157,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 
     # Evaluation draws as it always does, whatever a run was trained with.
     plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
-    loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)))
+    # It leaves nothing to be chosen by the rates of the machine.
+    loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)), MachineRates())
     outcomes: list[dict[str, Any]] = []
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
@@ -164,7 +166,7 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
         evaluator = world.on_all(partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
-            outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"], **evaluator.scores()})
+            outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"] + 1, **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
     return outcomes
@@ -228,7 +230,7 @@ def _report_damage(folder: RunFolder, saved: SavedRun, trainer: Trainer, whole: 
         log.warning("warning: a checkpoint is damaged (%s); %s, the one before, is used", complaint, saved.name)
     if not whole:
         log.warning("warning: metrics.jsonl has lost records; those of epochs are written again, without batch losses")
-        kept = {record["epoch"] for record in Run(folder.path).metrics() if record["event"] == "epoch"}
+        kept = {record["epoch"] - 1 for record in Run(folder.path).metrics() if record["event"] == "epoch"}
         for record in trainer.epochs:
             if record["epoch"] not in kept:
                 folder.record("epoch", **record)

@@ -20,14 +20,17 @@ from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.dealt_placement import FixedModePlacement
+from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import check_prefetch
 from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
+from leapmpi.fault_tolerance.bus_errors import bus_errors_told
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.scoring.metric import choose_metric
@@ -60,11 +63,12 @@ class Session:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
-    def load(self, config: Config, dataset: Dataset) -> Loaded:
-        """Load this rank's share of `dataset`. Collective."""
+    def load(self, config: Config, dataset: Dataset, rates: MachineRates | None = None) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective."""
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
-            return load(config, dataset, self.world, self.device, self.phases)
+            rates = rates or machine_rates(self.world, self.device)
+            return load(config, dataset, self.world, self.device, self.phases, rates)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
@@ -85,6 +89,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             _deterministic(config.run.deterministic),
             ends_the_job(watchdog),
             session.signals.handled(),
+            bus_errors_told(world.size),
         ):
             session.world.on_all(lambda: check_device(config.run.device, device))
             return action(session)

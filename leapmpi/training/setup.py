@@ -16,7 +16,6 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
-from leapmpi.engine.machine import machine_rates
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -30,6 +29,7 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.build import build_sampler
 from leapmpi.sampling.edge_data import uses_weights
 from leapmpi.system import jit
@@ -69,8 +69,17 @@ def open_for_training(config: Config) -> Dataset:
     return dataset
 
 
-def load(config: Config, dataset: Dataset, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
+def load(
+    config: Config,
+    dataset: Dataset,
+    world: World,
+    device: torch.device,
+    phases: PhaseTimers,
+    rates: MachineRates | None = None,
+) -> Loaded:
     """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
+
+    What is left open will be chosen by `rates`, or the documented constants.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
@@ -113,7 +122,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
-        machine=machine_rates(world, device),
+        machine=rates or MachineRates(),
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)

@@ -134,7 +134,7 @@ class Trainer:
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
         self.ctx.phases.epoch = None
         final = self.ctx.parameters.by_name()
-        self.world.on_root(lambda: self.save(folder, final))
+        self.world.on_root(lambda: self._save(folder, final))
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train epoch number `epoch`, score the splits if it is time to, and return its record. Collective."""
@@ -299,6 +299,14 @@ class Trainer:
     def digest(self) -> str:
         """That of the parameters. Collective."""
         return self.ctx.parameters.digest()
+
+    def _save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
+        """Write weights into `folder`, even where it has vanished. Local."""
+        if folder.make_again(self.config, self.epochs):
+            log.warning(
+                "warning: the run folder %s vanished; it was made again for its weights and epochs", folder.path
+            )
+        self.save(folder, final)
 
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write the weights of the last and of the best epoch. Local."""

@@ -260,7 +260,7 @@ def test_damaged_run_folders(refused, small_data, finished_run, tmp_path):
     for text, message in (
         ("{", "the file is damaged"),
         ("[]", "the file is damaged (it is [], not an object)"),
-        ('{"schema": 99}', "has schema 99, but this leapmpi reads 1"),
+        ('{"schema": 99}', "has schema 99, but this leapmpi reads those up to 2"),
         ('{"schema": 1}', "the file is damaged (it has no strategy)"),
         ('{"schema": 1, "epochs": []}', "the file is damaged"),
     ):

@@ -25,9 +25,9 @@ def evaluated(capsys, *arguments):
 @pytest.mark.parametrize("weights", ["best", "final"])
 def test_the_scores_of_the_run(small_data, finished_run, capsys, weights):
     summary = finished_run.summary
-    expected = summary["best"] if weights == "best" else {"epoch": 2, **summary["epochs"][-1]["accuracy"]}
+    expected = summary["best"] if weights == "best" else {"epoch": 3, **summary["epochs"][-1]["accuracy"]}
     found = evaluated(capsys, small_data, finished_run.path, "--weights", weights)
-    assert found == {"schema": 1, "weights": weights, "metric": "accuracy", **expected}
+    assert found == {"schema": 2, "weights": weights, "metric": "accuracy", **expected}
 
 
 def test_on_more_ranks_and_another_partition(small_data, finished_run, tmp_path):
@@ -38,7 +38,7 @@ def test_on_more_ranks_and_another_partition(small_data, finished_run, tmp_path)
     assert job.returncode == 0, job.stderr
     best = finished_run.summary["best"]
     (found,) = map(json.loads, job.stdout.splitlines())
-    assert found == {"schema": 1, "weights": "best", "metric": "accuracy", **best}
+    assert found == {"schema": 2, "weights": "best", "metric": "accuracy", **best}
 
 
 def test_flags_stand_above_the_run(small_data, finished_run, capsys):
@@ -52,7 +52,7 @@ def test_flags_stand_above_the_run(small_data, finished_run, capsys):
 def test_a_line_for_people(small_data, finished_run, capsys):
     assert main(["evaluate", str(small_data), str(finished_run.path)]) == 0
     best = finished_run.summary["best"]
-    line = f"best weights (epoch {best['epoch'] + 1})  accuracy val {best['val']:.4f} test {best['test']:.4f}\n"
+    line = f"best weights (epoch {best['epoch']})  accuracy val {best['val']:.4f} test {best['test']:.4f}\n"
     assert capsys.readouterr().out == line
 
 
@@ -83,7 +83,7 @@ def test_every_model_of_a_run_of_several(small_data, tmp_path, capsys):
     summary = train(Config.from_values(settings | varied)).summary
     assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    about = {"schema": 1, "weights": "best", "metric": "accuracy"}
+    about = {"schema": 2, "weights": "best", "metric": "accuracy"}
     wanted = [{**about, "model": number, **each["best"]} for number, each in enumerate(summary["models"])]
     assert found == wanted
     assert main(["evaluate", str(small_data), str(tmp_path / "run"), "--model", "1"]) == 0

@@ -38,7 +38,7 @@ def failing_job(what, ranks, size, data, tmp_path, *more):
     options = ["--epochs", "500", "--batch-size", "32", "--hidden", "8", "--device", "cpu", "--eval-every", "100"]
     job = mpirun(size, [*command, *options, *more], timeout=60)
     metrics = run / "metrics.jsonl"
-    assert '"epoch": 0' in metrics.read_text(), "the job failed before it was to"
+    assert '"epoch": 1' in metrics.read_text(), "the job failed before it was to"
     return job, run, time.time() - metrics.stat().st_mtime
 
 
@@ -55,7 +55,7 @@ def check_recorded(run, line, rank):
     failure = load_run(run).failure
     assert one_line(failure["why"]) in line
     assert (failure["rank"], failure["host"], failure["phase"]) == (rank, socket.gethostname(), "compute")
-    assert (failure["epoch"], failure["iteration"]) == (1, 2)
+    assert (failure["epoch"], failure["iteration"]) == (2, 2)
 
 
 @pytest.mark.parametrize(("size", "rank"), [(3, 2)])

@@ -147,4 +147,4 @@ def test_one_rank_of_four_is_signalled_and_mpirun_ends_resumable(small_data, tmp
     assert load_run(tmp_path / "run").failure["status"] == "interrupted"
     assert main([str(each) for each in settings]) == 0
     assert "resumed in epoch 2, after iteration 3 of 5" in capsys.readouterr().out
-    assert [epoch["epoch"] for epoch in load_run(tmp_path / "run").summary["epochs"]] == [0, 1, 2]
+    assert [epoch["epoch"] for epoch in load_run(tmp_path / "run").summary["epochs"]] == [1, 2, 3]

@@ -50,6 +50,7 @@ def decided(train, world):
         lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
         lines = [line for line in lines if (line.get("about"), line.get("iteration", 0) > 0) != ("time_steps", True)]
         end = len(lines) - 1
+        # Records without a schema count epochs from 0.
         for epoch, iteration, steps in ((0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))):
             lines.insert(end, {"event": "decision", "about": "time_steps", "epoch": epoch, "iteration": iteration,
                                "value": steps, "evidence": {}})  # fmt: skip
@@ -70,7 +71,7 @@ def test_the_records_say_what_was_decided_and_why(decided, world):
     if world.size == 1:
         assert steps == []
         return
-    assert (steps[0]["epoch"], steps[0]["iteration"]) == (0, 0)
+    assert (steps[0]["epoch"], steps[0]["iteration"]) == (1, 0)
     assert set(steps[0]["evidence"]["predicted"]) == set(steps[0]["evidence"]["memory"])
     # 11 iterations an epoch are enough to settle; every change says what was measured.
     assert steps[-1]["evidence"]["settled"]
@@ -84,7 +85,7 @@ def test_a_replay_makes_the_same_decisions_and_the_same_bits(decided, train, wor
     assert once.summary["parameters_digest"] == again.summary["parameters_digest"]
     if world.size > 1:
         changed = [(e["epoch"], e["iteration"], e["value"]) for e in decisions(once) if e["about"] == "time_steps"]
-        assert changed[-3:] == [(0, 4, world.size), (1, 0, 1), (2, 3, min(2, world.size))]
+        assert changed[-3:] == [(1, 4, world.size), (2, 0, 1), (3, 3, min(2, world.size))]
         assert [each["time_steps"] for each in once.summary["epochs"]] == [world.size, 1, min(2, world.size)]
         # At four ranks all roots are at home on one; a link that costs nothing lets them move.
         assert once.summary["epochs"][1]["bytes"]["labels"] > 0

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, DataError
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, kept_rates, machine_key, rates_file
 
 KEY = machine_key("Some Processor", "Some MPI 5", 4, 2)
@@ -56,6 +56,12 @@ def test_a_pipe_in_place_of_the_file_does_not_hang(cache):
     cache.mkdir()
     os.mkfifo(rates_file())
     assert kept_rates(KEY) is None
+
+
+def test_a_place_that_cannot_be_written_is_named(cache):
+    cache.write_text("")
+    with pytest.raises(DataError, match=r"rates\.json: cannot be written \(File exists\)"):
+        keep_rates(KEY, RATES, {})
 
 
 def test_the_file_says_when_it_was_measured():

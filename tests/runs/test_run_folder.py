@@ -51,10 +51,10 @@ def test_config_records_and_summary_can_be_read_back():
     run = load_run("runs/a")
     assert run.config == config
     assert run.summary["seconds"] == 1.5
-    assert run.summary["schema"] == 1
+    assert run.summary["schema"] == 2
     events = run.metrics()
     assert [event["event"] for event in events] == ["epoch", "end"]
-    assert all(event["schema"] == 1 for event in events)
+    assert all(event["schema"] == 2 for event in events)
     assert abs(datetime.fromisoformat(events[0]["time"]) - before) < timedelta(seconds=60)
 
 
@@ -71,7 +71,7 @@ def test_a_finished_run_is_never_overwritten(overwrite):
     for function in (check, claim):
         with pytest.raises(RunFolderError, match="finished run"):
             function("runs/a", overwrite)
-    assert load_run("runs/a").summary == {"schema": 1, "status": "finished"}
+    assert load_run("runs/a").summary == {"schema": 2, "status": "finished"}
 
 
 def test_an_unfinished_run_is_overwritten_only_on_request():
@@ -93,7 +93,7 @@ def test_a_failed_run_says_why_and_may_be_run_again():
     assert not record_failure(folder.path, "rank 0/2 on n7 was killed", rank=0), "the first rank that reports wins"
     run = load_run(folder.path)
     assert run.failure["why"] == "rank 1/2 on n7 was killed"
-    assert (run.failure["rank"], run.failure["phase"], run.failure["epoch"]) == (1, "gather", 0)
+    assert (run.failure["rank"], run.failure["phase"], run.failure["epoch"]) == (1, "gather", 1)
     assert not run.finished
     with pytest.raises(RunFolderError, match="no finished run: it failed: rank 1/2 on n7 was killed"):
         _ = load_run(folder.path).summary
@@ -175,3 +175,16 @@ def test_summaries_hold_no_losses_of_batches():
         {"epoch": 0, "loss": 1.0},
         {"epoch": 1},
     ]
+
+
+def test_epochs_of_older_files_are_counted_from_one(tmp_path):
+    best = {"epoch": 4, "val": 0.5, "test": None}
+    old = {"schema": 1, "best": best, "models": [{"best": best}], "epochs": [{"epoch": 0, "losses": [1.5]}]}
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    records = [{"event": "epoch", "epoch": 0, "schema": 1}, {"event": "epoch", "epoch": 2, "schema": 2}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    run = load_run(tmp_path)
+    assert run.summary["best"]["epoch"] == run.summary["models"][0]["best"]["epoch"] == 5
+    assert run.summary["epochs"] == [{"epoch": 1, "losses": [1.5]}]
+    assert [(each["epoch"], each["schema"]) for each in run.metrics()] == [(1, 2), (2, 2)]

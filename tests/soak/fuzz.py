@@ -8,7 +8,6 @@ Readers run in children that are limited in address space and time. (Digests tel
 one array is exchanged for another, with its digest, is a sound file of other content.)
 """
 
-import argparse
 import os
 import pickle
 import random
@@ -16,8 +15,6 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
-import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass
@@ -38,6 +35,7 @@ from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, nam
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.weights import read_weights, write_weights
 from tests.support.graphs import random_graph
+from tests.support.trials import trials_main
 
 BATCH = 50
 SECONDS = 10
@@ -313,20 +311,5 @@ def soak(trials, seed, base):
     return counts, faults
 
 
-def main():
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="leapmpi-fuzz-") as base:
-        counts, faults = soak(given.trials, given.seed, Path(base))
-    for fault in faults[:20]:
-        print(fault)
-    print(dict(counts), f"{time.monotonic() - begin:.0f} s")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trials_main(__doc__, soak, 5000))

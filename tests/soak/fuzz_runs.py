@@ -7,7 +7,6 @@ exception, in the exit code of a defect, or take longer than a few seconds. Dama
 file has digests: what a file says must be checked as well as its bytes.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -17,8 +16,6 @@ import random
 import shutil
 import signal
 import sys
-import tempfile
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -35,6 +32,7 @@ from leapmpi.errors import Interrupted
 from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from tests.soak.fuzz import blank, cut, flip, move
 from tests.support.graphs import random_graph
+from tests.support.trials import trials_main
 
 SECONDS = 20
 """For one command: far more than any takes."""
@@ -307,20 +305,5 @@ def soak(trials: int, seed: int, base: Path) -> tuple[Counter[str], list[str]]:
     return counts, faults
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="leapmpi-fuzz-") as base:
-        counts, faults = soak(given.trials, given.seed, Path(base))
-    for fault in faults[:20]:
-        print(fault)
-    print(dict(counts), f"{time.monotonic() - begin:.0f} s")
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trials_main(__doc__, soak, 2000))

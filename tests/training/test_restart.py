@@ -116,7 +116,7 @@ def test_a_signal_in_mid_epoch_is_made_good_by_the_next_start(name, small_data, 
     assert main(arguments) == 0
     assert_same(run, whole)
     (resumed,) = (record for record in run.metrics() if record["event"] == "resumed")
-    assert (resumed["epoch"], resumed["iteration"], resumed["after"]["status"]) == (1, 2, "interrupted")
+    assert (resumed["epoch"], resumed["iteration"], resumed["after"]["status"]) == (2, 2, "interrupted")
     assert load_run(run.path).summary["restarts"] == 1
 
 
@@ -233,7 +233,7 @@ def test_what_may_change_may(small_data, at_step, tmp_path):
     moved = shutil.copytree(small_data, tmp_path / "moved")
     more = {"data": str(moved), "train.epochs": 4, "evaluate.every": 2, "run.threads": 2, "run.checkpoint_every": "5"}
     run = train(chosen.replaced(more))
-    assert [each["epoch"] for each in epochs(run)] == [0, 1, 2, 3]
+    assert [each["epoch"] for each in epochs(run)] == [1, 2, 3, 4]
     assert run.config.train.epochs == 4
     longer = train(config(small_data, tmp_path / "longer", **{"train.epochs": 4}))
     assert run.summary["parameters_digest"] == longer.summary["parameters_digest"]
@@ -250,7 +250,7 @@ def test_metrics_that_were_lost_are_written_again(small_data, at_step, tmp_path)
     run = stopped(config(small_data, tmp_path / "run"), at_step)
     (run.path / "metrics.jsonl").unlink()
     run = train(config(small_data, tmp_path / "run"))
-    assert [each["epoch"] for each in epochs(run)] == [0, 1, 2]
+    assert [each["epoch"] for each in epochs(run)] == [1, 2, 3]
 
 
 def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, whole, at_step, tmp_path, capsys):
@@ -296,12 +296,18 @@ def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_ru
 def test_a_run_folder_that_vanishes_costs_one_warning_and_a_count(small_data, at_step, tmp_path, capsys):
     flags = ["--run", str(tmp_path / "run"), "--epochs", "3", "--batch-size", "32", "--checkpoint-every", "1"]
     at_step(0, 1, lambda: shutil.rmtree(tmp_path / "run"))
-    assert main(["train", str(small_data), *flags, "--threads", "1", "--log-level", "warning"]) == 3
+    assert main(["train", str(small_data), *flags, "--threads", "1", "--log-level", "warning"]) == 0
     said = capsys.readouterr()
-    first, count = said.out.splitlines()
+    first, again, count = said.out.splitlines()
     assert "no checkpoint could be written" in first
     assert count == "warning: 8 checkpoints in a row could not be written, the last one among them"
-    assert said.err.startswith(f"leapmpi: error: {tmp_path}/run/weights-final.h5: its folder")
+    # What training has given is kept all the same.
+    assert again == f"warning: the run folder {tmp_path}/run vanished; it was made again for its weights and epochs"
+    assert said.err == ""
+    run = load_run(tmp_path / "run")
+    assert run.finished
+    assert len(run.weights("final")) == len(run.weights("best"))
+    assert [each["epoch"] for each in run.metrics() if each["event"] == "epoch"] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("keeps_times", [False, True])
@@ -464,7 +470,7 @@ def test_first_weights_of_another_run(which, small_data, whole, tmp_path, capsys
     run = train(config(small_data, tmp_path / "run", **more))
     for name, array in run.weights("final").items():
         np.testing.assert_allclose(array, whole.weights(which)[name], atol=1e-25)
-    epoch = whole.summary["best"]["epoch"] + 1 if which == "best" else 3
+    epoch = whole.summary["best"]["epoch"] if which == "best" else 3
     assert f"first weights: those of epoch {epoch} in {source}, " in capsys.readouterr().out
     banner = next(record for record in run.metrics() if record["event"] == "banner")
     assert banner["init"]["parameters"] == sum(array.size for array in whole.weights("best").values())

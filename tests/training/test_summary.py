@@ -30,7 +30,7 @@ def test_the_folder_holds_these_files(finished_run):
 
 def test_summary(finished_run, small_data):
     summary = json.loads((finished_run.path / "summary.json").read_text())
-    assert summary["schema"] == 1
+    assert summary["schema"] == 2
     assert summary["strategy"] == "leap"
     assert summary["ranks"] == 1
     assert summary["graph_uuid"] == open_dataset(small_data).graph_uuid
@@ -39,7 +39,7 @@ def test_summary(finished_run, small_data):
     assert len(summary["peak_memory_bytes"]) == 1
     assert 2**20 < summary["peak_memory_bytes"][0] < 2**40
     assert summary["parameters_digest"] == digest(finished_run.weights("final"))
-    assert [epoch["epoch"] for epoch in summary["epochs"]] == [0, 1, 2]
+    assert [epoch["epoch"] for epoch in summary["epochs"]] == [1, 2, 3]
     best = max(summary["epochs"], key=lambda epoch: epoch["accuracy"]["val"])
     assert summary["best"] == {"epoch": best["epoch"], **best["accuracy"]}
 
@@ -64,7 +64,7 @@ def test_every_epoch_of_the_summary(finished_run):
 def test_one_record_per_event(finished_run):
     records = finished_run.metrics()
     assert [record["event"] for record in records] == ["start", "banner", "epoch", "epoch", "epoch", "end"]
-    assert {record["schema"] for record in records} == {1}
+    assert {record["schema"] for record in records} == {2}
     times = [datetime.fromisoformat(record["time"]) for record in records]
     assert times == sorted(times)
     assert {time.utcoffset() for time in times} == {timedelta(0)}

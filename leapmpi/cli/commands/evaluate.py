@@ -65,11 +65,11 @@ def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
 
 def _json(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     named = {} if number is None else {"model": number}
-    return json.dumps({"schema": 1, "weights": weights, **named, **outcome})
+    return json.dumps({"schema": 2, "weights": weights, **named, **outcome})
 
 
 def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
     known = {split: outcome[split] for split in ("val", "test") if outcome[split] is not None}
     scores = " ".join(f"{split} {score:.4f}" for split, score in known.items()) or "no vertices to score"
     named = "" if number is None else f"model {number}  "
-    return f"{named}{weights} weights (epoch {outcome['epoch'] + 1})  {outcome['metric']} {scores}"
+    return f"{named}{weights} weights (epoch {outcome['epoch']})  {outcome['metric']} {scores}"

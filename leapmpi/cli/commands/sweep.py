@@ -12,6 +12,7 @@ from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import Sweep, read_sweep
 from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
+from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.run import Run
 
 HELP = "train all runs of a sweep file, or one of them"
@@ -30,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train the chosen runs; runs that are finished are left alone. Collective."""
+    """Train the chosen runs; finished ones go on where more epochs are asked, else are left alone. Collective."""
     # The runs, each with its config.
     sweep = read_sweep(arguments.file)
     shared = _shared(arguments, sweep)
@@ -72,10 +73,13 @@ def _train(index: int, config: Config) -> int:
 
     folder = Path(config.run.folder)
     if Run(folder).finished:
-        _print_once(f"run {index}: {folder} is finished")
-        return 0
-
-    _print_once(f"run {index}: {folder}")
+        done = CheckpointFolder(folder).end()
+        if not 0 < done < config.train.epochs:
+            _print_once(f"run {index}: {folder} is finished")
+            return 0
+        _print_once(f"run {index}: {folder} goes on after epoch {done}")
+    else:
+        _print_once(f"run {index}: {folder}")
     try:
         train(config)
     except LeapmpiError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
 from leapmpi.tools.doctor.facts import NETWORK
-from leapmpi.tools.doctor.problems import Problem, by_node
+from leapmpi.tools.doctor.problems import MOST_SPREAD, Problem, by_node
 
 _SLOW = 1 / 3
 """A link is slow below this share of the median rate."""
@@ -22,9 +22,6 @@ _LONG_DELAY = 5000.0
 """Microseconds of a small message above which processors seem to be shared."""
 
 LEAST_FREE = 1 << 30
-
-_DISTURBED = 0.3
-"""Takes that differ by more than this share of their median were disturbed."""
 
 
 def launch(facts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -203,7 +200,7 @@ def rates(facts: Mapping[str, Any]) -> Iterator[Problem]:
     found = facts.get("rates") or {"error": None, "spread": None}
     if found["error"]:
         yield Problem(f"jobs are refused: {found['error']}", "remove the file, or run leapmpi doctor --measure")
-    if (found["spread"] or 0.0) > _DISTURBED:
+    if (found["spread"] or 0.0) > MOST_SPREAD:
         yield Problem(
             f"measured rates differ by {found['spread']:.0%} from take to take",
             "run leapmpi doctor --measure again when nothing else runs on these nodes",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from leapmpi.system.phase_timers import median_seconds
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
@@ -69,7 +69,7 @@ def _seconds(communicator: Communicator, distance: int, size: int, repeats: int,
     result = np.zeros(communicator.size)
     for senders in rounds(communicator.size, distance):
         transfer = _transfer(communicator, distance, senders, size, gpu)
-        spent = np.array(_gathered(communicator, _median_seconds(communicator, transfer, repeats)))
+        spent = np.array(_gathered(communicator, median_seconds(transfer, repeats, communicator.barrier)))
         result[senders] = np.maximum(spent, np.roll(spent, -distance))[senders]
     return result.tolist()
 
@@ -92,18 +92,6 @@ def _transfer(
     else:
         send, receive = np.ones(sent.sum(), np.uint8), np.empty(received.sum(), np.uint8)
     return lambda: communicator.exchange(send, sent, receive, received, "control")
-
-
-def _median_seconds(communicator: Communicator, transfer: Callable[[], None], repeats: int) -> float:
-    """The median time of `transfer` after one untimed run. Collective."""
-    transfer()
-    seconds = []
-    for _ in range(repeats):
-        communicator.barrier()
-        begin = time.perf_counter()
-        transfer()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
 
 
 def _gathered(communicator: Communicator, value: float) -> list[float]:

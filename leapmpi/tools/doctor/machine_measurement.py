@@ -12,7 +12,7 @@ import torch
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import ModelConfig
-from leapmpi.engine.calibration import link_seconds, median_seconds
+from leapmpi.engine.calibration import link_seconds
 from leapmpi.engine.machine import key_of
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
@@ -20,15 +20,14 @@ from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, kept_rates, rates_file
 from leapmpi.sampling.block import Block
+from leapmpi.system.phase_timers import median_seconds
+from leapmpi.tools.doctor.problems import MOST_SPREAD
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import World
 
 _TAKES, _ROUNDS = 5, 4
 """Measurements of which the median counts, and how often they are taken again when something disturbed them."""
-
-_SPREAD = 0.3
-"""Takes that differ by more than this share of their median were disturbed."""
 
 _LEAST = 1e-15
 """Seconds of a unit at least, where a clock cannot tell two times apart."""
@@ -74,7 +73,7 @@ def _undisturbed(take: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
         spread = float((np.ptp(middle, axis=0) / np.median(middle, axis=0)).max())
         if spread < least:
             best, least = takes, spread
-        if least <= _SPREAD:
+        if least <= MOST_SPREAD:
             break
     return best, least
 

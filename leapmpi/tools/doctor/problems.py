@@ -9,6 +9,9 @@ from typing import Any
 
 from leapmpi.runs.tables.rank_table import ranks_text
 
+MOST_SPREAD = 0.3
+"""Measurements that differ by more than this share of their median were disturbed."""
+
 
 @dataclass(frozen=True)
 class Problem:

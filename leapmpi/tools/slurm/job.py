@@ -13,6 +13,7 @@ from leapmpi.config.parser import parser_of
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.errors import ConfigError, LaunchError, nearest, one_line
+from leapmpi.runs.settings_of_run import settings_of_run
 from leapmpi.tools.slurm.script import Job
 from leapmpi.tools.slurm.site import Site
 
@@ -38,7 +39,9 @@ def job_of(command: Sequence[str], site: Site, name: str = "leapmpi", *, data_ex
     # Parse the command as the job will, and check its dataset.
     arguments = _parsed(command)
     words = list(command)
-    config = config_from(arguments) if command[0] in ("train", "bench") else None
+    config = None
+    if command[0] in ("train", "bench"):
+        config = config_from(arguments, settings_of_run(arguments) if command[0] == "train" else None)
     if command[0] == "sweep":
         return _sweep_job(words, arguments, site, name, data_exists)
     data = arguments.data or (config.data if config else "")

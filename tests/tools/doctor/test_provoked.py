@@ -108,4 +108,4 @@ def test_measured_rates_are_kept_and_shown(tmp_path):
 def test_a_damaged_file_of_rates_is_grave(tmp_path):
     (tmp_path / "leapmpi").mkdir()
     (tmp_path / "leapmpi" / "rates.json").write_text("[]")
-    assert "rates.json: it holds no JSON object" in found(alone("true", XDG_CACHE_HOME=str(tmp_path)))
+    assert "rates.json: it is [], not an object" in found(alone("true", XDG_CACHE_HOME=str(tmp_path)))
