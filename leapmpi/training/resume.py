@@ -116,6 +116,8 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
     before, now = flattened(saved["config"]), flattened(json.loads(json.dumps(config.to_values())))
     for key, setting in fields():
         was = before.get(key, json.loads(json.dumps(setting.default)))
+        if (key, now[key]) == ("strategy.name", "auto"):
+            continue
         if was != now[key] and key not in CHANGEABLE and not key.startswith("run."):
             yield f"{key} was {_text(was)}, is {_text(now[key])}"
     for key in sorted(before.keys() - now.keys()):
