@@ -102,7 +102,12 @@ class StrategyConfig:
     """Where each root of a batch is trained, and what crosses ranks."""
 
     name: str = setting(
-        "leap", "where roots are trained and what moves", flag="strategy", registry="leapmpi.strategies", common=True
+        "auto",
+        "where roots are trained and what moves; auto: leap, pull or p3, predicted to be fastest",
+        flag="strategy",
+        registry="leapmpi.strategies",
+        also=("auto",),
+        common=True,
     )
     time_steps: str = setting(
         "auto",

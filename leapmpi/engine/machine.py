@@ -6,8 +6,22 @@ import torch
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, library_name, load_mpi
+from leapmpi.errors import LaunchError
 from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key
 from leapmpi.system.processor import processor_name
+
+
+def kept_for(ranks: int, on_gpu: bool) -> MachineRates:
+    """Kept rates for jobs of `ranks` ranks on one node like this, else the documented constants. Local, without a job.
+
+    Raises ConfigError where the file of kept rates is damaged.
+    """
+    computes = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else processor_name()
+    try:
+        library = library_name(load_mpi())
+    except LaunchError:
+        return MachineRates()
+    return kept_rates(machine_key(computes, library, ranks, 1)) or MachineRates()
 
 
 def key_of(world: World, device: torch.device) -> str:

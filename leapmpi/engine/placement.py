@@ -71,6 +71,11 @@ class Placement(ABC):
         """
         return loaded
 
+    @classmethod
+    def check_room(cls, world: World, loaded: Loaded) -> None:
+        """Raise ResourceError where `place` would find too little memory. Local."""
+        return
+
     def exchange_mode(self) -> tuple[str, ExchangeMode]:
         """Name and mode by which layer 0 is fed; raw rows stand in for `auto` until the engine has chosen."""
         name = "raw" if self.config.remote == "auto" else self.config.remote
@@ -164,5 +169,8 @@ class Placement(ABC):
 
 
 def placement_class(name: str) -> type[Placement]:
-    """The strategy called `name`. Raises ConfigError for an unknown one."""
-    return STRATEGIES.load(name).STRATEGY
+    """The strategy called `name`; leap stands in for `auto` until that is chosen.
+
+    Raises ConfigError for an unknown one.
+    """
+    return STRATEGIES.load("leap" if name == "auto" else name).STRATEGY

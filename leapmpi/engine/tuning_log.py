@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-RATES, REMOTE, TIME_STEPS = "rates", "remote", "time_steps"
-"""What records are `about`: the job's rates, the exchange mode, the number of time steps."""
+RATES, REMOTE, TIME_STEPS, STRATEGY = "rates", "remote", "time_steps", "strategy"
+"""What records are `about`: the job's rates, the exchange mode, the number of time steps, the strategy."""
 
 
 @dataclass(frozen=True)

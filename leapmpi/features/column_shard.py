@@ -23,11 +23,10 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     `sharers` ranks of `host` load about as much at the same time. Raises ResourceError when the memory of `host` is too
     small, DataError when a part is missing or damaged.
     """
+    check_columns(dataset, first, end, host, sharers)
     if dataset.sparse:
-        return _sparse_columns(dataset, first, end, host, sharers)
+        return _sparse_columns(dataset, first, end)
     dtype = dataset.part(0).dense_features.dtype
-    needed = dataset.vertices * (end - first) * dtype.itemsize * sharers
-    check_memory(needed, "features held by columns take", host)
     values = np.empty((dataset.vertices, end - first), dtype)
 
     # From the feature columns of the parts that hold some of them, or from the feature rows of all parts.
@@ -45,14 +44,24 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
     return HostShard([values], 0)
 
 
-def _sparse_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int) -> SparseShard:
-    """The entries of all rows in these columns. For the memory check, all columns count as equally full."""
-    parts = [dataset.part(part) for part in range(dataset.parts)]
-    entries = sum(part.sparse_features.indices.nbytes + part.sparse_features.data.nbytes for part in parts)
-    needed = 8 * dataset.vertices + entries * (end - first) // dataset.feature_dim
+def check_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int = 1) -> None:
+    """Raise ResourceError where the memory of `host` is too small for `load_columns`.
+
+    All columns of sparse features count as equally full.
+    """
+    if dataset.sparse:
+        parts = [dataset.part(part).sparse_features for part in range(dataset.parts)]
+        entries = sum(part.indices.nbytes + part.data.nbytes for part in parts)
+        needed = 8 * dataset.vertices + entries * (end - first) // dataset.feature_dim
+    else:
+        needed = dataset.vertices * (end - first) * dataset.part(0).dense_features.dtype.itemsize
     check_memory(needed * sharers, "features held by columns take", host)
+
+
+def _sparse_columns(dataset: Dataset, first: int, end: int) -> SparseShard:
+    """The entries of all rows in these columns."""
     blocks = []
-    for part in parts:
+    for part in map(dataset.part, range(dataset.parts)):
         with reading(part.path):
             blocks.append(part.sparse_features.columns(first, end))
     return SparseShard([joined(blocks)], 0)

@@ -215,6 +215,13 @@ class Layer(nn.Module):
         after = product(destinations) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
         return before, after
 
+    def sparse_cost(self, sources: int, edges: int, entries: float) -> float:
+        """Predicted cost of training this layer on sparse rows of `entries` entries each, in multiply-adds.
+
+        They are projected first: a sum of weight rows for each source, then one of projected rows over the edges.
+        """
+        return 2 * _EDGE_ELEMENT * self.out_dim * (sources * entries + edges)
+
     def least_cost(self, sources: int, destinations: int, edges: int) -> int:
         """Predicted cost of projecting and aggregating in the cheaper order that gives the same result."""
         before, after = self.costs(sources, destinations, edges)

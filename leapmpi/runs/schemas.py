@@ -78,7 +78,7 @@ EVENTS = {
     "epoch": record({"epoch": count}, _EPOCH_FIGURES),
 }
 
-DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count}
+DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
 """The values of decisions by what they are about."""
 
 WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole})
@@ -102,6 +102,16 @@ _STRATEGY = record(
     {"price": maybe(number), "tuner": maybe(_TUNER)},
 )
 
+STRATEGY_CHOICE = record(
+    {
+        **dict.fromkeys(("strategy", "why", "rates"), text),
+        "forecasts": entries(record({"seconds": number, "bytes": number, "remote": text})),
+        "left_out": entries(text),
+        "iterations": count,
+    }
+)
+"""What `--strategy auto` chose, and why."""
+
 _STATE = {
     "config": record({"train": record({"epochs": count})}, {}),
     "graph_uuid": text,
@@ -121,7 +131,12 @@ _STATE = {
 
 CHECKPOINT = record(
     {"checkpoint": anything, **_STATE},
-    {**_MODEL, "version": text, "models": items(record({**_MODEL, "epochs": items(EPOCH)}))},
+    {
+        **_MODEL,
+        "version": text,
+        "strategy_choice": STRATEGY_CHOICE,
+        "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
+    },
 )
 """What state.h5 of a checkpoint says about its arrays: the state that all ranks share."""
 

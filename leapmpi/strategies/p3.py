@@ -25,7 +25,7 @@ from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
-from leapmpi.features.column_shard import load_columns
+from leapmpi.features.column_shard import check_columns, load_columns
 from leapmpi.features.device_shard import load_shard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.sparse_fetcher import fetcher_for
@@ -111,8 +111,18 @@ class ColumnSums(ComputedRowsMode):
             pushed = self.pushed(micro_batch.blocks[-1])
             answer = self.answer_rows(pushed) * self._row_bytes
             traffic.add_request(rank, everyone, len(pushed) * self.id_codec.id_bytes, "activations", answer, answer)
-            read = np.concatenate([each.micro_batches[number].blocks[-1].src for each in minibatches])
-            traffic.add_rows(rank, "local", len(np.unique(read)))
+            # Every rank reads its columns of the same rows.
+            if rank == 0:
+                read = np.concatenate([each.micro_batches[number].blocks[-1].src for each in minibatches])
+                distinct = len(np.unique(read))
+                for reader in range(traffic.ranks):
+                    traffic.add_rows(reader, "local", distinct)
+
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """Columns of the rows of all ranks, and the edges of all ranks' blocks."""
+        blocks = [each.block(self.number) for batch in minibatches for each in batch.micro_batches]
+        read = int(traffic.rows["local"][self.ctx.rank])
+        return read, sum(block.n_dst for block in blocks), sum(block.edges for block in blocks)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """The columns here of the rows of all ranks' blocks, and their answers with gradients."""
@@ -167,6 +177,12 @@ class ColumnRows(ColumnSums):
     def answer_rows(self, pushed: np.ndarray) -> int:
         """One row per source."""
         return len(pushed)
+
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """Columns of the rows of all ranks, and the edges of this rank's blocks."""
+        sources, _, _ = super().work(minibatches, traffic)
+        _, destinations, edges = ExchangeMode.work(self, minibatches, traffic)
+        return sources, destinations, edges
 
     def source(self, pushed: list[np.ndarray]) -> tuple[object, int]:
         """Each vertex once (int64, distinct), and where each answer stands among them, int64."""
@@ -223,6 +239,12 @@ class P3(FixedModePlacement):
             ctx.phases,
         )
         return replace(loaded, shard_bytes=host.nbytes, ctx=replace(ctx, columns=columns))
+
+    @classmethod
+    def check_room(cls, world: World, loaded: Loaded) -> None:
+        """Whether this rank's columns fit."""
+        first, end = column_bounds(loaded.dataset.feature_dim, world.size)[world.rank : world.rank + 2].tolist()
+        check_columns(loaded.dataset, first, end, world.host, world.node_comm.size)
 
     @property
     def feature_bytes(self) -> int:

@@ -162,6 +162,8 @@ class Checkpointer:
             "run_seconds": trainer.run_seconds(),
             "restarts": trainer.restarts,
         }
+        if trainer.strategy_choice:
+            values["strategy_choice"] = trainer.strategy_choice.to_values()
         return CheckpointFile(shared, values), of_rank
 
     def _write(

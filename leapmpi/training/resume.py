@@ -118,6 +118,8 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
     missing = {key: json.loads(json.dumps(each.default)) for key, each in fields() if key not in before}
     then, today = canonical(before | missing), canonical(now)
     for key, _ in fields():
+        if (key, today[key]) == ("strategy.name", "auto"):
+            continue
         if then[key] != today[key] and key not in CHANGEABLE and not key.startswith("run."):
             yield f"{key} was {_text(then[key])}, is {_text(today[key])}"
     for key in sorted(before.keys() - now.keys()):

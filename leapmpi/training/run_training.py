@@ -17,6 +17,7 @@ from leapmpi.config.schema import Config, model_names
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
+from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.plan.machine_rates import MachineRates
@@ -37,6 +38,7 @@ from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
+from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -120,7 +122,11 @@ def _train(config: Config, session: Session) -> Run:
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     loaded = session.load(config, dataset)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
+    config, choice = settle(config, world, loaded, saved)
     trainer = build_trainer(config, world, loaded, saved, begun)
+    trainer.strategy_choice = choice
+    if choice and not saved:
+        trainer.engine.tuning_log.make(TuningRecord(STRATEGY, 0, 0, choice.strategy, choice.to_values()))
 
     # The run folder. From here on failures and heartbeats are written there, and a signal is noted, to be noticed in
     # the first iteration.
@@ -247,6 +253,8 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info(line)
 
     # What was chosen, and which settings do not act.
+    if (choice := trainer.strategy_choice) and world.size > 1:
+        log.info(f"strategy auto: {choice.strategy}, as at first" if trainer.restarts else choice.sentence())
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
@@ -273,6 +281,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         ranks=facts,
         remote=remote,
         economy=trainer.feature_cache.about,
+        strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
         init=trainer.started_from,
     )
 
@@ -305,6 +314,7 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
     return {
         "version": VERSION,
         "strategy": config.strategy.name,
+        "strategy_choice": trainer.strategy_choice and trainer.strategy_choice.to_values(),
         "ranks": world.size,
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,

@@ -32,6 +32,7 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.setup import warm_up
+from leapmpi.training.simulation.strategy_choice import Choice
 
 log = logging.getLogger("leapmpi")
 
@@ -77,6 +78,8 @@ class Trainer:
         self.prefetch_depth = 0
         self.predicted_bytes: dict[str, int] = {}
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""
+        self.strategy_choice: Choice | None = None
+        """What `--strategy auto` chose, where it did."""
         self.started_from: dict[str, Any] | None = None
         """What `--init` took from another run, where it did."""
         self.best = Best()

@@ -24,10 +24,10 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.setup import load, open_for_training
+from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges, digest_edges, unique_edges
 from tests.support.pairs import pair

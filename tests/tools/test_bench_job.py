@@ -8,9 +8,9 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.config.schema import Config
+from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
-from leapmpi.tools.bench_job import parse_strategies
 from tests.support.launch import mpirun
 
 STRATEGIES = "pull,leap,leap:time-steps=N,leap:remote=partial,naive,p3"

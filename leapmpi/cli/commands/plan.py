@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Beside a finished run, or for numbers of ranks.
     from leapmpi.runs.tables import forecast_table
-    from leapmpi.tools.simulation import forecast
+    from leapmpi.tools import forecast
 
     if arguments.compare:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)

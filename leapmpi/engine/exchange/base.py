@@ -90,6 +90,14 @@ class ExchangeMode(ABC):
             projected = 2 * block.n_src * layer.projected_width
         return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """Sources, destinations and edges of the layer that this rank computes in an iteration. Local.
+
+        Given the mini-batches of all ranks, and what they read and send. By default those of its own blocks.
+        """
+        blocks = [each.block(self.number) for each in minibatches[self.ctx.rank].micro_batches]
+        return sum(b.n_src for b in blocks), sum(b.n_dst for b in blocks), sum(b.edges for b in blocks)
+
     @abstractmethod
     def request(self, minibatch: MiniBatch) -> None:
         """Do what can be done before the weights are known: request rows, exchange ids, draw for other ranks."""

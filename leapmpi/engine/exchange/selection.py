@@ -16,7 +16,7 @@ from leapmpi.registry import Registry
 
 MODES = Registry("remote mode", "leapmpi.engine.exchange.modes")
 
-_COPYING = 0.5
+COPYING = 0.5
 """Share of the time of a fetch that no overlap can hide: packing, and the processor's part in sending."""
 
 _CLEARLY = 0.8
@@ -78,6 +78,6 @@ def least_seconds(found: Mapping[str, np.ndarray], compute: float, rates: Rates)
         if mode_class(name).needs_weights:
             seconds[name] = compute + moved + 2 * rates.collective
         else:
-            seconds[name] = compute + max(moved - compute, _COPYING * moved)
+            seconds[name] = compute + max(moved - compute, COPYING * moved)
     standing, fastest = fewest_bytes(found), min(seconds, key=seconds.__getitem__)
     return (fastest if seconds[fastest] < _CLEARLY * seconds[standing] else standing), seconds

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 from leapmpi.config.schema import Config
+from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
+from leapmpi.engine.machine import kept_for
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
 from leapmpi.sampling.edge_data import uses_weights
-from leapmpi.tools.bench_job import parse_strategies
-from leapmpi.tools.simulation.rates import LinkRates, check_link
-from leapmpi.tools.simulation.simulator import Forecaster
+from leapmpi.tools.link_rates import LinkRates, check_link
 from leapmpi.training.setup import open_for_training
+from leapmpi.training.simulation.simulator import Forecaster
+from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
 
 _SHARED = ("model", "sampling", "strategy", "train")
 
@@ -24,14 +27,15 @@ _SHARED = ("model", "sampling", "strategy", "train")
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
     """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
-    Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible}. Raises
-    ConfigError, and DataError where all are impossible.
+    Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible, "auto": what
+    `--strategy auto` takes on each number of ranks}. Raises ConfigError, and DataError where all are impossible.
     """
     sizes = parse_ranks(ranks)
     if link:
         check_link(link)
     forecaster = _forecaster(config, iterations)
     rates = LinkRates(link, forecaster) if link else None
+    choices: list[dict[str, Any]] = []
     configs = parse_strategies(strategies, config)
 
     # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
@@ -43,6 +47,9 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
                 f"partition the graph again with --parts {size}"
             )
             continue
+        if config.strategy.name == AUTO:
+            choice = _choice(config, forecaster, size, rates)
+            choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
         for label, each in configs.items():
             try:
                 one_model = each.strategy.replicas != "independent"
@@ -52,7 +59,16 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
     if not forecasts:
         raise DataError(left_out[0])
-    return {"data": config.data, "forecasts": forecasts, "left_out": left_out}
+    return {"data": config.data, "forecasts": forecasts, "left_out": left_out, "auto": choices}
+
+
+def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
+    """What `--strategy auto` takes on `ranks` ranks of one node like this, or with the rates of `link`."""
+    machine = kept_for(ranks, config.run.device != "cpu")
+    if link:
+        machine = link.of_machine(machine)
+    choice = choose(config, forecaster.dataset, forecaster.topology, ranks, machine)
+    return replace(choice, rates="the rates of --link") if link and choice.rates else choice
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:

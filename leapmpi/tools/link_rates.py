@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -14,9 +15,10 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.tuning_log import RATES
 from leapmpi.errors import RunFolderError
 from leapmpi.plan.cost_model import Rates, link_rates
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.run import load_run
 from leapmpi.system.jit import set_threads
-from leapmpi.tools.simulation.simulator import Forecaster
+from leapmpi.training.simulation.simulator import Forecaster
 
 
 def check_link(link: str) -> None:
@@ -40,6 +42,11 @@ class LinkRates:
         self._of_run = _measured_by(link) if _is_run(link) else None
         self._link = (0.0, 0.0) if self._of_run else link_rates(link)
         self._computing: dict[tuple[object, ...], tuple[float, float, float]] = {}
+
+    def of_machine(self, machine: MachineRates) -> MachineRates:
+        """`machine` with this link."""
+        byte, latency = (self._of_run.byte, self._of_run.collective) if self._of_run else self._link
+        return replace(machine, byte=byte, collective=latency)
 
     def rates(self, config: Config, ranks: int) -> Rates:
         """The rates of `config` on `ranks` ranks."""

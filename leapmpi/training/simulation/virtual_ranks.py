@@ -36,24 +36,24 @@ class VirtualRank:
     size: int
 
 
-def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: int) -> list[RankContext]:
+def virtual_ranks(
+    config: Config, dataset: Dataset, topology: Topology, ranks: int, real: RankContext | None = None
+) -> list[RankContext]:
     """The context of each of `ranks` ranks. They share sampler and model, and read no feature row.
 
-    Raises DataError when the dataset has fewer parts than ranks.
+    In a job, sampler, model and numbers of entries are those of `real`, the context of this rank. Raises DataError when
+    the dataset has fewer parts than ranks.
     """
     offsets = rank_offsets(dataset.offsets, ranks)
     device, dtype = torch.device("cpu"), getattr(torch, config.train.dtype)
-    entry_counts = None
-    if dataset.sparse:
-        entry_counts = np.empty(dataset.vertices, np.int32)
-        for part in range(dataset.parts):
-            fill_entry_counts(dataset, part, entry_counts)
+    entry_counts = _entry_counts(dataset, real) if dataset.sparse else None
 
     # What all ranks share.
     phases = PhaseTimers()
-    sampler = build_sampler(config, topology, dataset.splits.train)
-    model, task = model_of(config, dataset), task_of(config, dataset)
-    parameters = ParameterLayout(model)
+    sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train)
+    model = real.model if real else model_of(config, dataset)
+    task = task_of(config, dataset)
+    parameters = real.parameters if real else ParameterLayout(model)
 
     # What each rank has: its rank and its shards.
     contexts = []
@@ -79,6 +79,16 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
             )
         )
     return contexts
+
+
+def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
+    """How many entries the sparse rows of all vertices have: int32[n]."""
+    if real and isinstance(real.features.shard, SparseShard):
+        return real.features.shard.entry_counts
+    counts = np.empty(dataset.vertices, np.int32)
+    for part in range(dataset.parts):
+        fill_entry_counts(dataset, part, counts)
+    return counts
 
 
 def _shards(

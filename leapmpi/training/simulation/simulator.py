@@ -12,6 +12,7 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.exchange.selection import (
     compute_seconds_of,
@@ -33,11 +34,11 @@ from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.tools.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
+from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 
-_EPOCH = 1
+DRY_EPOCH = 1
 """Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
 
 _MICROGRAPHS = 256
@@ -95,10 +96,14 @@ class _Sampled:
 class Forecaster:
     """Predicts for one dataset, from a sample of `iterations` of an epoch and its last one, which may be short."""
 
-    def __init__(self, dataset: Dataset, topology: Topology, iterations: int = 4) -> None:
+    def __init__(
+        self, dataset: Dataset, topology: Topology, iterations: int = 4, real: RankContext | None = None
+    ) -> None:
         self.dataset = dataset
         self.topology = topology
         self.iterations = iterations
+        self.real = real
+        """In a job, the context of this rank, whose sampler and model serve here too."""
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
@@ -106,9 +111,9 @@ class Forecaster:
         engines = self.engines(config, ranks)
         first, sampler = engines[0], engines[0].ctx.sampler
         train, seed = self.dataset.splits.train, config.train.seed
-        batches = sampler.batches(train, seed, _EPOCH, config.train.batch_size, PRESAMPLE)
+        batches = sampler.batches(train, seed, DRY_EPOCH, config.train.batch_size, PRESAMPLE)
         if first.placement.mode_is_open:
-            self._choose_mode(engines, batches[0], rates)
+            self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates)
 
         # Sample some whole batches of the epoch, and the last one.
         whole = batches[:-1] or batches
@@ -135,7 +140,7 @@ class Forecaster:
             sent=sent,
             pairs=np.mean([one.traffic.pairs() for one in sampled], axis=0),
             rows=rows,
-            micrograph_locality=locality(sampler, _key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
+            micrograph_locality=locality(sampler, draw_key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
             memory=self._memory(engines, sampled, sum(models)),
             seconds=seconds,
@@ -146,7 +151,7 @@ class Forecaster:
     def engines(self, config: Config, ranks: int) -> list[Engine]:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
-        contexts = virtual_ranks(config, self.dataset, self.topology, ranks)
+        contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
         engines = [Engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
@@ -161,15 +166,19 @@ class Forecaster:
 
         models: the bytes of the parameters of each of several models; empty for one.
         """
-        schedule, minibatches = _draw(engines, batch, iteration)
+        minibatches = scheduled(engines, batch, iteration)
         traffic = predicted_traffic(engines, minibatches, models)
         traffic.add_vote()
         memory = np.array(list(map(predicted_memory, engines, minibatches)))
-        return _Sampled(traffic, _counts(engines[0], schedule, minibatches, traffic), memory)
+        return _Sampled(traffic, counts_of(engines[0], minibatches, traffic), memory)
 
-    def _choose_mode(self, engines: Sequence[Engine], batch: np.ndarray, rates: Rates | None) -> None:
-        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones."""
-        _, minibatches = _draw(engines, batch, 0)
+    def choose_mode(
+        self, engines: Sequence[Engine], minibatches: Sequence[MiniBatch], batch: np.ndarray, rates: Rates | None
+    ) -> None:
+        """Choose how the first layer is computed, as training does with `--remote auto`, by `rates` or counted ones.
+
+        minibatches: those of all ranks when `batch` is trained.
+        """
         pairs = list(zip(engines, minibatches, strict=True))
 
         # The bytes of each mode by rank, and the seconds that they take beside computing.
@@ -200,14 +209,19 @@ class Forecaster:
         ]
 
 
-def _key(engine: Engine, iteration: int) -> DrawKey:
-    return DrawKey(PRESAMPLE, engine.ctx.seed, _EPOCH, iteration)
+def draw_key(engine: Engine, iteration: int) -> DrawKey:
+    """The key of the draws of an iteration of a dry run."""
+    return DrawKey(PRESAMPLE, engine.ctx.seed, DRY_EPOCH, iteration)
 
 
-def _draw(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> tuple[Schedule, list[MiniBatch]]:
-    """The schedule of an iteration that trains `batch`, and the mini-batch of each rank."""
-    schedule = engines[0].placement.schedule(batch, _EPOCH, iteration)
-    return schedule, [engine.sample(schedule, _key(engines[0], iteration)) for engine in engines]
+def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> list[MiniBatch]:
+    """The mini-batch of each rank in a dry run that trains `batch`."""
+    return drawn(engines, engines[0].placement.schedule(batch, DRY_EPOCH, iteration), iteration)
+
+
+def drawn(engines: Sequence[Engine], schedule: Schedule, iteration: int) -> list[MiniBatch]:
+    """The mini-batch of each rank by `schedule`."""
+    return [engine.sample(schedule, draw_key(engines[0], iteration)) for engine in engines]
 
 
 def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:
@@ -241,8 +255,10 @@ def predicted_traffic(
     return traffic
 
 
-def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
-    """The counts for the cost model."""
+def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
+    """The counts for the cost model, given the mini-batches of all ranks and what they read and send."""
+    schedule = minibatches[0].planned
+
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
     within = np.sum([traffic.sent[kind] for kind in ("activations", "gradients", "parameters")], axis=0)
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]

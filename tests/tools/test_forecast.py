@@ -17,8 +17,8 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model
 from leapmpi.sampling.epoch_order import batches
-from leapmpi.tools.simulation.forecast import compare, parse_ranks, plan
-from leapmpi.tools.simulation.simulator import Forecaster
+from leapmpi.tools.forecast import compare, parse_ranks, plan
+from leapmpi.training.simulation.simulator import Forecaster
 from tests.support.graphs import random_graph
 from tests.support.launch import mpirun
 
