@@ -84,10 +84,20 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
         ("edges written", graph.edges, ""),
         ("components", summary.components, f"largest {summary.largest:,} vertices; {summary.isolated:,} isolated"),
         *_vertex_rows(graph),
+        *_edge_rows(graph),
         ("bytes", file.stat().st_size, str(file)),
     ]
     lines = [f"  {name:<20}{value:>15,}  {note}".rstrip() for name, value, note in rows]
     return "\n".join(lines + [f"  note: {note}" for note in summary.notes])
+
+
+def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """The rows about edges held back, where some are: name, number and note."""
+    if graph.edge_splits is None:
+        return []
+    origin = str(graph.attributes["edge_split_origin"])
+    sizes = graph.edge_splits.counts()
+    return [(name.replace("_", " "), int(size), f"held back: {origin}") for name, size in sizes.items()]
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
