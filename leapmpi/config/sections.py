@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leapmpi.config.link import LinkConfig
 from leapmpi.config.other_names import about_other_name
 from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
 from leapmpi.errors import nearest
@@ -138,6 +139,7 @@ class TrainConfig:
     lr_schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine"))
     warmup_epochs: float = setting(0.0, "epochs of linear warm-up", least=0, metavar="EPOCHS")
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
+    task: str = setting("auto", "what the model answers", choices=("auto", "link"))
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
     init: str = setting(
@@ -229,13 +231,14 @@ DATA: Any = setting("", "dataset folder")
 """The one setting outside of a section: a dataclass field."""
 
 SECTIONS: dict[str, type] = {"model": ModelConfig, "sampling": SamplingConfig, "strategy": StrategyConfig}
-SECTIONS |= {"train": TrainConfig, "evaluate": EvaluateConfig, "run": RunConfig}
+SECTIONS |= {"train": TrainConfig, "link": LinkConfig, "evaluate": EvaluateConfig, "run": RunConfig}
 
 _GROUP_OF_SECTION = {
     "model": "model",
     "sampling": "sampling",
     "strategy": "strategy and movement",
     "train": "training",
+    "link": "link prediction",
     "evaluate": "evaluation",
 }
 """Where the flags of a section stand in --help, unless a setting declares a `group`."""

@@ -18,6 +18,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.scorer import Scorer, build_scorer
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import fold
@@ -40,12 +41,13 @@ _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the see
 
 
 class Model(nn.Module):
-    """A stack of layers; `layers[0]` reads the features."""
+    """A stack of layers; `layers[0]` reads the features. For link prediction a `scorer` of pairs of outputs as well."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
         # A list of modules is not typed by what it holds.
         self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))
+        self.scorer: Scorer | None = None
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].
@@ -143,4 +145,10 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
+    if config.train.task == "link":
+        width = config.model.hidden
+        model = build_model(config.model, layers, dataset.feature_dim, width, config.model_seed, dtype)
+        model.scorer = build_scorer(config.link, width).to(dtype)
+        initialise(model, config.model_seed)
+        return model
     return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)

@@ -27,6 +27,8 @@ from leapmpi.training import metrics
 
 def choose_metric(metric: str, dataset: Dataset) -> str:
     """The metric to use. Raises ConfigError for one that does not fit the labels."""
+    if metric in ("auc", "mrr"):
+        return metric
     if metric == "auto":
         return "f1-micro" if dataset.multilabel else "accuracy"
     if metric == "accuracy" and dataset.multilabel:
@@ -45,7 +47,7 @@ class Evaluator:
     """
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
-        self.metric = choose_metric(config.evaluate.metric, dataset)
+        self.metric = choose_metric(config.evaluate.metric if config.train.task!="link" else "auc", dataset)
         self.batch_size = config.evaluate.batch_size
         sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
         # Whole models are scored, on whole rows.

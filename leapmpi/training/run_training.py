@@ -32,6 +32,8 @@ from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.link_evaluation import LinkEvaluator
+from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
@@ -77,7 +79,9 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 
     `begun` is when this start began, on the clock time.perf_counter.
     """
-    kind = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
+    kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
+    if config.train.task == "link":
+        kind = LinkTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 
@@ -162,7 +166,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         if outcomes:
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
-        evaluator = world.on_all(partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
+        scorer = LinkEvaluator if config.train.task == "link" else Evaluator
+        evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
             outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:

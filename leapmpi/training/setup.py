@@ -13,7 +13,7 @@ from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
-from leapmpi.dataset.partitioned import Dataset, open_dataset
+from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.machine import machine_rates
@@ -62,11 +62,20 @@ def open_for_training(config: Config) -> Dataset:
     dataset = open_dataset(config.data)
     if not dataset.feature_dim:
         raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
+    if config.train.task == "link":
+        _check_edges(config, dataset)
+        return dataset
     if not dataset.classes:
         raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
     if not len(dataset.splits.train):
         raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
     return dataset
+
+
+def _check_edges(config: Config, dataset: Dataset) -> None:
+    """Raise DataError where there is no edge to train on."""
+    if not dataset.edges:
+        raise DataError(f"{config.data} has no edges, which --task link trains on")
 
 
 def load(config: Config, dataset: Dataset, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
@@ -92,7 +101,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
         host = HostShard([part.dense_features for part in opened], first)
-    labels = HostShard([part.known_labels for part in opened], first)
+    labels = HostShard([_labels(part) for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     label_dtype = dtype if dataset.multilabel else torch.int64
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -116,6 +125,11 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
+
+
+def _labels(part: Part) -> np.ndarray:
+    """The labels of `part`; none are needed for link prediction."""
+    return np.zeros(part.vertices, np.int64) if part.labels is None else part.labels
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:
