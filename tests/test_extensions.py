@@ -89,6 +89,26 @@ MODEL = """
     def build(config, layers, in_dim, out_dim):
         return stack(SAGELayer, replace(config, hidden=2 * config.hidden), layers, in_dim, out_dim)
 """
+TASK = """
+    from leapmpi.nn.tasks.multi_class import MultiClass
+
+    class Doubled(MultiClass):
+        def loss(self, outputs, labels, weight):
+            return super().loss(outputs, labels, 2 * weight)
+
+    TASK = Doubled
+"""
+METRIC = """
+    from leapmpi.training.metrics.accuracy import Accuracy
+
+    class Errors(Accuracy):
+        higher_is_better = False
+
+        def value(self, counts):
+            return 1 - super().value(counts)
+
+    METRIC = Errors
+"""
 STRATEGY = """
     import os
     from leapmpi.strategies.pull import Pull
@@ -218,6 +238,20 @@ def test_a_model_is_a_file(added, tmp_path, small_data):
     env = added("leapmpi.nn.models", MODEL)
     finished = train(small_data, tmp_path / "run", env, "--model", "mine")
     assert {shape for weights in finished.weights().values() for shape in weights.shape} == {5, 16, 3}
+
+
+def test_a_task_is_a_file(added, tmp_path, small_data):
+    env = added("leapmpi.nn.tasks", TASK)
+    mine = train(small_data, tmp_path / "run", env, "--task", "mine", "--lr", "1e-30")
+    plain = train(small_data, tmp_path / "plain", env, "--lr", "1e-30")
+    assert losses(mine) == pytest.approx([2 * loss for loss in losses(plain)])
+
+
+def test_a_metric_is_a_file(added, tmp_path, small_data):
+    env = added("leapmpi.training.metrics", METRIC)
+    finished = train(small_data, tmp_path / "run", env, "--metric", "mine")
+    scores = [record["accuracy"]["val"] for record in finished.metrics() if record["event"] == "epoch"]
+    assert (finished.summary["metric"], finished.summary["best"]["val"]) == ("mine", min(scores))
 
 
 def test_a_strategy_is_a_file(added, tmp_path, small_data):

@@ -139,7 +139,12 @@ class TrainConfig:
     lr_schedule: str = setting("constant", "learning rate over time", choices=("constant", "cosine"))
     warmup_epochs: float = setting(0.0, "epochs of linear warm-up", least=0, metavar="EPOCHS")
     clip_norm: float = setting(0.0, "largest gradient norm; 0 does not clip", least=0, metavar="NORM")
-    task: str = setting("auto", "what the model answers", choices=("auto", "link"))
+    task: str = setting(
+        "auto",
+        "what the model answers for a root; auto: what the labels of the dataset are",
+        registry="leapmpi.nn.tasks",
+        also=("auto",),
+    )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
     init: str = setting(
@@ -162,7 +167,8 @@ class EvaluateConfig:
     metric: str = setting(
         "auto",
         "what is scored; auto: accuracy, or f1-micro when multi-label",
-        choices=("auto", "accuracy", "f1-micro", "roc-auc"),
+        registry="leapmpi.training.metrics",
+        also=("auto",),
     )
 
 

@@ -93,6 +93,11 @@ class Dataset:
     edge_splits: EdgeSplits | None = None
     """Edges held back for link prediction, in renumbered ids."""
 
+    @property
+    def label_kind(self) -> str:
+        """What the labels are, by the name of the task that reads them: multi-class or multi-label."""
+        return "multi-label" if self.multilabel else "multi-class"
+
     def part_path(self, part: int) -> Path:
         return self.folder / names.part_file_name(part)
 
@@ -188,8 +193,8 @@ def open_dataset(folder: Path | str) -> Dataset:
         if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
             raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
 
-    for name, edges in of_edges.items():
-        check_ends(edges, vertices, str(path), name)
+    for name, pairs in of_edges.items():
+        check_ends(pairs, vertices, str(path), name)
 
     # The part files.
     for part in range(parts):

@@ -14,10 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from leapmpi.engine.context import RankContext
-from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
@@ -142,9 +140,7 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     count = blocks[0].n_dst
     tensors: list[Any] = [to_tensors(block, ctx.device) for block in blocks]
     logits = ctx.model(tensors, ctx.stand_in(blocks[-1].n_src), key)
-    labels = torch.zeros((count, ctx.labels.shard.width) if ctx.labels.dtype.is_floating_point else count)
-    loss = weighted_loss(logits, labels.to(ctx.device, ctx.labels.dtype), 0.0)
-    loss.backward()
+    ctx.task.loss(logits, ctx.task.stand_in_labels(count, logits.dtype, ctx.device), 0.0).backward()
     # The clock of a device is read when its work is done.
     ctx.parameters.gradients[0].item()
 

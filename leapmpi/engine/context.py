@@ -15,6 +15,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.task import Task
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.phase_timers import PhaseTimers
@@ -22,12 +23,13 @@ from leapmpi.system.phase_timers import PhaseTimers
 
 @dataclass
 class RankContext:
-    """Communicator, timers, sampler, model and rows of this rank."""
+    """Communicator, timers, sampler, model, task and rows of this rank."""
 
     communicator: Communicator
     phases: PhaseTimers
     sampler: Sampler
     model: Model
+    task: Task
     parameters: ParameterLayout
     features: FeatureFetcher
     labels: FeatureFetcher

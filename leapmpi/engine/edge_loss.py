@@ -68,4 +68,3 @@ class EdgeLoss:
     def _exchange(self, send: Tensor, send_counts, receive: Tensor, receive_counts) -> None:
         with self.phases("exchange"):
             self.communicator.exchange(send, send_counts, receive, receive_counts, "embeddings")
-

@@ -18,7 +18,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.scorer import Scorer, build_scorer
+from leapmpi.nn.scorer import Scorer
+from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.registry import Registry
 from leapmpi.system.counter_rng import fold
@@ -140,15 +141,14 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def model_of(config: Config, dataset: Dataset) -> Model:
-    """The model that `config` describes for `dataset`, with its initial weights, on the CPU.
+    """The model that `config` describes for `dataset` and its task, with its initial weights, on the CPU.
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    if config.train.task == "link":
-        width = config.model.hidden
-        model = build_model(config.model, layers, dataset.feature_dim, width, config.model_seed, dtype)
-        model.scorer = build_scorer(config.link, width).to(dtype)
+    task = task_of(config, dataset)
+    model = build_model(config.model, layers, dataset.feature_dim, task.width, config.model_seed, dtype)
+    if (scorer := task.scorer()) is not None:
+        model.scorer = scorer.to(dtype)
         initialise(model, config.model_seed)
-        return model
-    return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
+    return model

@@ -166,6 +166,6 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
         },
         "loss": [epoch["loss"] for epoch in epochs],
         "accuracy": [epoch["accuracy"] for epoch in epochs],
-        "metric": trainer.evaluator.metric,
+        "metric": trainer.evaluator.metric.name,
         "ignored": [*trainer.feature_cache.ignored(), *banner.ignored(trainer)],
     }

@@ -112,7 +112,7 @@ class ReplicaTrainer(Trainer):
         }
 
     def _evaluate_all(self, epoch: int, record: dict[str, Any], records: list[dict[str, Any]]) -> None:
-        begin = time.perf_counter()
+        begin, metric = time.perf_counter(), self.evaluator.metric
         with self.ctx.phases("evaluate"):
             self.ring.spread()
             scores = self.evaluator.scores_of([replica.layout.model for replica in self.replicas])
@@ -121,13 +121,12 @@ class ReplicaTrainer(Trainer):
         record["evaluation_seconds"] = time.perf_counter() - begin
         for replica, each, found in zip(self.replicas, records, scores, strict=True):
             each |= {"accuracy": found} | {key: record[key] for key in _OF_EVALUATION if key in record}
-            if replica.best.is_beaten_by(found):
+            if replica.best.is_beaten_by(found, metric):
                 weights = replica.layout.by_name() if self.world.rank == 0 else {}
                 replica.best = Best(epoch, found["val"], found["test"], weights)
-        best = max(self.replicas, key=lambda replica: -1.0 if replica.best.val is None else replica.best.val)
-        self.best = Best(best.best.epoch, best.best.val, best.best.test)
-        known = [each for each in scores if each["val"] is not None] or scores
-        record["accuracy"] = max(known, key=lambda each: each["val"] or 0.0)
+        best = self.replicas[metric.best([replica.best.val for replica in self.replicas])].best
+        self.best = Best(best.epoch, best.val, best.test)
+        record["accuracy"] = scores[metric.best([each["val"] for each in scores])]
 
     def models_state(self) -> State:
         """The state of every model, all brought to this rank, with its losses and scores so far. Collective."""
@@ -181,7 +180,7 @@ class ReplicaTrainer(Trainer):
             "graph_uuid": dataset.graph_uuid,
             "uuid": dataset.uuid,
             "model": replica.config.model.name,
-            "metric": self.evaluator.metric,
+            "metric": self.evaluator.metric.name,
             "seconds": self.run_seconds(),
             "best": replica.best.to_values(),
         }

@@ -17,27 +17,14 @@ from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
-from leapmpi.training import metrics
+from leapmpi.training.scoring.metric import CountedMetric, choose_metric
 
-
-def choose_metric(metric: str, dataset: Dataset) -> str:
-    """The metric to use. Raises ConfigError for one that does not fit the labels."""
-    if metric in ("auc", "mrr"):
-        return metric
-    if metric == "auto":
-        return "f1-micro" if dataset.multilabel else "accuracy"
-    if metric == "accuracy" and dataset.multilabel:
-        raise ConfigError("evaluate.metric: accuracy is not defined for multi-label data; use f1-micro or roc-auc")
-    if metric == "roc-auc" and not dataset.multilabel and dataset.classes != 2:
-        raise ConfigError(
-            f"evaluate.metric: roc-auc needs 2 classes or multi-label data, this dataset has {dataset.classes} classes"
-        )
-    return metric
+Outcome = tuple[np.ndarray, np.ndarray]
+"""Outputs float[n, C] and labels of some vertices whose home is this rank."""
 
 
 class Evaluator:
@@ -47,16 +34,14 @@ class Evaluator:
     """
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
-        self.metric = choose_metric(config.evaluate.metric if config.train.task!="link" else "auc", dataset)
+        self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
         sampler = NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads)
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
-        self.multilabel = dataset.multilabel
         self.round: Callable[[], AbstractContextManager] = nullcontext
-        self.classes = dataset.classes
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
 
     def dry_run(self) -> None:
@@ -94,25 +79,14 @@ class Evaluator:
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """
-        kind = "roc-auc" if self.metric == "roc-auc" else "multilabel" if self.multilabel else "classes"
         scores = {name: self._trivial_score(ids) for name, (_, ids) in self.splits.items()}
-        return {"answer": metrics.TRIVIAL_ANSWERS[kind], **scores}
+        return {"answer": self.metric.trivial or self.ctx.task.trivial, **scores}
 
     def _trivial_score(self, ids: np.ndarray) -> float | None:
-        if self.metric == "roc-auc":
-            return 0.5 if len(ids) else None
-        labels, known = self._own_labels(ids), None
-        if self.multilabel:
-            counts, known = (labels > 0.5).sum(axis=0), self._summed((~np.isnan(labels)).sum(axis=0))
-        else:
-            counts = np.bincount(labels[labels >= 0], minlength=self.classes)
-        answer = metrics.constant_answer(self._summed(counts), known)
-        score = self._value([(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
-        return None if math.isnan(score) else score
-
-    def _summed(self, counts: np.ndarray) -> np.ndarray:
-        """`counts` of all ranks together. Collective."""
-        return self.ctx.communicator.all_gather_rows(counts).sum(axis=0)
+        task, labels = self.ctx.task, self._own_labels(ids)
+        sums = self.ctx.communicator.all_gather_rows(task.label_sums(labels)).sum(axis=0)
+        answer = self.metric.best_constant(task.constant_answer(sums), task)
+        return self._value([(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
 
     def _own_labels(self, ids: np.ndarray) -> np.ndarray:
         """Labels of those of the vertices `ids` whose home is this rank."""
@@ -133,15 +107,17 @@ class Evaluator:
             with self.round():
                 roots = mine[number * self.batch_size : (number + 1) * self.batch_size]
                 outcomes.append(self._logits(key, roots, modes))
-        values = [self._value([each[number] for each in outcomes]) for number in range(len(modes))]
-        return [None if math.isnan(value) else value for value in values]
+        return [self._value([each[number] for each in outcomes]) for number in range(len(modes))]
 
-    def _value(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
-        """The metric from one model's logits and labels of all rounds. Collective."""
-        if self.metric == "roc-auc":
-            return self._roc_auc(outcomes)
-        counts = np.sum([metrics.count(self.metric, logits, labels) for logits, labels in outcomes], axis=0)
-        return metrics.value(self.metric, self._summed(counts))
+    def _value(self, outcomes: list[Outcome]) -> float | None:
+        """The metric from one model's outputs and labels of all rounds; None where it is undefined. Collective."""
+        metric, communicator = self.metric, self.ctx.communicator
+        if isinstance(metric, CountedMetric):
+            own = metric.combined(np.stack([metric.counts(outputs, labels) for outputs, labels in outcomes]))
+            value = metric.value(metric.combined(communicator.all_gather_rows(own)))
+        else:
+            value = self._ranked(outcomes)
+        return None if math.isnan(value) else value
 
     def _logits(
         self, key: DrawKey, roots: np.ndarray, modes: Sequence[ExchangeMode | None]
@@ -165,13 +141,10 @@ class Evaluator:
             self._mode = exchange_mode(name, self.ctx)
         return self._mode
 
-    def _roc_auc(self, outcomes: list[tuple[np.ndarray, np.ndarray]]) -> float:
-        """All scores go to rank 0, which ranks them exactly and broadcasts the value. Collective."""
-        logits = np.concatenate([each[0] for each in outcomes]).astype(np.float64)
-        labels = np.concatenate([each[1] for each in outcomes]).astype(np.float64)
-        if not self.multilabel:
-            logits = logits[:, 1] - logits[:, 0]
-        table = np.column_stack((logits, labels))
+    def _ranked(self, outcomes: list[Outcome]) -> float:
+        """All outputs go to rank 0, which scores them exactly and broadcasts the value. Collective."""
+        outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
+        table = np.column_stack((outputs, labels)).astype(np.float64)
 
         # Rank 0 receives the tables of all.
         communicator = self.ctx.communicator
@@ -181,13 +154,12 @@ class Evaluator:
         if communicator.rank == 0:
             receive[:] = rows
         gathered = np.empty((int(receive.sum()), table.shape[1]))
-        communicator.exchange(np.ascontiguousarray(table), send, gathered, receive, "control")
+        communicator.exchange(table, send, gathered, receive, "control")
 
         # What it finds is broadcast by its bits.
         answer = None
         if communicator.rank == 0:
-            half = gathered.shape[1] // 2
-            given, truth = gathered[:, :half], gathered[:, half:]
-            value = metrics.roc_auc(given, truth) if self.multilabel else metrics.roc_auc(given[:, 0], truth[:, 0])
+            given, truth = np.split(gathered, [outputs.shape[1]], axis=1)
+            value = self.metric.score(given, truth if labels.ndim == 2 else truth[:, 0].astype(np.int64))
             answer = np.array([value]).view(np.int64)
         return float(communicator.broadcast(answer, "control").view(np.float64)[0])

@@ -8,7 +8,6 @@ travels, and the rank of an edge does not depend on the partition but for roundi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.link_scores import EdgeRanks, figures
+from leapmpi.training.scoring.edge_ranks import all_figures
 
 _STREAMS = {"val": VAL, "test": TEST}
 _CHUNK_NUMBERS = 1 << 22
@@ -61,8 +60,8 @@ class LinkEvaluator(Evaluator):
         self.details = {}
         for name, edges in self._edges.items():
             if len(edges):
-                self.details[name] = figures(self._ranked(name, edges, own, embeddings))
-        return {name: self.details[name][self.metric] if name in self.details else None for name in self._edges}
+                self.details[name] = all_figures(self._table(name, edges, own, embeddings))
+        return {name: self.details[name][self.metric.name] if name in self.details else None for name in self._edges}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         raise NotImplementedError("models that differ are refused with --task link")
@@ -70,9 +69,9 @@ class LinkEvaluator(Evaluator):
     def trivial_scores(self) -> dict[str, float | str | None]:
         """What a scorer that finds all pairs alike scores: every edge in the middle of its candidates. Local."""
         candidates = self._topology.vertices - 1 if self._all else self._count
-        alike = figures(EdgeRanks(np.full(1, 1 + candidates / 2), np.full(1, 0.5)))
-        given = {name: alike[self.metric] if len(edges) else None for name, edges in self._edges.items()}
-        return {"answer": "all pairs alike", **given}
+        alike = self.metric.score(np.array([[1 + candidates / 2, 0.5]]), np.empty(0))
+        given = {name: alike if len(edges) else None for name, edges in self._edges.items()}
+        return {"answer": self.metric.trivial, **given}
 
     def _key(self, name: str) -> DrawKey:
         return DrawKey(_STREAMS[name], self.ctx.seed, 0, 0)
@@ -102,14 +101,14 @@ class LinkEvaluator(Evaluator):
                 parts.append(torch.from_numpy(self._logits(key, roots, [self._mode])[0][0]))
         return own, torch.cat(parts)
 
-    def _ranked(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> EdgeRanks:
-        """The ranks of `edges` among their candidates. Collective."""
+    def _table(self, name: str, edges: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> np.ndarray:
+        """What metrics of edges read: float64[k, 2] of `edges` and their candidates. Collective."""
         scorer = self.ctx.model.scorer
         assert scorer is not None, "a model for link prediction has one"
         negatives = self._negatives(name, edges)
         true = np.empty(len(edges), embeddings.numpy().dtype)
         drawn = []  # scores of the negatives at home here, and the edges they belong to
-        greater, equal, left_out = np.zeros((3, len(edges)), np.int64)
+        greater, equal = np.zeros((2, len(edges)), np.int64)
 
         # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates at home here.
         for chunk in self._chunks(len(edges), len(own)):
@@ -125,7 +124,10 @@ class LinkEvaluator(Evaluator):
                     found = self._among_all(chunk, edges, true, sources, own, embeddings)
                 else:
                     limit, size = true[chunk][rows], chunk.stop - chunk.start
-                    found = (np.bincount(rows[hits], minlength=size) for hits in (scores > limit, scores == limit))
+                    above, alike = (
+                        np.bincount(rows[hits], minlength=size) for hits in (scores > limit, scores == limit)
+                    )
+                    found = above, alike
                 for counts, new in zip((greater, equal), found, strict=True):
                     counts[chunk] += new
 
@@ -134,7 +136,7 @@ class LinkEvaluator(Evaluator):
         below, upto = (np.searchsorted(ordered, true, side=side) for side in ("left", "right"))
         table = np.stack([greater, equal, below + upto, np.full(len(edges), 2 * len(ordered))])
         greater, equal, below_twice, twice = self.ctx.communicator.all_gather_rows(table).sum(axis=0)
-        return EdgeRanks(1 + greater + equal / 2, below_twice / np.maximum(1, twice))
+        return np.column_stack([1 + greater + equal / 2, below_twice / np.maximum(1, twice)])
 
     def _chunks(self, edges: int, own: int) -> Iterator[slice]:
         """Slices of the edges, so that a rank holds few scores at a time; the same on all ranks. Local."""

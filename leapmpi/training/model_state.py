@@ -12,6 +12,7 @@ import torch
 from leapmpi.errors import DataError
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.training.optimizer import Optimizer
+from leapmpi.training.scoring.metric import Metric
 
 
 @dataclass
@@ -23,9 +24,9 @@ class Best:
     test: float | None = None
     weights: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def is_beaten_by(self, scores: dict[str, float | None]) -> bool:
-        """Whether `scores` replace these; chosen on validation, never on test."""
-        return scores["val"] is None or self.val is None or not scores["val"] <= self.val
+    def is_beaten_by(self, scores: dict[str, float | None], metric: Metric) -> bool:
+        """Whether `scores` by `metric` replace these; chosen on validation, never on test."""
+        return scores["val"] is None or metric.better(scores["val"], self.val)
 
     def to_values(self) -> dict[str, Any]:
         """Epoch and scores, as files hold them."""

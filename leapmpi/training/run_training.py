@@ -80,7 +80,7 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
     `begun` is when this start began, on the clock time.perf_counter.
     """
     kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
-    if config.train.task == "link":
+    if loaded.ctx.task.roots == "edges":
         kind = LinkTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
@@ -166,10 +166,10 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         if outcomes:
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
-        scorer = LinkEvaluator if config.train.task == "link" else Evaluator
+        scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
-            outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
+            outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"], **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
     return outcomes
@@ -284,9 +284,10 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     best = summary["best"]
     scores = scores_text({split: best[split] for split in ("val", "test")})
     trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
-    if best["val"] is not None and best["val"] <= (trivial.get("val") or -1.0):
+    val = trivial.get("val")
+    if None not in (best["val"], val) and not trainer.evaluator.metric.better(best["val"], val):
         scores += f" (no better than one answer for all, {trivial['answer']}: val {trivial['val']:.4f})"
-    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric, scores or "not scored")
+    log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
     for split, figures in summary.get("scores_of_models", {}).items():
         log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
     if lossy := summary["row_error"]:
@@ -311,7 +312,7 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
         "model": model_names(config),
-        "metric": trainer.evaluator.metric,
+        "metric": trainer.evaluator.metric.name,
         "seconds": trainer.run_seconds(),
         "restarts": trainer.restarts,
         "peak_memory_bytes": peaks,

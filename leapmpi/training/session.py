@@ -26,10 +26,11 @@ from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.stop_signals import Signals, job_end
 from leapmpi.fault_tolerance.watchdog import Watchdog
+from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.evaluation import choose_metric
+from leapmpi.training.scoring.metric import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def check_settings(config: Config, world: World) -> Dataset:
     dataset = open_for_training(config)
     rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
-    choose_metric(config.evaluate.metric, dataset)
+    choose_metric(config.evaluate.metric, task_of(config, dataset))
     placement = placement_class(config.strategy.name)
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")

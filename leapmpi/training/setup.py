@@ -25,9 +25,9 @@ from leapmpi.features.host_shard import HostShard
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.task import Task, task_of
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
@@ -62,20 +62,11 @@ def open_for_training(config: Config) -> Dataset:
     dataset = open_dataset(config.data)
     if not dataset.feature_dim:
         raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
-    if config.train.task == "link":
-        _check_edges(config, dataset)
+    if task_of(config, dataset).roots == "edges":
         return dataset
-    if not dataset.classes:
-        raise DataError(f"{config.data} has no labels, which training needs; import the graph again with labels")
     if not len(dataset.splits.train):
         raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
     return dataset
-
-
-def _check_edges(config: Config, dataset: Dataset) -> None:
-    """Raise DataError where there is no edge to train on."""
-    if not dataset.edges:
-        raise DataError(f"{config.data} has no edges, which --task link trains on")
 
 
 def load(config: Config, dataset: Dataset, world: World, device: torch.device, phases: PhaseTimers) -> Loaded:
@@ -101,9 +92,9 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
         host = HostShard([part.dense_features for part in opened], first)
-    labels = HostShard([_labels(part) for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
-    label_dtype = dtype if dataset.multilabel else torch.int64
+    task = task_of(config, dataset)
+    labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
 
@@ -115,9 +106,10 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         phases=phases,
         sampler=sampler,
         model=model,
+        task=task,
         parameters=ParameterLayout(model),
         features=_features(config, communicator, load_shard(host, device), offsets, device, phases),
-        labels=FeatureFetcher(communicator, labels, offsets, device, label_dtype, "labels", phases),
+        labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels", phases),
         rank_offsets=offsets,
         device=device,
         seed=config.train.seed,
@@ -127,9 +119,9 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
 
 
-def _labels(part: Part) -> np.ndarray:
-    """The labels of `part`; none are needed for link prediction."""
-    return np.zeros(part.vertices, np.int64) if part.labels is None else part.labels
+def _labels(part: Part, task: Task) -> np.ndarray:
+    """The labels of `part`; zeros where edges are trained, which read none."""
+    return part.known_labels if task.roots == "vertices" else np.zeros(part.vertices, np.int64)
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:
@@ -151,11 +143,9 @@ def _run_once(ctx: RankContext, config: Config) -> None:
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     blocks = [to_tensors(block, ctx.device) for block in ctx.sampler.sample(key, roots)]
-    dtype = getattr(torch, config.train.dtype)
     features = ctx.stand_in(blocks[-1].n_src)
-    classes = ctx.labels.shard.width
-    labels = torch.zeros((len(roots), classes) if ctx.labels.dtype == dtype else len(roots), device=ctx.device)
-    weighted_loss(ctx.model(blocks, features, key), labels.to(ctx.labels.dtype), 1.0).backward()
+    labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.dtype), ctx.device)
+    ctx.task.loss(ctx.model(blocks, features, key), labels, 1.0).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():
         ctx.model(blocks, features, None)

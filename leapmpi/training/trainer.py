@@ -152,7 +152,7 @@ class Trainer:
                 for decision in self.engine.tuning_log.take():
                     folder.record("decision", **decision.to_values())
                 folder.record("epoch", **record)
-                log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric))
+                log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
         self.ctx.phases.epoch = None
         final = self.ctx.parameters.by_name()
         self.world.on_root(lambda: self.save(folder, final))
@@ -238,7 +238,7 @@ class Trainer:
         self.ctx.communicator.byte_counters.take()
         record["accuracy"] = scores
         record["evaluation_seconds"] = time.perf_counter() - begin
-        if self.best.is_beaten_by(scores):
+        if self.best.is_beaten_by(scores, self.evaluator.metric):
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import MODELS, build_model
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import set_threads
+from tests.support.tasks import weighted_loss
 
 pytestmark = pytest.mark.compiles
 

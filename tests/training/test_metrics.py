@@ -7,11 +7,27 @@ import numpy as np
 import pytest
 
 from leapmpi.errors import ConfigError
-from leapmpi.training.metrics import COUNTED, constant_answer, count, roc_auc, value
+from leapmpi.training.scoring.metric import METRICS, CountedMetric, metric_named
+from tests.support.tasks import task
+
+COUNTED = [name for name in METRICS.names() if isinstance(metric_named(name), CountedMetric)]
 
 
 def score(metric, logits, labels):
-    return value(metric, count(metric, np.asarray(logits), np.asarray(labels)))
+    return metric_named(metric).score(np.asarray(logits), np.asarray(labels))
+
+
+def count(metric, logits, labels):
+    return metric_named(metric).counts(logits, labels)
+
+
+def roc_auc(scores, labels):
+    return score("roc-auc", scores, labels)
+
+
+def constant_answer(labels, width):
+    found = task("multi-label" if labels.ndim == 2 else "multi-class", width)
+    return found.constant_answer(found.label_sums(labels))
 
 
 def single_label(seed, size=200, classes=5):
@@ -74,9 +90,9 @@ def test_predictions_of_nan_are_wrong():
         assert score("f1-micro", np.full((2, 2), np.nan), np.full((2, 2), truth)) == 0.0
 
 
-def test_a_metric_without_counts_is_refused():
+def test_an_unknown_metric_is_refused():
     with pytest.raises(ConfigError, match="accuracy"):
-        count("acuracy", np.zeros((1, 2)), np.zeros(1, np.int64))
+        metric_named("acuracy")
 
 
 def test_roc_auc_by_hand():
@@ -122,19 +138,28 @@ def test_scores_equal_those_of_scikit_learn(seed):
     assert score("f1-micro", logits, labels) == pytest.approx(
         metrics.f1_score(labels, predicted, average="micro"), abs=1e-12
     )
+    rare, taken = np.where(labels == 2, 1, labels), np.where(predicted == 2, 1, predicted)
+    outputs = np.eye(5)[taken]
+    assert score("f1-macro", outputs, rare) == pytest.approx(metrics.f1_score(rare, taken, average="macro"), abs=1e-12)
     logits, labels = multi_label(seed, missing=0.0)
     assert score("f1-micro", logits, labels) == pytest.approx(
         metrics.f1_score(labels, logits > 0, average="micro"), abs=1e-12
     )
     assert roc_auc(logits, labels) == pytest.approx(metrics.roc_auc_score(labels, logits), abs=1e-12)
+    assert score("f1-macro", logits, labels) == pytest.approx(
+        metrics.f1_score(labels, logits > 0, average="macro"), abs=1e-12
+    )
+    assert score("average-precision", logits, labels) == pytest.approx(
+        metrics.average_precision_score(labels, logits), abs=1e-12
+    )
 
 
 def test_the_constant_answer_is_the_best_one():
-    assert constant_answer(np.array([2, 9, 4])).argmax() == 1
+    assert constant_answer(np.repeat([0, 1, 2, -1], [2, 9, 4, 20]), 3).argmax() == 1
     rng = np.random.default_rng(3)
     labels = (rng.random((60, 4)) < [0.7, 0.1, 0.4, 0.02]).astype(np.float32)
     labels[rng.random((60, 4)) < 0.2] = np.nan
-    answer = constant_answer((labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0))
+    answer = constant_answer(labels, 4)
 
     def of(logits):
         return score("f1-micro", np.broadcast_to(np.array(logits, float), labels.shape), labels)

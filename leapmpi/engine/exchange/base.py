@@ -19,7 +19,6 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.traffic_model import Traffic
 
@@ -114,7 +113,7 @@ class ExchangeMode(ABC):
         weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
-        return weighted_loss(logits, labels, weight)
+        return self.ctx.task.loss(logits, labels, weight)
 
 
 def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:

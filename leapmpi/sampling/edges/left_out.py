@@ -102,7 +102,7 @@ class LeftOut:
         whole, sampler.topology = sampler.topology, self.topology
         try:
             found = sampler.draw(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
-            found = Drawn(*(None if each is None else each.copy() for each in found))
+            found = Drawn(found.indptr, found.neighbours.copy(), found.weight)
         finally:
             sampler.topology = whole
         rest = ~touched

@@ -19,6 +19,7 @@ from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
 from leapmpi.system.phase_timers import PhaseTimers
@@ -51,7 +52,7 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
     # What all ranks share.
     phases = PhaseTimers()
     sampler = build_sampler(config, topology, dataset.splits.train)
-    model = model_of(config, dataset)
+    model, task = model_of(config, dataset), task_of(config, dataset)
     parameters = ParameterLayout(model)
 
     # What each rank has: its rank and its shards.
@@ -67,6 +68,7 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
                 phases=phases,
                 sampler=sampler,
                 model=model,
+                task=task,
                 parameters=parameters,
                 features=fetcher_for(virtual_rank, features, offsets, device, dtype, encoding=encoding),
                 labels=FeatureFetcher(virtual_rank, labels, offsets, device, torch.int64, "labels"),

@@ -1,10 +1,10 @@
-"""Weighted sums of losses over roots."""
+"""Tasks: weighted sums of losses over roots."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from leapmpi.nn.loss import weighted_loss
+from tests.support.tasks import weighted_loss
 
 
 def test_cross_entropy_adds_up():

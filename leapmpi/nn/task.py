@@ -1,0 +1,100 @@
+"""A task: what a model answers for a root, how its labels are read, and how wrong an answer is.
+
+The loss of a set of roots is a weighted sum, so that the losses of micro-batches add up to that of the mini-batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.scorer import Scorer
+from leapmpi.registry import Registry
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import Dataset
+
+TASKS = Registry("task", "leapmpi.nn.tasks")
+
+
+class Task(ABC):
+    """One kind of answer. A member of leapmpi/nn/tasks; `name` is that of its file."""
+
+    name = ""
+
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Kinds of labels (`Dataset.label_kind`) that it can be trained on."""
+
+    answers = ""
+    """What its outputs and labels look like to a metric: multi-class, multi-label, ..."""
+
+    metric = ""
+    """The metric that scores it where the settings name none."""
+
+    roots = "vertices"
+    """What a root is: a vertex, or an edge, whose ends are embedded; then `scorer` counts and labels do not."""
+
+    trivial = ""
+    """The best one answer for all roots, in words."""
+
+    def __init__(self, config: Config, dataset: Dataset) -> None:
+        """Raises DataError for a dataset without the labels that it reads, ConfigError for unsuitable ones."""
+        if not dataset.classes:
+            raise DataError(f"{dataset.folder} has no labels, which training needs; import the graph again with labels")
+        if dataset.label_kind not in self.reads:
+            raise ConfigError(
+                f"train.task: {self.name} cannot read the labels of {dataset.folder}, which are {dataset.label_kind}; "
+                f"leave it out, or give --task {dataset.label_kind}"
+            )
+        self.width = dataset.classes
+        """Columns of the model's output."""
+
+    def scorer(self) -> Scorer | None:
+        """What scores pairs of outputs, a new one, where roots are edges."""
+        return None
+
+    @abstractmethod
+    def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The type in which labels are fetched, given that of the model. Labels float[n, columns], or int64[n]."""
+
+    def stand_in_labels(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Labels of `count` roots that stand for any others, to compile and to measure; `dtype` is as above."""
+        shape = (count, self.width) if self.label_dtype(dtype).is_floating_point else (count,)
+        return torch.zeros(shape, dtype=self.label_dtype(dtype), device=device)
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
+        """Sum over roots of weight x loss(root), a scalar; 0 without roots, and backward still runs. Local.
+
+        `outputs` is float[roots, width], `weight` one number for all roots, or float[roots]; labels as above.
+        """
+
+    @abstractmethod
+    def label_sums(self, labels: np.ndarray) -> np.ndarray:
+        """What `constant_answer` needs to know of `labels`, as rows that add up over batches and ranks. Local."""
+
+    @abstractmethod
+    def constant_answer(self, sums: np.ndarray) -> np.ndarray:
+        """Outputs float64[width] that, given for every root, score best, from the `label_sums` of all. Pure."""
+
+
+def task_of(config: Config, dataset: Dataset) -> Task:
+    """The task that `config` names, by default that of the labels of `dataset`.
+
+    Raises DataError without labels, ConfigError for an unknown task, or one that does not fit the labels.
+    """
+    name = dataset.label_kind if config.train.task == "auto" else config.train.task
+    kind: type[Task] = TASKS.load(name).TASK
+    kind.name = name
+    return kind(config, dataset)
+
+
+def weighted_total(losses: Tensor, weight: float | Tensor) -> Tensor:
+    """The sum of weight x loss over roots: `losses` float[roots], `weight` one for all, or float[roots]."""
+    return (weight * losses).sum() if isinstance(weight, Tensor) else weight * losses.sum()

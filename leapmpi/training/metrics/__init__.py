@@ -1,0 +1,1 @@
+"""One file per metric; each offers `METRIC`, a sub-class of Metric (leapmpi/training/scoring/metric.py)."""
