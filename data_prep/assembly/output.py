@@ -84,6 +84,7 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
         ("edges written", graph.edges, ""),
         ("components", summary.components, f"largest {summary.largest:,} vertices; {summary.isolated:,} isolated"),
         *_edge_rows(graph),
+        *_held_back_rows(graph),
         *_vertex_rows(graph),
         ("bytes", file.stat().st_size, str(file)),
     ]
@@ -97,6 +98,15 @@ def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
         (name.replace("_", " "), 1 if array.ndim == 1 else array.shape[1], str(array.dtype))
         for name, array in graph.edge_data.arrays().items()
     ]
+
+
+def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
+    """The rows about edges held back, where some are: name, number and note."""
+    if graph.edge_splits is None:
+        return []
+    origin = str(graph.attributes["edge_split_origin"])
+    sizes = graph.edge_splits.counts()
+    return [(name.replace("_", " "), int(size), f"held back: {origin}") for name, size in sizes.items()]
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:

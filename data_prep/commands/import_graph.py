@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from data_prep.edges.raw_graph import RawGraph
     from data_prep.workspace import Workspace
 
+EDGE_SHARES = "shares of training, validation and test edges for link prediction, such as 0.8,0.1,0.1, drawn by --seed"
+
 HELP = "read a graph from any supported source into one checked graph file"
 
 
@@ -39,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help="format of SOURCE, detected unless given")
     add("--formats", action=_Formats, nargs=0, help="list the formats that are read, and exit")
     add("--splits", metavar="RULE", default="source", help=rules)
+    add("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
     add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
@@ -75,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
+    from data_prep.assembly.edge_splits import parse_shares, split_edges
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
     from data_prep.assembly.splits import parse_rule
@@ -85,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
+    shares = parse_shares(arguments.split_edges) if arguments.split_edges else None
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
     names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes")
@@ -108,6 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
         if features:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
+        if shares:
+            with steps.step("split edges") as progress:
+                progress.start(graph.vertices, "vertices")
+                graph = split_edges(graph, shares, arguments.seed, progress.reach)
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
     return 0

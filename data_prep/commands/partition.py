@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_prep.commands.import_graph import EDGE_SHARES
 from data_prep.partitioning.method_registry import METHODS
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
@@ -47,12 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
+    parser.add_argument("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
     add_report_flags(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
+    from data_prep.assembly.edge_splits import parse_shares, split_edges
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
@@ -65,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
+    shares = parse_shares(arguments.split_edges) if arguments.split_edges else None
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
@@ -81,6 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
         verify_graph(arguments.graph, progress.reach, graph)
+    if shares:
+        with steps.step("split edges") as progress:
+            progress.start(vertices, "vertices")
+            graph = split_edges(graph, shares, arguments.seed, progress.reach)
     with steps.step("cut") as progress:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:

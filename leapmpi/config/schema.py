@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from leapmpi.config.link import LinkConfig
 from leapmpi.config.options import sampler_options
 from leapmpi.config.sections import (
     DATA,
@@ -41,6 +42,7 @@ class Config:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     strategy: StrategyConfig = field(default_factory=StrategyConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    link: LinkConfig = field(default_factory=LinkConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     run: RunConfig = field(default_factory=RunConfig)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leapmpi.config.link import LinkConfig
 from leapmpi.config.other_names import about_other_name
 from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
 from leapmpi.errors import nearest
@@ -276,13 +277,14 @@ DATA: Any = setting("", "dataset folder")
 """The one setting outside of a section: a dataclass field."""
 
 SECTIONS: dict[str, type] = {"model": ModelConfig, "sampling": SamplingConfig, "strategy": StrategyConfig}
-SECTIONS |= {"train": TrainConfig, "evaluate": EvaluateConfig, "run": RunConfig}
+SECTIONS |= {"train": TrainConfig, "link": LinkConfig, "evaluate": EvaluateConfig, "run": RunConfig}
 
 _GROUP_OF_SECTION = {
     "model": "model",
     "sampling": "sampling",
     "strategy": "strategy and movement",
     "train": "training",
+    "link": "link prediction",
     "evaluate": "evaluation",
 }
 """Where the flags of a section stand in --help, unless a setting declares a `group`."""

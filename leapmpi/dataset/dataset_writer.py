@@ -178,6 +178,10 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
         for code, name in names.SPLIT_NAMES.items():
             size = root[name] = int(sizes[code])
             write_array(file, f"{names.SPLITS}/{name}", (size,), "<i8", _members(graph.split, code, order))
+        if graph.edge_splits:
+            for name, edges in graph.edge_splits.arrays().items():
+                blocks = (order.new_of[np.asarray(block)].astype(np.int64) for block in row_blocks(edges))
+                write_array(file, name, edges.shape, "<i8", blocks)
         write_attributes(file, names.DATASET_FORMAT, root)
 
 

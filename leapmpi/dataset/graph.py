@@ -8,6 +8,7 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import content_lanes, edge_lanes, uuid_of
 from leapmpi.dataset.edge_data import EdgeData
+from leapmpi.dataset.edge_splits import EdgeSplits, split_lanes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.row_blocks import row_blocks
@@ -60,11 +61,17 @@ class Graph(VertexRows):
     """A whole graph: indices are row numbers.
 
     classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
+    edge_splits: edges held back for link prediction, or None.
     """
 
     classes: int = 0
     attributes: Attributes = field(default_factory=dict)
     uuid: str | None = None
+    edge_splits: EdgeSplits | None = None
+
+    def file_arrays(self) -> dict[str, np.ndarray | None]:
+        """All arrays by their names in a graph file: those of vertices and topology, and the edges held back."""
+        return {**self.arrays(), **(self.edge_splits.arrays() if self.edge_splits else {})}
 
     @property
     def edges(self) -> int:
@@ -108,6 +115,7 @@ def counts(graph: Graph) -> Attributes:
     return {
         **entries,
         **graph.edge_data.attributes(),
+        **(graph.edge_splits.counts() if graph.edge_splits else {}),
         "vertices": graph.vertices,
         "edges": graph.edges,
         "feature_dim": graph.feature_dim,
@@ -124,4 +132,5 @@ def content_uuid(graph: Graph) -> str:
     )
     with np.errstate(over="ignore"):
         lanes += edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
+        lanes += split_lanes(graph.edge_splits, graph.original_id)
     return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.edge_data import map_edge_data
+from leapmpi.dataset.edge_splits import COUNTS, map_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph, counts
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
@@ -27,6 +28,7 @@ _STRUCTURAL = (
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
     *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
+    *COUNTS.values(),
 )
 """Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 
@@ -51,7 +53,7 @@ def write_graph(
     original_of = None if is_natural(graph.original_id) else graph.original_id
 
     with written_aside(path, overwrite=overwrite) as aside, new_file(aside) as file, hold(aside):
-        arrays = {name: array for name, array in graph.arrays().items() if array is not None}
+        arrays = {name: array for name, array in graph.file_arrays().items() if array is not None}
         writers = {name: file.array(name, array.shape, array.dtype) for name, array in arrays.items()}
 
         # One scan checks, hashes and writes the large arrays; the small ones follow.
@@ -62,6 +64,8 @@ def write_graph(
                 writer.append(block)
             writer.finish()
 
+        with np.errstate(over="ignore"):
+            lanes += split_lanes(graph.edge_splits, graph.original_id)
         uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
 
@@ -84,6 +88,7 @@ def open_graph(path: Path | str) -> Graph:
             attributes={name: value for name, value in found.items() if name not in _STRUCTURAL},
             uuid=required(found, names.GRAPH_UUID, str, path),
             edge_data=map_edge_data(file, path, found, edges),
+            edge_splits=map_edge_splits(file, path, found),
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset.edge_data import edge_feature_dim, map_edge_data
+from leapmpi.dataset.edge_splits import EdgeSplits, check_ends, map_edge_splits
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.graph_file import map_rows
 from leapmpi.dataset.hdf5 import names
@@ -90,6 +91,8 @@ class Dataset:
     uuid: str
     sparse: bool
     has_columns: bool
+    edge_splits: EdgeSplits | None = None
+    """Edges held back for link prediction, in renumbered ids."""
 
     @property
     def label_kind(self) -> str:
@@ -180,7 +183,9 @@ def open_dataset(folder: Path | str) -> Dataset:
         sizes = {names.OFFSETS: parts + 1, names.EDGE_OFFSETS: parts + 1}
         sizes |= {f"{names.SPLITS}/{name}": required(found, name, int, path) for name in names.SPLIT_NAMES.values()}
         arrays = {name: map_array(file, path, name, ("<i8",), (size,)) for name, size in sizes.items()}
-    check_digest(path, names.DATASET_FORMAT, arrays)
+        held_back = map_edge_splits(file, path, found)
+    of_edges = held_back.arrays() if held_back else {}
+    check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})
     offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
 
     # Its attributes.
@@ -195,6 +200,7 @@ def open_dataset(folder: Path | str) -> Dataset:
         uuid=required(found, names.UUID, str, path),
         sparse=found.get(names.FEATURE_STORAGE) == names.SPARSE,
         has_columns=bool(found.get(names.HAS_COLUMNS, False)),
+        edge_splits=held_back,
     )
 
     # Their values: digests can be made again, so ranges are checked too.
@@ -203,6 +209,9 @@ def open_dataset(folder: Path | str) -> Dataset:
     for ids in splits:
         if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
             raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
+
+    for name, pairs in of_edges.items():
+        check_ends(pairs, vertices, str(path), name)
 
     # The part files.
     for part in range(parts):

@@ -13,6 +13,7 @@ import numpy as np
 
 from leapmpi.dataset.content_hash import uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
+from leapmpi.dataset.edge_splits import check_apart, check_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_file import check_entries, open_graph
 from leapmpi.dataset.hdf5 import names
@@ -39,7 +40,10 @@ def verify_graph(
         check_outline(graph, str(path))
         original_of = None if is_natural(graph.original_id) else graph.original_id
         scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
-        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.arrays(), lambda sinks: scan_graph(sinks=sinks))
+        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))
+        check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
+        with np.errstate(over="ignore"):
+            lanes += split_lanes(graph.edge_splits, graph.original_id)
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
@@ -83,6 +87,7 @@ def verify(
         with reading(part.path):
             found = _verify_part(part, dataset, original_of, features, parts is None and features, progress)
             cut += _edges_out(part, int(dataset.offsets[number]))
+            check_apart(dataset.edge_splits, part, int(dataset.offsets[number]), original_of, str(part.path))
             if features and part.columns is not None:
                 check_digest(part.path, names.PART_FORMAT, {names.COLUMNS: part.columns})
                 _verify_columns(part, part.columns, dataset)
@@ -94,6 +99,8 @@ def verify(
         _verify_whole(dataset, original_of, cut)
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
+        with np.errstate(over="ignore"):
+            lanes += split_lanes(dataset.edge_splits, original_of)
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
 
 

@@ -17,7 +17,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.plan.schedule import Schedule
-from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.plan.cost_model import Rates
@@ -49,6 +49,16 @@ class Engine:
         self.placement.time_steps = schedule.time_steps
         with ctx.phases("sample"):
             return self.sample(schedule, DrawKey(TRAIN, ctx.seed, epoch, iteration))
+
+    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
+        """`batch` cut into `time_steps`, sampled on a stream of its own, to see what it would take. Collective."""
+        flat = None if batch is None else self.placement.schedule(batch, 0, 0, time_steps).to_buffer()
+        schedule = Schedule.from_buffer(self.ctx.communicator.broadcast(flat, "schedule"))
+        return self.sample(schedule, DrawKey(PRESAMPLE, self.ctx.seed, 0, 0))
+
+    def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
+        """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
+        return batch
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """This rank's part of `schedule`, drawn with `key`. Local."""

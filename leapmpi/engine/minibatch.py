@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from leapmpi.engine.edge_loss import EdgeLoss
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
@@ -50,6 +51,8 @@ class MiniBatch:
     labels: Sequence[Tensor] = ()
     root_weights: list[float | np.ndarray] = field(default_factory=list)
     """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
+    edge_loss: EdgeLoss | None = None
+    """The loss of the edges between the roots, where edges are trained; labels and weights of roots do not count then."""
     drops: bool = True
     """Whether dropout applies: in training."""
     row_exchange: RowExchange | None = None

@@ -15,9 +15,7 @@ from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
 from leapmpi.errors import ResourceError, RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
-from leapmpi.plan.schedule import Schedule
 from leapmpi.runs.tables.text import size_text
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.engine.engine import Engine
@@ -104,7 +102,7 @@ def _new_rates(engine: Engine, batch: np.ndarray | None) -> Rates:
         rates = _replayed_rates(engine)
     else:
         rates_of = measured_rates if engine.config.tune else counted_rates
-        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(batch, "schedule")))
+        rates = rates_of(ctx, local_roots(ctx, ctx.communicator.broadcast(engine.vertices_of(batch), "schedule")))
     if ctx.communicator.rank == 0:
         evidence = {} if engine.config.tune or log.replays else {"machine": ctx.machine.to_values()}
         log.make(TuningRecord(RATES, *log.begin, rates.to_values(), evidence))
@@ -173,9 +171,7 @@ def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Can
     """What all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
     # Schedule and sample the batch on streams of their own.
     ctx = engine.ctx
-    flat = None if batch is None else engine.placement.schedule(batch, 0, 0, time_steps).to_buffer()
-    schedule = Schedule.from_buffer(ctx.communicator.broadcast(flat, "schedule"))
-    minibatch = engine.sample(schedule, DrawKey(PRESAMPLE, ctx.seed, 0, 0))
+    minibatch = engine.trial(batch, time_steps)
 
     # Rows and edges by time step, bytes and memory of this rank; then those of all ranks.
     rows = [micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches]

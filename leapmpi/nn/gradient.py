@@ -25,6 +25,25 @@ class _WithGradient(Function):
         return gradient, None
 
 
+class _ValueWithGradient(Function):
+    """The same with a value that somebody else has computed."""
+
+    @staticmethod
+    def forward(ctx, values: Tensor, gradient: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, one: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return one * gradient, None, None
+
+
+def value_with_gradient(values: Tensor, gradient: Tensor, value: Tensor) -> Tensor:
+    """The scalar `value` as a function of `values`, whose gradient has been computed elsewhere."""
+    return _ValueWithGradient.apply(values, gradient, value)
+
+
 def pass_back(values: Tensor, gradient: Tensor) -> None:
     """Add to the `grad` of all leaves of `values` their gradient, given that of `values`.
 

@@ -23,6 +23,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.registry import Registry
@@ -51,13 +52,17 @@ _WEIGHTS = 0x77656967_00000000  # keeps weights apart from other uses of the see
 
 
 class Model(nn.Module):
-    """A stack of layers, of which `layers[0]` reads the features, and a `head`, None where the last gives logits."""
+    """A stack of layers, of which `layers[0]` reads the features, and a `head`, None where the last gives logits.
+
+    For link prediction a `scorer` of pairs of outputs as well.
+    """
 
     def __init__(self, layers: Sequence[Layer], head: Head | None = None) -> None:
         super().__init__()
         # A list of modules is not typed by what it holds.
         self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))
         self.head = head
+        self.scorer: Scorer | None = None
 
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, float[n_dst of blocks[0], out].
@@ -224,5 +229,9 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    width = task_of(config, dataset).width
-    return build_model(config.model, layers, dataset.feature_dim, width, config.model_seed, dtype)
+    task = task_of(config, dataset)
+    model = build_model(config.model, layers, dataset.feature_dim, task.width, config.model_seed, dtype)
+    if (scorer := task.scorer()) is not None:
+        model.scorer = scorer.to(dtype)
+        initialise(model, config.model_seed)
+    return model

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.scorer import Scorer
 from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Task(ABC):
     metric = ""
     """The metric that scores it where the settings name none."""
 
+    roots = "vertices"
+    """What a root is: a vertex, or an edge, whose ends are embedded; then `scorer` counts and labels do not."""
+
     trivial = ""
     """The best one answer for all roots, in words."""
 
@@ -50,6 +54,10 @@ class Task(ABC):
             )
         self.width = dataset.classes
         """Columns of the model's output."""
+
+    def scorer(self) -> Scorer | None:
+        """What scores pairs of outputs, a new one, where roots are edges."""
+        return None
 
     @abstractmethod
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:

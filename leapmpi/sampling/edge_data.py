@@ -113,6 +113,7 @@ class EdgeDataSampler(Sampler):
         self._inner = inner
         self.topology, self.fanouts, self.threads = inner.topology, inner.fanouts, inner.threads
         self.family, self.weighted, self.supplies_roots = inner.family, inner.weighted, inner.supplies_roots
+        self.leaves_edges_out = inner.leaves_edges_out
 
     @property
     def drawing(self) -> Sampler:
@@ -123,6 +124,9 @@ class EdgeDataSampler(Sampler):
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         return self._inner.neighbours(key, hop, vertices, batch)
+
+    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        self._inner.leave_out(key, edges)
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
         return self._inner.iterations(train, batch_size)

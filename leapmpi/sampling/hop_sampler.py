@@ -13,6 +13,7 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.edges.left_out import LeftOut
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.sampler import Drawn, Sampler, Setup
 from leapmpi.sampling.workers import SamplerThreads
@@ -49,10 +50,20 @@ class HopSampler(Sampler):
         self.fanouts = checked_fanouts(setup.fanouts)
         self._workers = SamplerThreads(setup.threads)
         self._frontier = Frontier(setup.topology, self._workers)
+        self._left_out: LeftOut | None = None
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """What `vertices` (int64[n], with their original ids and in-degrees, int64[n]) draw at `hop`. Pure."""
+
+    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        self._left_out = LeftOut(self.topology, key, edges)
+
+    def drawn(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """What `draw` gives, without the edges that are left out."""
+        if self._left_out is None:
+            return self.draw(key, hop, vertices, original, degree)
+        return self._left_out.draw(self, key, hop, vertices, original, degree)
 
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
         """Prepare the draws of the iteration of `key`, whose roots over all ranks are `batch` (int64[B])."""
@@ -69,7 +80,7 @@ class HopSampler(Sampler):
                 raise ValueError("roots must be distinct")
             for hop in range(len(self.fanouts)):
                 n_dst = frontier.count
-                drawn = self.draw(key, hop, *frontier.first(n_dst))
+                drawn = self.drawn(key, hop, *frontier.first(n_dst))
                 positions = frontier.add(drawn.neighbours)
                 hops.append((hop, n_dst, frontier.count, drawn.indptr, positions, drawn.weight))
             src, original, degree = (each.copy() for each in frontier.first(frontier.count))
@@ -84,7 +95,7 @@ class HopSampler(Sampler):
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         self.begin(key, vertices if batch is None else batch)
-        return self.draw(key, hop, *self._frontier.looked_up(vertices))
+        return self.drawn(key, hop, *self._frontier.looked_up(vertices))
 
     def share_work(self, cost: np.ndarray, work: Callable[[int, int], None]) -> None:
         """Call work(first, end) by the sampler's threads, for ranges of destinations that make up [0, n).

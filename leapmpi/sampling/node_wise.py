@@ -129,6 +129,8 @@ class NodeWiseSampler(HopSampler):
     The result does not depend on the number of threads. The neighbours of `draw` are a view of working memory.
     """
 
+    leaves_edges_out = True
+
     def __init__(self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1) -> None:
         super().__init__(Setup(topology, fanouts, train=np.empty(0, np.int64), seed=0, threads=threads))
         self._marks = [np.zeros(0, np.uint64) for _ in range(self._workers.size)]

@@ -56,6 +56,8 @@ class Sampler(ABC):
     family = LOCAL
     weighted = False
     """Whether blocks carry weights."""
+    leaves_edges_out = False
+    """Whether `leave_out` works: what a vertex draws depends on the list of its in-neighbours alone."""
     supplies_roots = False
     """Whether the sampler makes the batches, instead of slices of the shuffled training vertices."""
 
@@ -82,6 +84,13 @@ class Sampler(ABC):
     def drawing(self) -> Sampler:
         """The sampler that draws: this one, unless it adds something to the draws of another."""
         return self
+
+    def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
+        """From now on draw with `key` as if the edges int64[k, 2] (sources, destinations) were not there, either way.
+
+        Draws of training with another key are refused until its edges are named.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot leave edges out")
 
     def iterations(self, train: np.ndarray, batch_size: int) -> int:
         """The number of batches of every epoch."""

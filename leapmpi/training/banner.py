@@ -61,7 +61,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
 
 def _plan(trainer: Trainer) -> str:
     config, world, engine = trainer.config, trainer.world, trainer.engine
-    batch, steps = min(config.train.batch_size, len(trainer.train_vertices)), engine.placement.time_steps
+    batch, steps = min(config.train.batch_size, trainer.root_count), engine.placement.time_steps
     roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
     if trainer.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"

@@ -34,6 +34,8 @@ from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.link_evaluation import LinkEvaluator
+from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
@@ -80,7 +82,9 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 
     `begun` is when this start began, on the clock time.perf_counter.
     """
-    kind = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
+    kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
+    if loaded.ctx.task.roots == "edges":
+        kind = LinkTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 
@@ -170,7 +174,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         if outcomes:
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
-        evaluator = world.on_all(partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
+        scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
+        evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
             outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"] + 1, **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:

@@ -13,7 +13,7 @@ from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
-from leapmpi.dataset.partitioned import Dataset, open_dataset
+from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.errors import ConfigError, DataError
@@ -26,7 +26,7 @@ from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.nn.task import task_of
+from leapmpi.nn.task import Task, task_of
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
@@ -63,7 +63,8 @@ def open_for_training(config: Config) -> Dataset:
     dataset = open_dataset(config.data)
     if not dataset.feature_dim:
         raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
-    task_of(config, dataset)
+    if task_of(config, dataset).roots == "edges":
+        return dataset
     if not len(dataset.splits.train):
         raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
     return dataset
@@ -101,9 +102,9 @@ def load(
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
         host = HostShard([part.dense_features for part in opened], first)
-    labels = HostShard([part.known_labels for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
     task = task_of(config, dataset)
+    labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
 
@@ -126,6 +127,11 @@ def load(
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
+
+
+def _labels(part: Part, task: Task) -> np.ndarray:
+    """The labels of `part`; zeros where edges are trained, which read none."""
+    return part.known_labels if task.roots == "vertices" else np.zeros(part.vertices, np.int64)
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:

@@ -65,13 +65,12 @@ class Trainer:
         self.loaded = loaded
         self.ctx = loaded.ctx
         self.begun = begun
-        self.train_vertices = loaded.dataset.splits.train
-        self.per_epoch = self.ctx.sampler.iterations(self.train_vertices, config.train.batch_size)
+        self.per_epoch = self.iterations()
 
         # What computes, scores and updates.
-        self.engine = Engine(self.ctx, config.strategy)
+        self.engine = self.make_engine()
         self.feature_cache = FeatureCache(config, world, loaded, self.engine)
-        self.evaluator = Evaluator(config, loaded.dataset, loaded.topology, self.ctx)
+        self.evaluator = self.make_evaluator()
         self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch)
 
         # Chosen by `prepare`, and what a checkpoint restores.
@@ -89,6 +88,28 @@ class Trainer:
         self.seconds_before = 0.0
         self._watcher: IterationWatcher | None = None
         self._since: float | None = None
+
+    @property
+    def root_count(self) -> int:
+        """The number of roots of an epoch."""
+        return len(self.loaded.dataset.splits.train)
+
+    def make_engine(self) -> Engine:
+        """What plans, fetches and computes the batches. Local."""
+        return Engine(self.ctx, self.config.strategy)
+
+    def make_evaluator(self) -> Evaluator:
+        """What scores the splits. Local."""
+        return Evaluator(self.config, self.loaded.dataset, self.loaded.topology, self.ctx)
+
+    def iterations(self) -> int:
+        """The number of batches of every epoch. Local."""
+        return self.ctx.sampler.iterations(self.loaded.dataset.splits.train, self.config.train.batch_size)
+
+    def epoch_batches(self, epoch: int) -> Sequence[np.ndarray]:
+        """The roots of every batch of `epoch`, in order. Local, called on rank 0."""
+        train = self.config.train
+        return self.ctx.sampler.batches(self.loaded.dataset.splits.train, train.seed, epoch, train.batch_size)
 
     def prepare(self, saved_choices: dict[str, Any] | None = None) -> None:
         """Compile all kernels, and choose what the settings leave open. Collective.
@@ -148,7 +169,7 @@ class Trainer:
         return record
 
     def train_epoch(self, epoch: int) -> dict[str, Any]:
-        """One pass over the training vertices. Returns its record without scores. Collective."""
+        """One pass over the roots. Returns its record without scores. Collective."""
         ctx, phases = self.ctx, self.ctx.phases
         phases.epoch = epoch
         if self.progress.epoch != epoch:
@@ -204,8 +225,7 @@ class Trainer:
         if self.world.rank != 0:
             return None
         with self.ctx.phases("plan"):
-            train = self.config.train
-            return self.ctx.sampler.batches(self.train_vertices, train.seed, epoch, train.batch_size)
+            return self.epoch_batches(epoch)
 
     def evaluates(self, epoch: int) -> bool:
         """Whether the splits are scored after `epoch`."""
@@ -283,7 +303,7 @@ class Trainer:
         # The weight of each batch's loss in the epoch's; those that a sampler makes count alike.
         sizes = np.full(self.per_epoch, self.config.train.batch_size)
         if not self.ctx.sampler.supplies_roots:
-            sizes[-1] = len(self.train_vertices) - sizes[:-1].sum()
+            sizes[-1] = self.root_count - sizes[:-1].sum()
         return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
 
     @property

@@ -115,7 +115,12 @@ class ExchangeMode(ABC):
         return micro_batch.tensors or [to_tensors(block, self.ctx.device) for block in micro_batch.blocks]
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
-        """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local."""
+        """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
+
+        Where edges are trained that over its edges, whose ends' embeddings cross ranks: collective.
+        """
+        if minibatch.edge_loss is not None:
+            return minibatch.edge_loss(number, logits)
         weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)

@@ -109,6 +109,8 @@ def _pick_below(first, end, law, vertices, degree, fanout, topology_indptr, topo
 class Labor0(HopSampler):
     """Local: a source's number depends on its original id and the key only."""
 
+    leaves_edges_out = True
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
         self.options = options

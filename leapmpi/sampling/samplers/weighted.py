@@ -90,6 +90,7 @@ class Weighted(HopSampler):
     """Local."""
 
     weighted = True
+    leaves_edges_out = True
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)

@@ -34,6 +34,8 @@ def _draw(first, end, hashed, vertices, original, degree, indptr, takes_all, top
 class WithReplacement(HopSampler):
     """Local. Destinations without in-neighbours draw none."""
 
+    leaves_edges_out = True
+
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         fanout, topology = self.fanouts[hop], self.topology
         counts = degree if fanout == ALL else np.where(degree > 0, fanout, 0)

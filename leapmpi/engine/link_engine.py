@@ -1,0 +1,99 @@
+"""The engine of link prediction: the roots of a batch are edges, whose ends are embedded like any roots.
+
+Rank 0 broadcasts the batch's edges; every rank draws the same negatives and makes the same plan from them
+(leapmpi/plan/edge_plan.py). No draw of the iteration sees the edges of the batch, in either direction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.config.link import LinkConfig
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_loss import EdgeLoss
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.errors import ConfigError
+from leapmpi.plan.edge_plan import EdgePlan, plan_edges
+from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.edges.negative_sampler import HOME, NEGATIVES, Candidates, NegativeSampler
+from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
+
+
+class LinkEngine(Engine):
+    """Plans, fetches and computes mini-batches of edges; a batch is int64[B, 2], sources and destinations."""
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig, link: LinkConfig) -> None:
+        """Raises ConfigError for a strategy or a sampler with which edges cannot be trained."""
+        super().__init__(ctx, config)
+        if not self.placement.trains_labelled:
+            raise ConfigError(
+                f"strategy: {config.name} computes losses away from the roots' rank, where edges cannot be scored; "
+                "use leap, pull or p3 with --task link"
+            )
+        if not ctx.sampler.leaves_edges_out:
+            raise ConfigError(
+                "sampling.sampler: this sampler cannot leave out the edges that a batch is to predict, and the model "
+                "would see them; use node-wise, with-replacement, labor-0 or weighted with --task link"
+            )
+        self.per_edge = link.negatives_per_edge
+        offsets = ctx.rank_offsets if link.negatives_at == HOME else None
+        kind: type[NegativeSampler] = NEGATIVES.load(link.negatives).NEGATIVES
+        self.negatives = kind(Candidates(ctx.sampler.topology, offsets))
+
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
+        """Broadcast the edges of `batch` (on rank 0, None elsewhere), draw negatives, and sample. Collective."""
+        ctx = self.ctx
+        with ctx.phases("plan"):
+            if batch is not None:
+                self.placement.decide(self.tuning_log, epoch, iteration)
+            time_steps, edges = self._broadcast(batch, self.placement.time_steps)
+            self.placement.time_steps = time_steps
+            key = DrawKey(TRAIN, ctx.seed, epoch, iteration)
+            plan = self._plan(key, edges, time_steps)
+        with ctx.phases("sample"):
+            # By construction no block holds a target edge: they are left out before anything is drawn.
+            ctx.sampler.leave_out(key, edges)
+            minibatch = self.sample(plan.schedule, key)
+        with ctx.phases("plan"):
+            minibatch.edge_loss = self._loss(plan)
+        return minibatch
+
+    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
+        time_steps, edges = self._broadcast(batch, time_steps)
+        key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
+        return self.sample(self._plan(key, edges, time_steps).schedule, key)
+
+    def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
+        return None if batch is None else np.unique(batch)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the rows that do not depend on weights; edges have no labels. Collective."""
+        with self.ctx.phases("exchange"):
+            self.mode.request(minibatch)
+            nothing = self.ctx.root_labels(np.empty(0, np.int64), local=True)
+            minibatch.labels = [nothing] * len(minibatch.micro_batches)
+
+    def _broadcast(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, np.ndarray]:
+        """Time steps and edges of rank 0, on every rank. Collective."""
+        words = None if batch is None else np.concatenate([[time_steps], batch.reshape(-1)])
+        words = self.ctx.communicator.broadcast(words, "schedule")
+        return int(words[0]), words[1:].reshape(-1, 2)
+
+    def _plan(self, key: DrawKey, edges: np.ndarray, time_steps: int) -> EdgePlan:
+        """The plan of all ranks. Local, and the same everywhere."""
+        placement, ranks = self.placement, self.ctx.ranks
+
+        def place(vertices: np.ndarray) -> Schedule:
+            return placement.schedule(vertices, key.epoch, key.iteration, 1)
+
+        negatives = self.negatives.draw(key, edges, self.per_edge)
+        how = place if placement.roots_are_local else None
+        return plan_edges(edges, negatives, time_steps, ranks, how, epoch=key.epoch, iteration=key.iteration)
+
+    def _loss(self, plan: EdgePlan) -> EdgeLoss:
+        ctx = self.ctx
+        assert ctx.model.scorer is not None, "a model for link prediction has one"
+        steps = plan.of_rank(ctx.rank)
+        return EdgeLoss(steps, plan.pair_weight, ctx.model.scorer, ctx.communicator, ctx.phases)

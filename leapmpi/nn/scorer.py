@@ -1,0 +1,64 @@
+"""Scorers: how likely an edge between two embedded vertices is. Their parameters are part of the model's."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from leapmpi.nn.tensors import operations
+from leapmpi.registry import Registry
+
+if TYPE_CHECKING:
+    from leapmpi.config.link import LinkConfig
+
+SCORERS = Registry("scorer", "leapmpi.nn.scorers")
+
+
+class Scorer(nn.Module):
+    """One way to score pairs of embeddings; higher is likelier."""
+
+    @abstractmethod
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """float[pairs, D] twice -> float[pairs]. Row by row, so that it matters not which rank scores a pair."""
+
+    @abstractmethod
+    def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
+        """float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward` scores them."""
+
+
+def build_scorer(config: LinkConfig, width: int) -> Scorer:
+    """The scorer that `config` names, of embeddings of `width` columns. Raises ConfigError for an unknown one."""
+    return SCORERS.load(config.scorer).build(width)
+
+
+class _TakeRows(Function):
+    """Rows by number. Gradients of a row add up in order of position, by one thread: the same in every run."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, numbers: Tensor) -> Tensor:
+        ctx.save_for_backward(numbers)
+        ctx.rows = len(rows)
+        return rows[numbers]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (numbers,) = ctx.saved_tensors
+        return sums_by_row(grad.contiguous(), numbers, ctx.rows), None
+
+
+def sums_by_row(values: Tensor, numbers: Tensor, rows: int) -> Tensor:
+    """float[rows, D]: row i is the sum of those of `values` (float[k, D]) whose number (int64[k]) is i, in order."""
+    order = torch.argsort(numbers, stable=True)
+    bounds = torch.searchsorted(numbers[order], torch.arange(rows + 1, device=numbers.device))
+    return operations(values.device).edge_sums(bounds, order, values)
+
+
+def take_rows(rows: Tensor, numbers: Tensor) -> Tensor:
+    """rows[numbers], float[k, D] from float[n, D] and int64[k]; differentiable, its gradient the same in every run."""
+    return _TakeRows.apply(rows, numbers)

@@ -1,0 +1,29 @@
+"""`distmult`: the inner product weighted by a learned vector, that of the one relation.
+
+Yang et al., "Embedding entities and relations for learning and inference in knowledge bases" (ICLR 2015).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from leapmpi.nn.scorer import Scorer
+
+
+class DistMult(Scorer):
+    """sum of source x relation x destination; the relation begins as ones, which is `dot`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.ones(width))
+
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        return (source * self.relation * destination).sum(dim=1)
+
+    def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
+        return (source * self.relation) @ destination.T
+
+
+def build(width: int) -> Scorer:
+    return DistMult(width)

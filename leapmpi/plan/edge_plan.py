@@ -1,0 +1,165 @@
+"""From a batch of edges and their negatives to a Schedule of end vertices, and to who scores which edge.
+
+The ends of a time step's edges are the roots of its micro-batches, each once. An edge is scored by the rank that embeds
+its source; the embeddings of other ends travel there, each once per rank that needs it. Where roots are dealt
+(`deals`), edges are dealt instead, and each rank embeds all ends of its own: nothing travels.
+
+Time steps cut the edges of a batch into equal slices, one per step, so that a step needs the embeddings of its own edges
+alone; ends of several slices are embedded again. Then no step waits for embeddings of a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.block import indptr_of
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeStep:
+    """What one rank scores in one time step.
+
+    Ends are numbered: the roots of the rank's micro-batch in their order, then those whose embeddings arrive.
+    """
+
+    source: np.ndarray
+    """int64[pairs]: number of each scored pair's source."""
+    destination: np.ndarray
+    """int64[pairs]."""
+    positive: np.ndarray
+    """bool[pairs]: whether the pair is an edge; else it is a negative."""
+    sent: np.ndarray
+    """int64: roots whose embeddings go to other ranks, in order of rank."""
+    send_counts: np.ndarray
+    """int64[ranks]."""
+    receive_counts: np.ndarray
+    """int64[ranks]."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """One time step: its pairs int64[p, 2], which of them are edges, and where its ends are embedded.
+
+    cells: by rank, the roots it embeds, ascending. scored_by: int64[p], the rank of each pair.
+    """
+
+    pairs: np.ndarray
+    positive: np.ndarray
+    cells: list[np.ndarray]
+    scored_by: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class EdgePlan:
+    """The plan of one iteration over edges: the schedule of their ends, and what is scored."""
+
+    schedule: Schedule
+    edges: int
+    """Edges of the batch, over all ranks."""
+    negatives: int
+    """Negatives of each edge."""
+    steps: list[_Placed]
+
+    @property
+    def pair_weight(self) -> float:
+        """The weight of a scored pair in the batch's loss, which is the mean over all of them."""
+        return 1.0 / max(1, self.edges * (1 + self.negatives))
+
+    def of_rank(self, rank: int) -> list[EdgeStep]:
+        """What `rank` scores, by time step."""
+        return [_step_of(each, rank, self.schedule.ranks) for each in self.steps]
+
+
+def plan_edges(
+    edges: np.ndarray,
+    negatives: np.ndarray,
+    time_steps: int,
+    ranks: int,
+    place: Callable[[np.ndarray], Schedule] | None,
+    *,
+    epoch: int = 0,
+    iteration: int = 0,
+) -> EdgePlan:
+    """The plan of `edges` int64[B, 2] and their `negatives` int64[B, K].
+
+    place: the Schedule of distinct roots in one time step, by which ends are embedded; None where edges are dealt to
+    the `ranks`. Pure.
+    """
+    bounds = np.arange(time_steps + 1) * len(edges) // time_steps
+    steps = []
+    for first, end in zip(bounds[:-1], bounds[1:], strict=True):
+        pairs, positive = _pairs(edges[first:end], negatives[first:end])
+        steps.append(_dealt(pairs, positive, ranks) if place is None else _at_home(pairs, positive, place))
+
+    # Cells by rank, then step.
+    cells = [step.cells[rank] for rank in range(ranks) for step in steps]
+    indptr = indptr_of(np.array([len(cell) for cell in cells]))
+    model = (np.arange(ranks)[:, None] + np.arange(time_steps)).reshape(-1) % ranks
+    schedule = Schedule(epoch, iteration, ranks, time_steps, np.concatenate(cells), indptr, model)
+    return EdgePlan(schedule, len(edges), negatives.shape[1], steps)
+
+
+def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs to score, each edge before its negatives: int64[p, 2], and bool[p], which are edges."""
+    count = 1 + negatives.shape[1]
+    destinations = np.concatenate([edges[:, 1:], negatives], axis=1).reshape(-1)
+    positive = np.zeros((len(edges), count), bool)
+    positive[:, 0] = True
+    return np.stack([np.repeat(edges[:, 0], count), destinations], axis=1), positive.reshape(-1)
+
+
+def _at_home(pairs: np.ndarray, positive: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
+    """Ends are embedded where `place` puts them, pairs are scored where their source is."""
+    vertices = np.unique(pairs)
+    schedule = place(vertices)
+    cells = [np.sort(schedule.rank_roots(rank)) for rank in range(schedule.ranks)]
+    embedded_by = np.empty(len(vertices), np.int64)
+    for rank, cell in enumerate(cells):
+        embedded_by[np.searchsorted(vertices, cell)] = rank
+    return _Placed(pairs, positive, cells, embedded_by[np.searchsorted(vertices, pairs[:, 0])])
+
+
+def _dealt(pairs: np.ndarray, positive: np.ndarray, ranks: int) -> _Placed:
+    """Equal shares of the edges to the ranks, each of which embeds all ends of its own."""
+    edge = np.cumsum(positive) - 1
+    bounds = np.arange(ranks + 1) * int(positive.sum()) // ranks
+    scored_by = np.searchsorted(bounds, edge, side="right") - 1
+    return _Placed(pairs, positive, [np.unique(pairs[scored_by == rank]) for rank in range(ranks)], scored_by)
+
+
+def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
+    """The share of `rank` in a time step."""
+    own = placed.cells[rank]
+    mine = placed.scored_by == rank
+    pairs = placed.pairs[mine]
+
+    # Ends that are embedded elsewhere arrive by rank, ascending; those that others lack leave so.
+    missing = np.setdiff1d(pairs[:, 1], own)
+    arriving = [np.intersect1d(missing, cell, assume_unique=True) for cell in placed.cells]
+    leaving = []
+    for other in range(ranks):
+        theirs = placed.pairs[placed.scored_by == other, 1] if other != rank else np.empty(0, np.int64)
+        needed = np.setdiff1d(np.unique(theirs), placed.cells[other])
+        leaving.append(np.intersect1d(needed, own, assume_unique=True))
+
+    # Numbers of the ends: positions among own roots, then in the order of arrival.
+    arrived = np.concatenate(arriving)
+    order = np.argsort(arrived)
+    place = np.searchsorted(own, pairs[:, 1])
+    local = np.zeros(len(pairs), bool)
+    inside = place < len(own)
+    local[inside] = own[place[inside]] == pairs[inside, 1]
+    destination = np.where(local, place, 0)
+    destination[~local] = len(own) + order[np.searchsorted(arrived[order], pairs[~local, 1])]
+    return EdgeStep(
+        source=np.searchsorted(own, pairs[:, 0]),
+        destination=destination,
+        positive=placed.positive[mine],
+        sent=np.searchsorted(own, np.concatenate(leaving)),
+        send_counts=np.array([len(each) for each in leaving]),
+        receive_counts=np.array([len(each) for each in arriving]),
+    )

@@ -1,0 +1,65 @@
+"""KnownEdges: which candidates of an evaluation are edges after all, of training or held back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.dataset.topology import Topology
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _mask_training(sources, order, first, end, indptr, indices, out):
+    """Mark training edges from sources[order], ascending, to vertices first..end-1 in `out` bool[k, end - first]."""
+    for v in range(first, end):
+        for e in range(indptr[v], indptr[v + 1]):
+            u = np.int64(indices[e])
+            i = np.searchsorted(sources, u)
+            while i < len(sources) and sources[i] == u:
+                out[order[i], v - first] = True
+                i += 1
+
+
+class KnownEdges:
+    """The edges of `topology` and of `splits`; `both_ways` says that the latter hold in both directions."""
+
+    def __init__(self, topology: Topology, splits: EdgeSplits, both_ways: bool) -> None:
+        self._topology = topology
+        edges = np.concatenate([np.asarray(splits.val), np.asarray(splits.test)])
+        if both_ways:
+            edges = np.concatenate([edges, edges[:, ::-1]])
+        self._held_back = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+        self._codes = np.unique(self._code(edges[:, 0], edges[:, 1]))
+
+    def held_back(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """bool[k]: whether each pair int64[k] is an edge of a split."""
+        codes = self._code(sources, destinations)
+        place = np.searchsorted(self._codes, codes)
+        place[place == len(self._codes)] = 0
+        return self._codes[place] == codes if len(self._codes) else np.zeros(len(codes), bool)
+
+    def mask(self, edges: np.ndarray, first: int, end: int) -> np.ndarray:
+        """bool[k, end - first]: which vertices `first` to `end` are no candidates for each of `edges` int64[k, 2].
+
+        Those are the source, and destinations of known edges of the source, the edge itself among them.
+        """
+        out = np.zeros((len(edges), end - first), bool)
+        order = np.argsort(edges[:, 0], kind="stable")
+        sources = edges[order, 0]
+        topology = self._topology
+        _mask_training(sources, order, first, end, topology.indptr, topology.indices, out)
+        inside = np.flatnonzero((edges[:, 0] >= first) & (edges[:, 0] < end))
+        out[inside, edges[inside, 0] - first] = True
+
+        # Edges held back, by source.
+        begin, stop = (np.searchsorted(self._held_back[:, 0], edges[:, 0], side=side) for side in ("left", "right"))
+        for row, (low, high) in enumerate(zip(begin, stop, strict=True)):
+            destinations = self._held_back[low:high, 1]
+            here = destinations[(destinations >= first) & (destinations < end)]
+            out[row, here - first] = True
+        return out
+
+    def _code(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """One number for each pair, below 2**63 for up to 2**31 vertices."""
+        return sources * np.int64(self._topology.vertices) + destinations

@@ -1,0 +1,131 @@
+"""LeftOut: draws of one iteration from the topology without some edges, those that the iteration is to predict.
+
+Destinations that lose an edge draw from a copy of their list without it; all others draw as ever. So no block of the
+iteration holds a target edge or its reverse, at any hop and on any rank. In-degrees stay those of the whole topology.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.sampler import Drawn
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.hop_sampler import HopSampler
+
+
+@compiled
+def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, out):
+    """Copy the lists of `vertices` without their `sources`; returns how many entries there are.
+
+    sources[starts[i]:starts[i + 1]] are those of vertex i, ascending.
+    """
+    count = 0
+    for i in range(len(vertices)):
+        gone = sources[starts[i] : starts[i + 1]]
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            source = np.int64(topology_indices[e])
+            place = np.searchsorted(gone, source)
+            if place == len(gone) or gone[place] != source:
+                out[count] = source
+                count += 1
+        indptr[i + 1] = count
+    return count
+
+
+@compiled
+def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, weight_b, indptr, neighbours, weight):
+    """Put what two groups of destinations drew in the order of all; `touched` bool[n] marks those of group b."""
+    a, b = 0, 0
+    for i in range(len(touched)):
+        if touched[i]:
+            first, end, source, of_source = indptr_b[b], indptr_b[b + 1], neighbours_b, weight_b
+            b += 1
+        else:
+            first, end, source, of_source = indptr_a[a], indptr_a[a + 1], neighbours_a, weight_a
+            a += 1
+        place = indptr[i]
+        for e in range(first, end):
+            neighbours[place + e - first] = source[e]
+            if len(weight):
+                weight[place + e - first] = of_source[e]
+
+
+class LeftOut:
+    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2] of renumbered sources and destinations."""
+
+    def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
+        self.key = key
+        both = np.unique(np.concatenate([edges[:, ::-1], edges]), axis=0)  # destination, then source
+        self.vertices, starts = np.unique(both[:, 0], return_index=True)
+        starts = np.append(starts, len(both))
+        degree = topology.degree(self.vertices)
+
+        # The lists of these vertices, by their number among them.
+        indptr = np.zeros(len(self.vertices) + 1, np.int64)
+        indices = np.empty(int(degree.sum()), topology.indices.dtype)
+        sources = np.ascontiguousarray(both[:, 1])
+        count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, indices)
+        self.topology = Topology(indptr, indices[:count], topology.original_id)
+        self._scale = degree / np.maximum(1, np.diff(indptr))
+
+    def draw(
+        self,
+        sampler: HopSampler,
+        key: DrawKey,
+        hop: int,
+        vertices: np.ndarray,
+        original: np.ndarray,
+        degree: np.ndarray,
+    ) -> Drawn:
+        """What `vertices` draw by `sampler.draw` without these edges; arguments are as there.
+
+        Raises ValueError for a draw of training with another key, whose targets nobody has named.
+        """
+        if key != self.key:
+            if key.stream == TRAIN:
+                raise ValueError(f"edges were left out for {self.key}, not for {key}")
+            return sampler.draw(key, hop, vertices, original, degree)
+        number = np.searchsorted(self.vertices, vertices)
+        number[number == len(self.vertices)] = 0
+        touched = self.vertices[number] == vertices if len(self.vertices) else np.zeros(len(vertices), bool)
+        if not touched.any():
+            return sampler.draw(key, hop, vertices, original, degree)
+
+        # Destinations that lose an edge draw from their own lists. The arrays may be working memory: they are copied.
+        mine = number[touched]
+        whole, sampler.topology = sampler.topology, self.topology
+        try:
+            found = sampler.draw(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
+            found = Drawn(found.indptr, found.neighbours.copy(), found.weight)
+        finally:
+            sampler.topology = whole
+        rest = ~touched
+        others = sampler.draw(key, hop, vertices[rest], original[rest], degree[rest])
+        return self._merged(touched, others, found, mine)
+
+    def _merged(self, touched: np.ndarray, others: Drawn, found: Drawn, mine: np.ndarray) -> Drawn:
+        """Both groups in the order of the destinations; `mine` int64 are the numbers of those that lost an edge."""
+        counts = np.empty(len(touched), np.int64)
+        counts[touched], counts[~touched] = np.diff(found.indptr), np.diff(others.indptr)
+        indptr = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        none = np.empty(0, np.float32)
+        weights = [none if each.weight is None else each.weight for each in (others, found)]
+        if found.weight is not None:
+            # Weights estimate sums over as many in-neighbours as the whole topology has.
+            weights[1] = (found.weight * np.repeat(self._scale[mine], np.diff(found.indptr))).astype(np.float32)
+        neighbours = np.empty(indptr[-1], others.neighbours.dtype)
+        weight = none if others.weight is None else np.empty(indptr[-1], np.float32)
+        _merge(
+            touched,
+            *(others.indptr, others.neighbours, weights[0]),
+            *(found.indptr, found.neighbours, weights[1]),
+            *(indptr, neighbours, weight),
+        )
+        return Drawn(indptr, neighbours, None if others.weight is None else weight)
