@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from leapmpi.config.other_names import about_other_name
-from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
+from leapmpi.config.setting import (
+    Setting,
+    check_size,
+    check_time_steps,
+    learned_width,
+    parse_interval,
+    setting,
+    settings_of,
+)
 from leapmpi.errors import nearest
 
 DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
@@ -31,6 +39,12 @@ class ModelConfig:
     )
     norm: str = setting("none", "normalisation of hidden rows", choices=("none", "layer"))
     residual: bool = setting(False, "add each layer's input to its output")
+    missing_features: str = setting(
+        "",
+        "stands for features where a dataset has none: learned:64, a learned row of 64 columns for each vertex",
+        metavar="learned:N",
+        check=learned_width,
+    )
     seed: int = setting(
         -1, "seed of initial weights and dropout masks alone; -1: the value of --seed", least=-1, flag="model-seed"
     )

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.setting import learned_width
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
@@ -137,10 +138,15 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     return why
 
 
+def input_width(config: Config, dataset: Dataset) -> int:
+    """Columns of the rows that the first layer reads: features, or learned rows where there are none; 0 for neither."""
+    return dataset.feature_dim or learned_width(config.model.missing_features)
+
+
 def model_of(config: Config, dataset: Dataset) -> Model:
     """The model that `config` describes for `dataset`, with its initial weights, on the CPU.
 
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
+    return build_model(config.model, layers, input_width(config, dataset), dataset.classes, config.model_seed, dtype)

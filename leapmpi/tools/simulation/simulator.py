@@ -244,7 +244,9 @@ def predicted_traffic(
 def _counts(engine: Engine, schedule: Schedule, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:
     """The counts for the cost model."""
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
-    within = np.sum([traffic.sent[kind] for kind in ("activations", "gradients", "parameters")], axis=0)
+    within = np.sum(
+        [traffic.sent[kind] for kind in ("activations", "gradients", "parameters", "row gradients")], axis=0
+    )
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
 
