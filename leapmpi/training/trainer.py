@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -88,6 +89,7 @@ class Trainer:
         self.seconds_before = 0.0
         self._watcher: IterationWatcher | None = None
         self._since: float | None = None
+        self._best_rows: dict[str, np.ndarray] = {}
 
     def prepare(self, saved_choices: dict[str, Any] | None = None) -> None:
         """Compile all kernels, and choose what the settings leave open. Collective.
@@ -138,7 +140,7 @@ class Trainer:
         final = self.ctx.parameters.by_name()
         if learned := self.ctx.learned:
             final |= learned.gathered(self.ctx.communicator)
-            self.best.weights |= learned.gathered(self.ctx.communicator, best=True)
+            self._best_rows = learned.gathered(self.ctx.communicator, best=True)
         self.world.on_root(lambda: self._save(folder, final))
 
     def epoch(self, epoch: int) -> dict[str, Any]:
@@ -320,7 +322,8 @@ class Trainer:
 
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write the weights of the last and of the best epoch. Local."""
-        save_weights(folder.path, self.config, self.loaded.dataset, final, self.best)
+        best = replace(self.best, weights=self.best.weights | self._best_rows)
+        save_weights(folder.path, self.config, self.loaded.dataset, final, best)
 
 
 def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, np.ndarray], best: Best) -> None:
