@@ -1,6 +1,12 @@
-"""Learned rows: gradients of rows are those of a single process, and a run goes on to the bit."""
+"""Learned rows: gradients of rows are those of a single process, and a run goes on to the bit.
 
+With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_learned_rows.py).
+"""
+
+import os
+import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,13 +33,29 @@ SETTINGS = {
     "train": {"batch_size": 24, "lr": 0.01, "seed": 3, "dtype": "float64", "weight_decay": 0.01, "clip_norm": 0.05},
     "run": {"threads": 1, "log_level": "error", "device": "cpu", "checkpoint_every": "1"},
 }
-CASES = [
-    ("sage", "in turn", {"strategy.remote": "raw"}),
-    ("gat", "in blocks", {"strategy.remote": "raw", "strategy.time_steps": "N", "train.optimizer": "adamw"}),
-    ("gcn", "in turn", {"strategy.remote": "raw", "strategy.name": "pull"}),
-    ("gcn", "in blocks", {"strategy.remote": "partial", "strategy.time_steps": "N"}),
-    ("sage", "in blocks", {"strategy.remote": "partial", "strategy.name": "pull"}),
-    ("gat", "in turn", {"strategy.remote": "projected"}),
+RAW, PARTIAL, PROJECTED = ({"strategy.remote": name} for name in ("raw", "partial", "projected"))
+STRATEGIES = {
+    "one step": {},
+    "ring": {"strategy.time_steps": "N", "train.optimizer": "adamw"},
+    "pull": {"strategy.name": "pull"},
+}
+FEW = {
+    3: [("sage", "in turn", RAW, "one step"), ("gat", "in blocks", RAW, "ring"), ("gcn", "in blocks", PARTIAL, "ring")],
+    4: [
+        ("gcn", "in turn", RAW, "pull"),
+        ("sage", "in blocks", PARTIAL, "pull"),
+        ("gat", "in turn", PROJECTED, "one step"),
+    ],
+}
+"""By number of ranks."""
+
+SOAKS = "LEAPMPI_SOAK" in os.environ
+"""Whether all that goes together is tried."""
+
+PRODUCT = [
+    each
+    for each in product(("sage", "gcn", "gat", "max"), PARTS, (RAW, PARTIAL, PROJECTED), STRATEGIES)
+    if (each[0], each[2]) != ("gat", PARTIAL)
 ]
 
 
@@ -79,10 +101,12 @@ def trained(config, world):
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", PRODUCT if SOAKS else FEW.get(MPI.COMM_WORLD.size, []), ids=str)
 def test_gradients_of_rows_are_those_of_a_single_process(case, base, world):
-    model, partition, settings = case
-    config = Config.from_values(SETTINGS).replaced({"data": str(base / partition), "model.name": model, **settings})
+    model, partition, remote, strategy = case
+    chosen = {"model.name": "sage", "model.aggregate": "max"} if model == "max" else {"model.name": model}
+    settings = {"data": str(base / partition), **chosen, **remote, **STRATEGIES[strategy]}
+    config = Config.from_values(SETTINGS).replaced(settings)
     alone = config.replaced({"strategy.name": "leap", "strategy.time_steps": "1", "strategy.remote": "raw"})
     wanted = trained(alone, start(threads=1, comm=MPI.COMM_SELF)) if world.rank == 0 else []
     found = trained(config, world)
@@ -102,14 +126,14 @@ def test_gradients_of_rows_are_those_of_a_single_process(case, base, world):
 
 
 def test_a_run_goes_on_to_the_bit_and_on_other_ranks_and_parts(base, world, folder):
-    if world.size not in (1, 3):
-        pytest.skip("1 rank and 3 tell what 2 and 4 would")
+    if world.size != 2 and not SOAKS:
+        pytest.skip("2 ranks tell what others would")
     values = {"data": str(base / "in blocks"), "train.epochs": 2, "strategy.remote": "raw"}
     config = Config.from_values(SETTINGS).replaced(values)
     whole = train(config.replaced({"run.folder": str(folder / "whole")}), world.comm)
     cut, moved = (config.replaced({"run.folder": str(folder / name)}) for name in ("cut", "moved"))
-    for each in (cut, moved):
-        train(each.replaced({"train.epochs": 1}), world.comm)
+    train(cut.replaced({"train.epochs": 1}), world.comm)
+    world.on_root(lambda: shutil.copytree(folder / "cut", folder / "moved"))
     again = train(cut, world.comm)
     assert again.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert again.summary["best"] == whole.summary["best"]
