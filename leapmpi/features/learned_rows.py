@@ -202,10 +202,11 @@ class LearnedRows:
                 self.best = np.zeros_like(self.values)
             targets = {"rows": self.values, "first": self._moments[0], "second": self._moments[1]}
             targets |= {"steps": self._steps} | ({} if self.best is None else {"best": self.best})
-            here, there = self._places(piece.get("ids", np.empty(0, np.int64)))
+            ids = piece.get("ids", np.empty(0, np.int64)).reshape(-1)
+            here, there = self._places(ids)
             for name, target in targets.items():
                 array = piece.get(name)
-                if array is None or array.shape != (len(piece["ids"]), *target.shape[1:]):
+                if array is None or array.shape != (len(ids), *target.shape[1:]):
                     raise DataError(f"{origin}: the learned rows are damaged or of another width ({name})")
                 target[here] = array[there]
             found[here] = True

@@ -121,7 +121,8 @@ def _moves(trainer: Trainer) -> str:
     if trainer.world.size == 1:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
-    moving = [engine.mode.description, f"gradients ({size_text(size)})"]
+    returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
+    moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.replicas == "independent":

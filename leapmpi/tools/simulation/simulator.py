@@ -36,6 +36,7 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.tools.simulation.virtual_ranks import virtual_ranks
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
+from leapmpi.training.session import check_learned
 
 _EPOCH = 1
 """Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
@@ -102,6 +103,8 @@ class Forecaster:
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
+        if not self.dataset.feature_dim:
+            check_learned(config)
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
         first, sampler = engines[0], engines[0].ctx.sampler
