@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-KINDS = ("ids", "features", "labels", "parameters", "gradients", "activations", "embeddings", "schedule", "control")
-"""What bytes are sent for. "control" is everything that is no payload of training, such as counts and votes."""
+KINDS = (
+    *("ids", "features", "row gradients", "labels", "parameters"),
+    *("gradients", "activations", "embeddings", "schedule", "control"),
+)
+"""What bytes are sent for. "row gradients" are those of learned rows; "control" is everything that is no payload of
+training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
 """Where rows are read."""

@@ -9,7 +9,15 @@ from typing import Any
 
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.other_names import about_other_name
-from leapmpi.config.setting import Setting, check_size, check_time_steps, parse_interval, setting, settings_of
+from leapmpi.config.setting import (
+    Setting,
+    check_size,
+    check_time_steps,
+    learned_width,
+    parse_interval,
+    setting,
+    settings_of,
+)
 from leapmpi.errors import nearest
 
 DATA_AND_RUN, CHECKPOINTS, MACHINE = "data and run", "checkpoints", "machine"
@@ -64,6 +72,12 @@ class ModelConfig:
         choices=("auto", "none", "layer"),
     )
     residual: bool = setting(False, "add each layer's input to its output")
+    missing_features: str = setting(
+        "",
+        "stands for features where a dataset has none: learned:64, a learned row of 64 columns for each vertex",
+        metavar="learned:N",
+        check=learned_width,
+    )
     seed: int = setting(
         -1, "seed of initial weights and dropout masks alone; -1: the value of --seed", least=-1, flag="model-seed"
     )

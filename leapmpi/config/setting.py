@@ -214,6 +214,15 @@ def check_size(text: str, where: str) -> None:
         parse_size(text, where)
 
 
+def learned_width(text: str, where: str = "model.missing_features") -> int:
+    """The columns of learned rows: 64 of 'learned:64', 0 of ''. Raises ConfigError for anything else."""
+    kind, _, width = text.partition(":")
+    number = int(width) if width.isascii() and width.isdigit() and len(width) < 7 else 0
+    if text and (kind != "learned" or number < 1):
+        raise ConfigError(f"{where}: {text!r} is no way to do without features; give learned:COLUMNS, as learned:64")
+    return number if text else 0
+
+
 def check_time_steps(value: str, where: str) -> None:
     """Raise ConfigError unless `value` is auto, N or a positive number."""
     number = value.isascii() and value.isdigit() and len(value) < 10 and int(value) >= 1

@@ -12,6 +12,7 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.nn.model import Model
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.rows import Rows
@@ -57,6 +58,11 @@ class RankContext:
     def ranks(self) -> int:
         """The number of ranks."""
         return self.communicator.size
+
+    @property
+    def learned(self) -> LearnedRows | None:
+        """The rows that training moves, where they stand for features."""
+        return self.features.learned
 
     @property
     def local_range(self) -> tuple[int, int]:

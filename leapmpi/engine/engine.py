@@ -88,7 +88,7 @@ class Engine:
             minibatch.complete()
 
     def forward_backward(self, minibatch: MiniBatch) -> float:
-        """Add the gradients of all micro-batches to the parameters'. Collective.
+        """Add the gradients of all micro-batches to the parameters', and bring those of learned rows home. Collective.
 
         Returns this rank's share of the batch's loss: the sum over its roots of weight x loss.
         """
@@ -97,6 +97,9 @@ class Engine:
             loss += self.mode.train(minibatch, step, labels)
             if step + 1 < len(minibatch.micro_batches):
                 self.placement.after_step(minibatch, step)
+        if self.ctx.learned:
+            with self.ctx.phases("exchange"):
+                self.ctx.learned.collect(self.ctx.communicator)
         return loss
 
     def dry_run(self, batch: np.ndarray | None) -> None:
@@ -109,6 +112,8 @@ class Engine:
             self.ctx.communicator.all_reduce(self.ctx.parameters.shared_gradients)
         self.placement.iteration_ended(minibatch)
         self.ctx.parameters.gradients.zero_()
+        if self.ctx.learned:
+            self.ctx.learned.forget()
 
     # -- what holds for all iterations -------------------------------------------------------------------------------
 
@@ -122,8 +127,10 @@ class Engine:
         """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
 
         `auto`: two where raw rows come from other ranks, which takes long and needs no weights; none where only
-        sampling and ids could run ahead.
+        sampling and ids could run ahead. Learned rows are fetched when the step before has moved them.
         """
+        if self.ctx.features.returned_row_bytes and not self.mode.needs_weights:
+            return 0
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
         return 2 if not self.mode.needs_weights and self.ctx.ranks > 1 else 0

@@ -15,6 +15,7 @@ from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
+from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
 from leapmpi.plan.homes import RankView
@@ -39,6 +40,10 @@ class FeatureFetcher:
     """
 
     sparse = False
+    learned: LearnedRows | None = None
+    """The rows, where training moves them."""
+    returned_row_bytes = 0
+    """Bytes of the gradient of a remote row, which goes back to its home."""
 
     def __init__(
         self,
@@ -169,7 +174,8 @@ class FeatureFetcher:
         """
         requested, counts = self.network.exchange_ids(request.remote_ids, request.remote_counts, self.id_codec)
         sent, arriving = self._local_half.pack(requested, len(request.remote_ids), encoding, self.errors)
-        return RowExchange(self.network, self.kind, (sent, counts), (arriving, request.remote_counts), unpack)
+        arrives = arriving, request.remote_counts
+        return RowExchange(self.network, self.kind, (sent, counts), arrives, unpack, (request, requested, counts))
 
     def _collect(self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: Any) -> Rows:
         """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""

@@ -63,6 +63,8 @@ class RowExchange:
     arriving: tuple[np.ndarray | torch.Tensor, np.ndarray]
     """Memory for the requested rows, and int64[ranks]: how many come from each rank."""
     result_of: Callable[[Any], Any]
+    requested: tuple[RowRequest, np.ndarray, np.ndarray] | None = None
+    """What this rank requested; int64[k], the local ids that others requested, by rank, and int64[ranks]: how many."""
     _end: Callable[[], None] | None = field(default=None, init=False)
 
     def begin(self) -> None:

@@ -21,6 +21,8 @@ from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.features.learned_fetcher import LearnedFetcher
+from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.nn.rows import SparseMatrix
@@ -149,6 +151,8 @@ def fetcher_for(
         error.agreed = True
         raise error
     kind_of_fetcher = SparseFeatureFetcher if sparse else FeatureFetcher
+    if isinstance(shard, LearnedShard):
+        kind_of_fetcher = LearnedFetcher
     return kind_of_fetcher(communicator, shard, rank_offsets, device, dtype, kind, phases, encoding)
 
 

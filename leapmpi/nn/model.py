@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from leapmpi.config.setting import names_code
+from leapmpi.config.setting import learned_width, names_code
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
@@ -223,6 +223,11 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def input_width(config: Config, dataset: Dataset) -> int:
+    """Columns of the rows that the first layer reads: features, or learned rows where there are none; 0 for neither."""
+    return dataset.feature_dim or learned_width(config.model.missing_features)
+
+
 def model_of(config: Config, dataset: Dataset) -> Model:
     """The model that `config` describes for `dataset` and its task, with its initial weights, on the CPU.
 
@@ -230,7 +235,7 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
     task = task_of(config, dataset)
-    model = build_model(config.model, layers, dataset.feature_dim, task.width, config.model_seed, dtype)
+    model = build_model(config.model, layers, input_width(config, dataset), task.width, config.model_seed, dtype)
     if (scorer := task.scorer()) is not None:
         model.scorer = scorer.to(dtype)
         initialise(model, config.model_seed)

@@ -38,6 +38,10 @@ class Traffic:
         """The ranks send `sizes` bytes (int64[ranks]) to `rank` as `kind`: rows of different sizes."""
         self.sent[kind][:, rank] += sizes
 
+    def add_returns(self, rank: int, kind: str, sizes: np.ndarray) -> None:
+        """`rank` sends `sizes` bytes (int64[ranks]) to the ranks as `kind`: the gradients of their rows."""
+        self.sent[kind][rank] += sizes
+
     def add_exchange(self, rank: int, counts: np.ndarray, kind: str, row_bytes: int) -> None:
         """Every rank sends `rank` so many rows (int64[ranks]) of `row_bytes`, and gets as many gradients back."""
         self.sent[kind][:, rank] += counts * row_bytes

@@ -37,5 +37,5 @@ def read_weights(path: Path, schema: Schema = an_object) -> tuple[dict[str, np.n
     """
     if not path.is_file():
         raise DataError(f"{path}: no such weights file; was the run finished?")
-    arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8"), schema)
+    arrays, about = read_named_arrays(path, WEIGHTS_FORMAT, _PARAMETERS, ("<f4", "<f8", "<i8"), schema)
     return arrays, about if about.pop("schema", FROM_ZERO) == FROM_ZERO else renumbered(about, -1)

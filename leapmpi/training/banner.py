@@ -13,8 +13,9 @@ import torch
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
-from leapmpi.nn.model import canonical, settings_without_effect
+from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -47,7 +48,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
     method = dataset.attributes.get("method", "unknown")
     return [
-        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {dataset.feature_dim} features "
+        f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
         f"{dataset.classes} classes, {dataset.parts} parts ({method}); "
         f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
@@ -57,6 +58,13 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         _plan(trainer),
         _moves(trainer),
     ]
+
+
+def _inputs(config: Config, dataset: Dataset) -> str:
+    """'128 features', or what stands for them."""
+    if dataset.feature_dim:
+        return f"{dataset.feature_dim} features"
+    return f"no features, learned rows of {input_width(config, dataset)} columns with moments and the best"
 
 
 def _plan(trainer: Trainer) -> str:
@@ -113,7 +121,8 @@ def _moves(trainer: Trainer) -> str:
     if trainer.world.size == 1:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
-    moving = [engine.mode.description, f"gradients ({size_text(size)})"]
+    returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
+    moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.replicas == "independent":
@@ -147,6 +156,10 @@ def ignored(trainer: Trainer) -> list[str]:
         why["strategy.merge"] = "no time steps are merged"
     if not config.strategy.tune and steps == 1:
         why["strategy.migrate"] = "there is one time step"
+    if trainer.loaded.dataset.feature_dim:
+        why["model.missing_features"] = "the dataset has features"
+    elif not engine.mode.needs_weights:
+        why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
     if alone:
         why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "tune")}
     if trainer.ctx.device.type == "cpu":

@@ -145,6 +145,8 @@ class Checkpointer:
         shared = {"losses": losses, "phases": phases, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
+        if learned := trainer.ctx.learned:
+            of_rank |= named("learned", learned.state())
 
         # Plain values: where training stands, what was chosen, and the records so far.
         values = {

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 import torch
 
+from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import TrainConfig
+from leapmpi.features.learned_rows import EPSILON, FAST, SLOW, LearnedRows
 from leapmpi.nn.parameters import ParameterLayout
-
-_FAST, _SLOW, _EPSILON = 0.9, 0.999, 1e-8
-"""What Adam keeps of its two moments in a step, and what it adds to the root of the second."""
 
 
 def learning_rate(config: TrainConfig, iteration: int, iterations_per_epoch: int) -> float:
@@ -33,9 +32,18 @@ class Optimizer:
     whose own classes load torch's compiler, seconds and a temporary folder on every rank, when the first one is made.
     """
 
-    def __init__(self, config: TrainConfig, parameters: ParameterLayout, iterations_per_epoch: int) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        parameters: ParameterLayout,
+        iterations_per_epoch: int,
+        learned: LearnedRows | None = None,
+        communicator: Communicator | None = None,
+    ) -> None:
+        """`learned` rows, which `communicator` collects, are moved with the parameters."""
         self.config = config
         self.parameters = parameters
+        self.learned, self.communicator = learned, communicator
         self.iterations_per_epoch = iterations_per_epoch
         self.last_rate = 0.0
         # Tensors like `parameters.values`: the moments of Adam, or the velocity, once there is one.
@@ -47,12 +55,24 @@ class Optimizer:
 
     def step(self, iteration: int) -> None:
         """Update the parameters at global `iteration`; the gradients may be overwritten. Collective."""
-        # Scale gradients whose norm over all parameters exceeds the limit.
+        # Scale gradients whose norm over all parameters and learned rows exceeds the limit.
         limit = self.config.clip_norm
-        if limit and (norm := self.parameters.gradient_norm()) > limit:
+        if limit and (norm := self._gradient_norm()) > limit:
             self.parameters.gradients.mul_(limit / norm)
+            if self.learned:
+                self.learned.gradients *= limit / norm
         self.last_rate = learning_rate(self.config, iteration, self.iterations_per_epoch)
         (self._descend if self.config.optimizer == "sgd" else self._adam)(self.last_rate)
+        if self.learned:
+            self.learned.step(self.last_rate, self.config.weight_decay, self.config.optimizer == "adamw")
+
+    def _gradient_norm(self) -> float:
+        """The Euclidean norm of all gradients. Collective."""
+        norm = self.parameters.gradient_norm()
+        if self.learned is None:
+            return norm
+        assert self.communicator is not None, "rows are learned on the ranks of a job"
+        return math.hypot(norm, math.sqrt(self.learned.squared_norm(self.communicator)))
 
     def _descend(self, rate: float) -> None:
         """Stochastic gradient descent with momentum, as torch.optim.SGD."""
@@ -76,11 +96,11 @@ class Optimizer:
             gradients.add_(values, alpha=decay)
         self._steps += 1
         first, second = self._tensors["first"], self._tensors["second"]
-        first.lerp_(gradients, 1 - _FAST)
-        second.mul_(_SLOW).addcmul_(gradients, gradients, value=1 - _SLOW)
+        first.lerp_(gradients, 1 - FAST)
+        second.mul_(SLOW).addcmul_(gradients, gradients, value=1 - SLOW)
         torch.sqrt(second, out=self._root)
-        self._root.div_((1 - _SLOW**self._steps) ** 0.5).add_(_EPSILON)
-        values.addcdiv_(first, self._root, value=-rate / (1 - _FAST**self._steps))
+        self._root.div_((1 - SLOW**self._steps) ** 0.5).add_(EPSILON)
+        values.addcdiv_(first, self._root, value=-rate / (1 - FAST**self._steps))
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """What the next step depends on besides the parameters: tensors like `parameters.values`, and numbers."""

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
-from leapmpi.nn.model import canonical
+from leapmpi.features.learned_rows import without_rows
+from leapmpi.nn.model import canonical, input_width
 from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
@@ -97,7 +99,8 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
     taken = {"from": init, **{key: about.get(key) for key in ("epoch", "feature_dim", "classes", "graph_uuid")}}
 
     def assign() -> None:
-        for name, here in (("feature_dim", dataset.feature_dim), ("classes", dataset.classes)):
+        width = input_width(trainer.config, dataset)
+        for name, here in (("feature_dim", width), ("classes", dataset.classes)):
             if taken[name] not in (None, here):
                 noun = name.replace("feature_dim", "features")
                 raise DataError(
@@ -105,7 +108,9 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
                     "take a run on data of the same widths"
                 )
         for _, layout in trainer.models:
-            layout.assign(arrays, f"--init {init}")
+            layout.assign(without_rows(arrays), f"--init {init}")
+        if trainer.ctx.learned:
+            trainer.ctx.learned.assign(arrays, f"--init {init}")
 
     trainer.world.on_all(assign)
     return {**taken, "arrays": len(arrays), "parameters": sum(array.size for array in arrays.values())}
@@ -214,6 +219,11 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     if values["rank_pieces"] == world.size:
         of_rank = world.on_all(lambda: checkpoints.read_rank(saved.name, world.rank, saved.state)).arrays
     trainer.engine.placement.restore_rank(below("strategy", of_rank))
+    if learned := trainer.ctx.learned:
+        others = (rank for rank in range(values["rank_pieces"]) if rank != world.rank or not of_rank)
+        found = (checkpoints.read_rank(saved.name, rank, saved.state).arrays for rank in others)
+        pieces = (below("learned", piece) for piece in chain([of_rank] * bool(of_rank), found))
+        world.on_all(lambda: learned.restore(pieces, str(checkpoints.path / saved.name)))
 
 
 def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:

@@ -20,6 +20,8 @@ from leapmpi.engine.prefetch import about_depth
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE, DataError
 from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.features.learned_rows import without_rows
+from leapmpi.nn.model import input_width
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
@@ -186,12 +188,15 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
     """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
     dataset = loaded.dataset
-    if (about["feature_dim"], about["classes"]) != (dataset.feature_dim, dataset.classes):
+    width = input_width(config, dataset)
+    if (about["feature_dim"], about["classes"]) != (width, dataset.classes):
         raise DataError(
-            f"{config.data} has {dataset.feature_dim} features and {dataset.classes} classes, the run was trained "
+            f"{config.data} has {width} features and {dataset.classes} classes, the run was trained "
             f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
         )
-    loaded.ctx.parameters.assign(arrays, str(run.path))
+    loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))
+    if loaded.ctx.learned:
+        loaded.ctx.learned.assign(arrays, str(run.path))
 
 
 def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:

@@ -109,7 +109,26 @@ def check_settings(config: Config, world: World) -> Dataset:
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.choose_time_steps(config.strategy, world.size)
+    if not dataset.feature_dim:
+        check_learned(config)
     return dataset
+
+
+def check_learned(config: Config) -> None:
+    """Raise ConfigError for settings that do not go together with learned rows. Local."""
+    strategy = config.strategy
+    several, fixed = strategy.replicas == "independent", issubclass(placement_class(strategy.name), FixedModePlacement)
+    for key, given, why in (
+        ("name", fixed, f"{strategy.name} does not learn rows"),
+        ("replicas", several, "one model learns the rows"),
+        ("cache", strategy.cache > 0, "copies of learned rows would be out of date after a step"),
+        ("wire_dtype", strategy.wire_dtype != "native", "learned rows are sent as they are"),
+    ):
+        if given:
+            mend = "use leap or pull" if key == "name" else "leave it out"
+            raise ConfigError(f"strategy.{key} with --missing-features {config.model.missing_features}: {why}; {mend}")
+    if config.train.optimizer == "sgd":
+        raise ConfigError("train.optimizer: learned rows are moved by Adam; use adam or adamw")
 
 
 @contextmanager

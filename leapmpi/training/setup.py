@@ -14,6 +14,7 @@ from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
+from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.errors import ConfigError, DataError
@@ -21,10 +22,11 @@ from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.model import model_of
+from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.nn.tensors import to_tensors
@@ -61,8 +63,11 @@ def open_for_training(config: Config) -> Dataset:
     if not config.data:
         raise ConfigError("no dataset given; name its folder, as in leapmpi train data/")
     dataset = open_dataset(config.data)
-    if not dataset.feature_dim:
-        raise DataError(f"{config.data} has no features, which training needs; import the graph again with features")
+    if not input_width(config, dataset):
+        raise DataError(
+            f"{config.data} has no features, which training needs; import the graph again with features, or learn a "
+            "row for each vertex: --missing-features learned:64"
+        )
     if task_of(config, dataset).roots == "edges":
         return dataset
     if not len(dataset.splits.train):
@@ -97,7 +102,11 @@ def load(
 
     # Features and labels, and the communicator that moves them.
     host: HostShard
-    if dataset.sparse:
+    learned = None
+    if not dataset.feature_dim:
+        learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
+        host = learned.shard
+    elif dataset.sparse:
         counts = share_entry_counts(world, dataset)
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
@@ -118,7 +127,9 @@ def load(
         model=model,
         task=task,
         parameters=ParameterLayout(model),
-        features=_features(config, communicator, load_shard(host, device), offsets, device, phases),
+        features=_features(
+            config, communicator, host if learned else load_shard(host, device), offsets, device, phases, learned
+        ),
         labels=FeatureFetcher(communicator, labels, offsets, device, task.label_dtype(dtype), "labels", phases),
         rank_offsets=offsets,
         device=device,
@@ -165,7 +176,11 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
     """The same data in place, with a model and a way to fetch rows of its own as `config` describes them."""
     ctx = loaded.ctx
     model = model_of(config, loaded.dataset).to(ctx.device)
-    features = _features(config, ctx.communicator, ctx.features.shard, ctx.rank_offsets, ctx.device, ctx.phases)
+    shard, learned = ctx.features.shard, None
+    if ctx.learned:
+        learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range)
+        shard = learned.shard
+    features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
     return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
 
 
@@ -176,11 +191,20 @@ def _features(
     offsets: np.ndarray,
     device: torch.device,
     phases: PhaseTimers,
+    learned: LearnedRows | None,
 ) -> FeatureFetcher:
     at_rest = shard.dtype if isinstance(shard, HostShard) else str(shard.values.dtype).removeprefix("torch.")
     encoding = encoding_for(config.strategy.wire_dtype, at_rest)
     dtype = getattr(torch, config.train.dtype)
-    return fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
+    fetcher = fetcher_for(communicator, shard, offsets, device, dtype, "features", phases, encoding)
+    fetcher.learned = learned
+    return fetcher
+
+
+def _first_rows(config: Config, dataset: Dataset, topology: Topology, first: int, end: int) -> LearnedRows:
+    """The rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
+    width = input_width(config, dataset)
+    return LearnedRows(topology.original_id[first:end], first, width, config.train.dtype, config.model_seed)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,8 @@ from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
 from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.errors import LeapmpiError
-from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.model import input_width
+from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
 from leapmpi.runs.run_folder import RunFolder
 from leapmpi.runs.weights import write_weights
@@ -71,7 +73,8 @@ class Trainer:
         self.engine = self.make_engine()
         self.feature_cache = FeatureCache(config, world, loaded, self.engine)
         self.evaluator = self.make_evaluator()
-        self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch)
+        learned, communicator = self.ctx.learned, self.ctx.communicator
+        self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch, learned, communicator)
 
         # Chosen by `prepare`, and what a checkpoint restores.
         self.prefetch_depth = 0
@@ -88,6 +91,7 @@ class Trainer:
         self.seconds_before = 0.0
         self._watcher: IterationWatcher | None = None
         self._since: float | None = None
+        self._best_rows: dict[str, np.ndarray] = {}
 
     @property
     def root_count(self) -> int:
@@ -158,6 +162,9 @@ class Trainer:
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
         self.ctx.phases.epoch = None
         final = self.ctx.parameters.by_name()
+        if learned := self.ctx.learned:
+            final |= learned.gathered(self.ctx.communicator)
+            self._best_rows = learned.gathered(self.ctx.communicator, best=True)
         self.world.on_root(lambda: self._save(folder, final))
 
     def epoch(self, epoch: int) -> dict[str, Any]:
@@ -244,6 +251,8 @@ class Trainer:
         if self.best.is_beaten_by(scores, self.evaluator.metric):
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
+            if self.ctx.learned:
+                self.ctx.learned.keep_best()
 
     def add_trivial(self, record: dict[str, Any]) -> None:
         """Add to the record of the first epoch that is scored what a model that learned nothing scores. Collective."""
@@ -320,8 +329,11 @@ class Trainer:
         self.best = restore(self.ctx.parameters, self.optimizer, state, origin, self.world.rank == 0)
 
     def digest(self) -> str:
-        """That of the parameters. Collective."""
-        return self.ctx.parameters.digest()
+        """That of the parameters, and of the learned rows where there are any, on rank 0. Collective."""
+        arrays = self.ctx.parameters.by_name()
+        if self.ctx.learned:
+            arrays |= self.ctx.learned.gathered(self.ctx.communicator)
+        return digest(arrays)
 
     def _save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write weights into `folder`, even where it has vanished. Local."""
@@ -333,7 +345,8 @@ class Trainer:
 
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write the weights of the last and of the best epoch. Local."""
-        save_weights(folder.path, self.config, self.loaded.dataset, final, self.best)
+        best = replace(self.best, weights=self.best.weights | self._best_rows)
+        save_weights(folder.path, self.config, self.loaded.dataset, final, best)
 
 
 def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, np.ndarray], best: Best) -> None:
@@ -341,7 +354,7 @@ def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, 
     about = {
         "config": config.to_values(),
         "graph_uuid": dataset.graph_uuid,
-        "feature_dim": dataset.feature_dim,
+        "feature_dim": input_width(config, dataset),
         "classes": dataset.classes,
     }
     write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": config.train.epochs - 1})

@@ -36,6 +36,7 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
+from leapmpi.training.session import check_learned
 from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 
 DRY_EPOCH = 1
@@ -107,6 +108,8 @@ class Forecaster:
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
+        if not self.dataset.feature_dim:
+            check_learned(config)
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
         first, sampler = engines[0], engines[0].ctx.sampler
@@ -260,7 +263,9 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
     schedule = minibatches[0].planned
 
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
-    within = np.sum([traffic.sent[kind] for kind in ("activations", "gradients", "parameters")], axis=0)
+    within = np.sum(
+        [traffic.sent[kind] for kind in ("activations", "gradients", "parameters", "row gradients")], axis=0
+    )
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
 

@@ -15,9 +15,10 @@ from leapmpi.engine.context import RankContext
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
+from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard, fill_entry_counts
-from leapmpi.nn.model import model_of
+from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
@@ -59,7 +60,8 @@ def virtual_ranks(
     contexts = []
     for rank in range(ranks):
         virtual_rank = VirtualRank(rank, ranks)
-        features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts)
+        width = 0 if dataset.feature_dim else input_width(config, dataset)
+        features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype))
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
             RankContext(
@@ -92,12 +94,23 @@ def _entry_counts(dataset: Dataset, real: RankContext | None) -> np.ndarray:
 
 
 def _shards(
-    dataset: Dataset, rank: VirtualRank, first: int, entry_counts: np.ndarray | None
+    dataset: Dataset,
+    rank: VirtualRank,
+    first: int,
+    entry_counts: np.ndarray | None,
+    learned: tuple[int, torch.dtype],
 ) -> tuple[HostShard, HostShard]:
-    """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read."""
+    """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read.
+
+    learned: width and dtype of rows that take the place of features, where the width is not 0.
+    """
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
     features: HostShard
-    if entry_counts is None:
+    if learned[0]:
+        rows = sum(len(part.known_labels) for part in parts)
+        nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
+        features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
+    elif entry_counts is None:
         features = HostShard([part.dense_features for part in parts], first)
     else:
         features = SparseShard([part.sparse_features for part in parts], first, entry_counts)

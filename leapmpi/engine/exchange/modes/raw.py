@@ -20,11 +20,12 @@ class Raw(ExchangeMode):
     description = "raw rows of vertices at home elsewhere"
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Distinct remote rows of the mini-batch that are not cached, each once as id and as row."""
+        """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
         inputs = self.ctx.inputs(self.number)
         request = inputs.request(union(minibatch.micro_batches, self.number))
         rows = inputs.answer_bytes(request, exact=not minibatch.drops)
-        return len(request.remote_ids) * inputs.id_codec.id_bytes + int(rows.sum())
+        returned = inputs.returned_row_bytes if minibatch.drops else 0
+        return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
@@ -32,6 +33,7 @@ class Raw(ExchangeMode):
         request = inputs.request(union(minibatches[rank].micro_batches, self.number))
         traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
         traffic.add_answers(rank, "features", inputs.answer_bytes(request))
+        traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
         traffic.add_rows(rank, "local", len(request.local_ids))
         traffic.add_rows(rank, "remote", len(request.remote_ids))
         traffic.add_rows(rank, "cached", len(request.cached_slots))
@@ -42,7 +44,8 @@ class Raw(ExchangeMode):
         missing = inputs.missing(rows)
         decoded = missing if inputs.encoding else 0
         copied = decoded if self.ctx.scatters else len(rows)
-        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes
+        learns = (missing + len(rows)) * inputs.returned_row_bytes
+        return 2 * missing * inputs.sent_row_bytes + copied * self.ctx.input_row_bytes + learns
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Nothing is copied of rows that are read where they lie."""

@@ -1,0 +1,263 @@
+"""Rows that are learned, one for each vertex, where a dataset has no features: at the vertex's home, moved by Adam.
+
+A row is a pure function of (seed, original vertex id) at first. An iteration moves the rows that it has read and no
+other: `LearnedRows.collect` sums their gradients at home, those of other ranks included, and `step` moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.errors import DataError
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.system.counter_rng import fold
+from leapmpi.system.jit import compiled
+
+FAST, SLOW, EPSILON = 0.9, 0.999, 1e-8
+"""What Adam keeps of its two moments in a step, and what it adds to the root of the second."""
+
+_INITIAL = np.uint64(0x6C6561726E656400)
+"""Keeps first rows apart from other draws of the same seed."""
+
+ROWS, IDS = "learned.rows", "learned.ids"
+"""Names in weights files: rows float[vertices, width], and int64[vertices], their original vertex ids, ascending."""
+
+
+@compiled
+def _fill(base, original, limit, out):
+    for i in range(len(out)):
+        row = fold(base, original[i])
+        for j in range(out.shape[1]):
+            # 53 bits of the hash: as many as a float64 in [0, 1) has.
+            out[i, j] = (2.0 * (np.float64(fold(row, j) >> np.uint64(11)) * 2.0**-53) - 1.0) * limit
+
+
+@compiled
+def _add(ids, gradients, first, slots, touched, sums, known):
+    """Add `gradients` to the `sums` of their rows, in their order; the number of `touched` rows, `known` before."""
+    for i in range(len(ids)):
+        row = ids[i] - first
+        slot = slots[row]
+        if slot < 0:
+            slot = slots[row] = known
+            touched[known] = row
+            sums[known] = 0
+            known += 1
+        for j in range(gradients.shape[1]):
+            sums[slot, j] += gradients[i, j]
+    return known
+
+
+@compiled
+def _adam(rows, gradients, values, first, second, steps, rate, decay, decoupled):
+    """Adam of single rows, whose moments are corrected by the number of their own steps."""
+    for i in range(len(rows)):
+        row = rows[i]
+        steps[row] += 1
+        begun_first, begun_second = 1 - FAST ** steps[row], 1 - SLOW ** steps[row]
+        for j in range(values.shape[1]):
+            value, gradient = np.float64(values[row, j]), np.float64(gradients[i, j])
+            if decoupled:
+                value -= rate * decay * value
+            else:
+                gradient += decay * value
+            first[row, j] = FAST * first[row, j] + (1 - FAST) * gradient
+            second[row, j] = SLOW * second[row, j] + (1 - SLOW) * gradient * gradient
+            root = np.sqrt(second[row, j] / begun_second) + EPSILON
+            values[row, j] = value - rate * first[row, j] / begun_first / root
+
+
+def first_rows(original: np.ndarray, width: int, dtype: str, seed: int) -> np.ndarray:
+    """The rows (len(original), width) of vertices with the `original` ids (int64) before training.
+
+    Uniform between -b and b for b = sqrt(3 / width), so that a row has length 1 about. Those of float32 are the rounded
+    ones of float64.
+    """
+    base = fold(_INITIAL, np.uint64(seed))
+    rows = np.empty((len(original), width), dtype)
+    _fill(np.uint64(base), original, (3 / width) ** 0.5, rows)
+    return rows
+
+
+class LearnedShard(HostShard):
+    """Rows that change: they are always copied, never read where they lie. `nbytes` counts their moments and the best.
+
+    `rows` (vertices, width) may be a stand-in that takes no memory, where nothing is read.
+    """
+
+    def __init__(self, rows: np.ndarray, first: int) -> None:
+        super().__init__([rows], first)
+        self.addressable = False
+        # Rows, two moments and the best rows so far; the number of steps of each row.
+        self.nbytes = 4 * rows.shape[0] * self.row_bytes + 4 * rows.shape[0]
+
+    def whole(self) -> torch.Tensor | None:
+        """None: the rows are not to be read in place."""
+        return None
+
+
+class LearnedRows:
+    """The learned rows of the vertices `first` to `first + len(original)`, whose original ids are int64 `original`."""
+
+    def __init__(self, original: np.ndarray, first: int, width: int, dtype: str, seed: int) -> None:
+        self.original = np.ascontiguousarray(original, np.int64)
+        self.first = first
+        self.values = first_rows(self.original, width, dtype, seed)
+        self.shard = LearnedShard(self.values, first)
+        self.best: np.ndarray | None = None
+        self._moments = [np.zeros_like(self.values) for _ in range(2)]
+        self._steps = np.zeros(len(self.original), np.int32)
+
+        # Of the iteration: what was read, the rows it touches, and their gradients.
+        self._read: list[tuple[np.ndarray, Tensor]] = []
+        self._fetched: list[tuple[RowRequest, np.ndarray, np.ndarray, Tensor]] = []
+        self._slots = np.full(len(self.original), -1, np.int32)
+        self.touched = np.empty(0, np.int64)
+        self.gradients = np.empty((0, width), dtype)
+
+    # -- an iteration ------------------------------------------------------------------------------------------------
+
+    def read(self, ids: np.ndarray, rows: Tensor) -> None:
+        """The iteration computes with `rows` (k, width), copies of those of local `ids` int64[k], repeats allowed."""
+        self._read.append((ids, rows.requires_grad_()))
+
+    def fetched(self, request: RowRequest, requested: np.ndarray, counts: np.ndarray, rows: Tensor) -> None:
+        """The iteration computes with `rows` (k, width), those of `request`.
+
+        requested, counts: int64, the local ids whose rows were sent, by requesting rank, and how many to each.
+        """
+        self._fetched.append((request, requested, counts, rows.requires_grad_()))
+
+    def collect(self, communicator: Communicator) -> None:
+        """Bring the gradients of all rows that were read home, and sum them by row: `touched`, `gradients`. Collective.
+
+        Those of this rank come first, in order of reading, then those of the others, in order of rank.
+        """
+        pieces = [(ids, _gradient(rows)) for ids, rows in self._read]
+        for request, requested, counts, rows in self._fetched:
+            gradient = _gradient(rows)
+            sent = np.ascontiguousarray(gradient[request.remote_positions])
+            returned = np.empty((len(requested), gradient.shape[1]), gradient.dtype)
+            communicator.exchange(sent, request.remote_counts, returned, counts, "row gradients")
+            pieces += [(request.local_ids, gradient[request.local_positions]), (requested, returned)]
+        self._sum(pieces)
+
+    def _sum(self, pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        pieces = list(pieces)
+        most = min(sum(len(ids) for ids, _ in pieces), len(self.original))
+        touched, sums, known = np.empty(most, np.int64), np.empty((most, self.values.shape[1]), self.values.dtype), 0
+        for ids, gradients in pieces:
+            known = _add(ids, gradients, self.first, self._slots, touched, sums, known)
+        self.forget()
+        self.touched, self.gradients = touched[:known], sums[:known]
+        self._slots[self.touched] = -1
+
+    def forget(self) -> None:
+        """Drop what the iteration has read, and its gradients. Local."""
+        self._read, self._fetched = [], []
+        self.touched, self.gradients = self.touched[:0], self.gradients[:0]
+
+    def squared_norm(self, communicator: Communicator) -> float:
+        """The squared Euclidean norm of the gradients of all ranks' rows. Collective."""
+        square = float(np.square(self.gradients, dtype=np.float64).sum())
+        return float(communicator.all_gather_rows(np.array([square])).sum())
+
+    def step(self, rate: float, decay: float, decoupled: bool) -> None:
+        """Move the touched rows by Adam, with weight `decay`, AdamW's if `decoupled`, and forget them. Local.
+
+        Lazily: other rows keep value and moments, and moments are corrected by the number of the row's own steps.
+        """
+        first, second = self._moments
+        _adam(self.touched, self.gradients, self.values, first, second, self._steps, rate, decay, decoupled)
+        self.forget()
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def keep_best(self) -> None:
+        """The rows as they are now count as the best so far."""
+        self.best = self.values.copy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that belongs to the rows of this rank, one entry a vertex in every array."""
+        first, second = self._moments
+        best = {} if self.best is None else {"best": self.best}
+        return {
+            "ids": self.original, "rows": self.values, "first": first, "second": second, "steps": self._steps, **best
+        }  # fmt: skip
+
+    def restore(self, pieces: Iterable[Mapping[str, np.ndarray]], origin: str) -> None:
+        """Take up the `state` of the ranks of an earlier start, in any order, until every row is found. Local.
+
+        Raises DataError, naming `origin`, where rows are missing or of another width.
+        """
+        found = np.zeros(len(self.original), bool)
+        for piece in pieces:
+            if "best" in piece and self.best is None:
+                self.best = np.zeros_like(self.values)
+            targets = {"rows": self.values, "first": self._moments[0], "second": self._moments[1]}
+            targets |= {"steps": self._steps} | ({} if self.best is None else {"best": self.best})
+            ids = piece.get("ids", np.empty(0, np.int64)).reshape(-1)
+            here, there = self._places(ids)
+            for name, target in targets.items():
+                array = piece.get(name)
+                if array is None or array.shape != (len(ids), *target.shape[1:]):
+                    raise DataError(f"{origin}: the learned rows are damaged or of another width ({name})")
+                target[here] = array[there]
+            found[here] = True
+            if found.all():
+                return
+        raise DataError(f"{origin}: it lacks {(~found).sum()} learned rows of the vertices here; choose another run")
+
+    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows here have one of the `ids` (int64[k], original), and the places of these in `ids`."""
+        order = np.argsort(ids, kind="stable")
+        place = np.minimum(np.searchsorted(ids, self.original, sorter=order), max(0, len(ids) - 1))
+        if not len(ids):
+            return place[:0], place[:0]
+        here = np.flatnonzero(ids[order[place]] == self.original)
+        return here, order[place[here]]
+
+    def gathered(self, communicator: Communicator, best: bool = False) -> dict[str, np.ndarray]:
+        """The rows of all vertices, now or the `best`, as weights files hold them, on rank 0; else {}. Collective."""
+        chosen = self.best if best and self.best is not None else self.values
+        rows = communicator.all_gather_rows(np.array([len(self.original)]))[:, 0]
+        send, receive = np.zeros(communicator.size, np.int64), np.zeros(communicator.size, np.int64)
+        send[0] = len(self.original)
+        if communicator.rank == 0:
+            receive[:] = rows
+        values = np.empty((int(receive.sum()), chosen.shape[1]), chosen.dtype)
+        ids = np.empty(int(receive.sum()), np.int64)
+        communicator.exchange(chosen, send, values, receive, "control")
+        communicator.exchange(self.original, send, ids, receive, "control")
+        order = np.argsort(ids)
+        return {ROWS: values[order], IDS: ids[order]} if communicator.rank == 0 else {}
+
+    def assign(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
+        """Take over rows of a weights file. Raises DataError, naming `origin`, where rows do not fit or are missing."""
+        rows, ids = arrays.get(ROWS), arrays.get(IDS, np.empty(0, np.int64))
+        if rows is None or rows.shape != (len(ids), self.values.shape[1]):
+            raise DataError(f"{origin}: it holds no learned rows of {self.values.shape[1]} columns")
+        here, there = self._places(ids)
+        if len(here) < len(self.original):
+            missing = np.setdiff1d(self.original, ids)
+            raise DataError(
+                f"{origin}: it holds no row of vertex {missing[0]} (original id) and {len(missing) - 1} others; "
+                "learned rows serve the vertices that they were learned for"
+            )
+        self.values[here] = rows[there]
+
+
+def without_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`arrays` of a weights file but the learned rows: the parameters of the model."""
+    return {name: array for name, array in arrays.items() if name not in (ROWS, IDS)}
+
+
+def _gradient(rows: Tensor) -> np.ndarray:
+    """The gradient of `rows`, zeros where nothing depends on them."""
+    return (torch.zeros_like(rows) if rows.grad is None else rows.grad).cpu().numpy()
