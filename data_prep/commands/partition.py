@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_prep.commands.import_graph import EDGE_SHARES
-from data_prep.partitioning.method_registry import METHODS
+from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
@@ -28,6 +28,8 @@ _BLOCKS_IN_MEMORY = 32
 
 _REPORT_SETTINGS = {key: setting for key, setting in fields() if key in ("sampling.fanout", "train.batch_size")}
 
+_SHOWN = {"vertices": "vertex_balance", "training": "training_balance", "edges": "edge_balance", "work": "work_balance"}
+
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
 
@@ -40,8 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
     parser.add_argument("--method", default="auto", help=methods)
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
-    largest = "largest part / mean that is allowed, of vertices and of training vertices"
+    largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
+    balances = (
+        "what parts are balanced by besides vertices: training vertices, in-edges, or work, the rows and edges that "
+        "sampling for training vertices by --fanout is expected to draw; vertices: nothing else"
+    )
+    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balances)
     share = "share of the edges that a streaming method holds at once"
     parser.add_argument("--chunk", type=number_between(0.0001, 1.0, float), default=0.1, metavar="SHARE", help=share)
     most = "most memory to use, such as 4G; by default half of what is available"
@@ -112,6 +119,8 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
         levels=(arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
         method=arguments.method,
         seed=arguments.seed,
+        balance=arguments.balance,
+        fanout=sampling_of(arguments)[0],
         tolerance=arguments.tolerance,
         memory=memory if arguments.max_mem else None,
         chunk=arguments.chunk,
@@ -126,6 +135,7 @@ def _write(
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
+    levels |= {} if arguments.balance == BALANCES[0] else {"balanced_by": arguments.balance}
     write_dataset(
         arguments.folder,
         graph,
@@ -155,11 +165,11 @@ def _table(arguments: argparse.Namespace, result: Partition, report: CutReport) 
     figures = result.figures()
     size = sum(file.stat().st_size for file in arguments.folder.iterdir())
     reason = f"; auto chose it: {result.reason}" if result.reason else ""
-    balance = "vertices {vertex_balance:.3f}, training {training_balance:.3f}, edges {edge_balance:.3f}"
+    balance = ", ".join(f"{name} {figures[key]:.3f}" for name, key in _SHOWN.items())
     lines = [
         ("method", f"{result.method}, seed {arguments.seed}{reason}"),
         ("edge cut", f"{figures['edge_cut']:,} edges lead to another part, {figures['edge_cut_share']:.2%} of all"),
-        ("largest / mean", balance.format(**figures)),
+        ("largest / mean", balance),
         *report.lines(),
         ("size", f"{size:,} bytes in {arguments.folder}"),
     ]
@@ -179,10 +189,12 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
 
 def reported_training(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int] | None:
     """Fan-outs and batch size to report for; None where no flag requests it. Raises ConfigError."""
-    values = given(arguments)
-    if not arguments.report and not values:
-        return None
+    return sampling_of(arguments) if arguments.report or given(arguments) else None
+
+
+def sampling_of(arguments: argparse.Namespace) -> tuple[tuple[int, ...], int]:
+    """Fan-outs and batch size that the flags name, or those of `leapmpi train`. Raises ConfigError."""
     config = Config()
-    for key, value in values.items():
+    for key, value in given(arguments).items():
         config = config.assigned({key: value}, f"--{_REPORT_SETTINGS[key].flag}")
     return config.sampling.fanout, config.train.batch_size

@@ -11,14 +11,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from data_prep.partitioning.method_registry import METHODS
-from data_prep.partitioning.postprocess import postprocess, rebalance
-from data_prep.partitioning.request import PartitionRequest, training_vertices
+from data_prep.partitioning.method_registry import BALANCES, METHODS
+from data_prep.partitioning.postprocess import postprocess, repair
+from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.subgraph import induced_subgraph
+from data_prep.partitioning.vertex_weights import balance_weights, sampled_work
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.system.jit import compiled
+
+_ABOUT = 1.02
+"""A balance of edges or work that exceeds the tolerance by this factor loses against one that does not."""
 
 _BYTES_PER_VERTEX = 20
 """Held while the groups of a level are partitioned: group, part, number in the group, and the group's own arrays."""
@@ -34,6 +38,8 @@ class Partition:
     training: np.ndarray
     edges: np.ndarray
     edges_cut: np.ndarray
+    work: np.ndarray
+    """float64[P]: rows and edges that sampling for the part's training vertices is expected to draw, in an epoch."""
     method: str = ""
     """The method that was used."""
     reason: str = ""
@@ -51,6 +57,7 @@ class Partition:
             "vertex_balance": _balance(self.vertices),
             "training_balance": _balance(self.training),
             "edge_balance": _balance(self.edges),
+            "work_balance": _balance(self.work),
         }
 
 
@@ -68,6 +75,12 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
 
     # A method that leaves the choice open names others, of which the one that cuts least counts.
     method = METHODS.load(request.method)
+    if request.balance != BALANCES[0] and not (hasattr(method, "choose") or hasattr(method, "WEIGHTS")):
+        raise ConfigError(
+            f"--balance {request.balance}: method {request.method} cannot balance parts so; use metis, grem, kaminpar, "
+            "ldg, reldg or fennel, or leave the flag out"
+        )
+    request = replace(request, weights=balance_weights(graph, request))
     if not hasattr(method, "choose"):
         return _partition(graph, request)
     tried, reason = method.choose(graph, request)
@@ -75,7 +88,14 @@ def partition_graph(graph: Graph, request: PartitionRequest) -> Partition:
     if len(found) > 1:
         cuts = ", ".join(f"{each.method} cuts {each.figures()['edge_cut_share']:.2%}" for each in found)
         reason = f"{reason}: {cuts}"
-    return replace(min(found, key=lambda each: each.edges_cut.sum()), reason=reason)
+    balance = {"edges": "edge_balance", "work": "work_balance"}.get(request.balance)
+
+    def merit(each: Partition) -> tuple[bool, int]:
+        """Balanced ones first; then those that cut fewer edges."""
+        too_full = balance is not None and float(each.figures()[balance]) > _ABOUT * request.tolerance
+        return too_full, int(each.edges_cut.sum())
+
+    return replace(min(found, key=merit), reason=reason)
 
 
 def _partition(graph: Graph, request: PartitionRequest) -> Partition:
@@ -86,9 +106,8 @@ def _partition(graph: Graph, request: PartitionRequest) -> Partition:
         # Tolerances multiply over the levels, so each level gets its root of the whole. Capacities that are rounded up
         # at each level may add up to one vertex too many.
         assignment = _assign_groups(graph, replace(request, tolerance=request.tolerance ** (1 / len(request.levels))))
-        training = training_vertices(graph)
-        rebalance(graph.indptr, graph.indices, assignment, training, request.parts, request.tolerance)
-    return replace(_measure(graph, assignment, request.parts), method=request.method)
+        repair(graph, graph.indptr, graph.indices, assignment, request)
+    return replace(_measure(graph, assignment, request), method=request.method)
 
 
 def _assign_level(graph: Graph, request: PartitionRequest) -> np.ndarray:
@@ -117,6 +136,7 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
 
     # Another seed: a hash that chose the group must not choose the part in it too.
     inner = replace(inner, seed=(request.seed + 1) % 2**63)
+    weights = request.weights
     if request.memory is not None:
         inner = replace(inner, memory=request.memory - graph.vertices * _BYTES_PER_VERTEX)
 
@@ -128,17 +148,19 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
             raise ConfigError(
                 f"a group of {len(members)} vertices cannot be cut into {inner.parts} parts; use fewer parts"
             )
-        assignment[members] += _assign_groups(induced_subgraph(graph, members), inner)
+        of_group = replace(inner, weights=None if weights is None else weights[members])
+        assignment[members] += _assign_groups(induced_subgraph(graph, members), of_group)
     return assignment
 
 
-def _measure(graph: Graph, assignment: np.ndarray, parts: int) -> Partition:
+def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) -> Partition:
     """The Partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
-    vertices, training, edges, edges_cut = np.zeros((4, parts), np.int64)
+    vertices, training, edges, edges_cut = np.zeros((4, request.parts), np.int64)
     _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, vertices, training, edges, edges_cut)
-    return Partition(assignment, vertices, training, edges, edges_cut)
+    work = np.bincount(assignment, sampled_work(graph, request.fanout), request.parts)
+    return Partition(assignment, vertices, training, edges, edges_cut, work)
 
 
 @compiled

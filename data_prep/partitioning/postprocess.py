@@ -13,7 +13,8 @@ import numpy as np
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, near_numbers, no_cut_weights
-from data_prep.partitioning.request import PartitionRequest, largest_part, training_vertices
+from data_prep.partitioning.request import Caps, PartitionRequest, largest_part, part_capacity, training_vertices
+from data_prep.partitioning.vertex_weights import move_out
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.jit import compiled
 
@@ -59,9 +60,8 @@ def postprocess(graph: Graph, result: MethodResult, request: PartitionRequest) -
         return assignment
 
     # Repair what the method has left: empty parts, and parts beyond the tolerance.
-    training = training_vertices(graph)
     fill_empty(assignment, request.parts)
-    rebalance(adjacency.indptr, adjacency.neighbours, assignment, training, request.parts, request.tolerance)
+    repair(graph, adjacency.indptr, adjacency.neighbours, assignment, request)
 
     # Number the parts by the edges between them. Two parts or fewer have no order.
     weights = no_cut_weights(request.parts)
@@ -84,6 +84,48 @@ def fill_empty(assignment: np.ndarray, parts: int) -> None:
     rank = np.empty(len(assignment), np.int64)
     rank[order] = np.arange(len(assignment)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     assignment[np.argsort(-rank, kind="stable")[: len(empty)]] = empty
+
+
+def repair(
+    graph: Graph, indptr: np.ndarray, neighbours: np.ndarray, assignment: np.ndarray, request: PartitionRequest
+) -> None:
+    """Move vertices of `graph` until the parts are as balanced as `request` wants, by the edges given."""
+    if request.weights is None:
+        training = training_vertices(graph)
+        rebalance(indptr, neighbours, assignment, training, request.parts, request.tolerance)
+    else:
+        even_out(indptr, neighbours, assignment, request.weights, part_capacity(request.weights, request))
+
+
+def even_out(
+    indptr: np.ndarray, neighbours: np.ndarray, assignment: np.ndarray, weights: np.ndarray, caps: Caps
+) -> None:
+    """Move vertices of a graph until no part exceeds `caps`; `assignment` int[n] changes in place.
+
+    weights: int32[n], what parts are balanced by besides vertices. Vertices move first that add fewest edges to the cut
+    for their weight. Numbers of vertices hold in the end; weights do where vertices are light enough to share out.
+    """
+    sizes, loads = np.zeros((2, caps.parts), np.int64)
+    for attempt in range(2 * _PASSES):
+        sizes[:] = np.bincount(assignment, minlength=caps.parts)
+        loads[:] = np.bincount(assignment, weights, caps.parts)
+        by_size = attempt % 2 == 1
+        if max(sizes.max() - caps.size, loads.max() - caps.training) <= 0:
+            break
+        too_full = sizes > caps.size if by_size else loads > caps.training
+        # Light vertices that come back would go to and fro.
+        least = 0.0 if by_size else max(1.0, weights.mean() if attempt else 0.0)
+        candidates = np.flatnonzero(too_full[assignment] & (weights >= least))
+        has_capacity = sizes < caps.size if by_size else loads < caps.training
+        target, gain = _best_targets(indptr, neighbours, assignment, candidates, has_capacity)
+
+        # By the edges that a move adds for each unit that it relieves the part of; sizes by light vertices first.
+        weight = weights[candidates]
+        loss = np.where(gain > 0, -gain * weight, -gain / np.maximum(1, weight))
+        order = np.lexsort((-gain, weight)) if by_size else np.argsort(loss, kind="stable")
+        # In turn, heavy vertices move whatever the sizes, and light ones even these out whatever they weigh.
+        limits = np.array([caps.size if by_size else len(assignment), caps.training])
+        move_out(order, candidates, target, weights, assignment, sizes, loads, limits, by_size)
 
 
 def rebalance(

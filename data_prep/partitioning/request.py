@@ -35,6 +35,12 @@ class PartitionRequest:
     """Threads for methods that have them; the result does not depend on their number."""
     progress: Progress = SILENT
     """Follows the passes over the edges."""
+    balance: str = "training"
+    """What the parts are balanced by besides vertices, of BALANCES; vertices: nothing else."""
+    fanout: tuple[int, ...] = (10, 10)
+    """For balance work: how training would sample."""
+    weights: np.ndarray | None = None
+    """int32[n]: the weight of each vertex in that balance; None: 1 for a training vertex, 0 for another."""
 
     @property
     def parts(self) -> int:
@@ -63,7 +69,7 @@ def parse_hierarchy(text: str) -> tuple[int, ...]:
 
 
 class Caps(NamedTuple):
-    """The number of parts, and the most vertices, and training vertices, of one part."""
+    """The number of parts, and the most vertices, and training vertices (or other weight), of one part."""
 
     parts: int
     size: int
@@ -76,9 +82,16 @@ def largest_part(total: int, parts: int, tolerance: float) -> int:
 
 
 def part_capacity(training: np.ndarray, request: PartitionRequest) -> Caps:
-    """What `request` allows each part of a graph whose training vertices are bool[n]."""
-    counts = (len(training), int(np.count_nonzero(training)))
-    return Caps(request.parts, *(largest_part(count, request.parts, request.tolerance) for count in counts))
+    """What `request` allows each part of a graph whose training vertices are bool[n], or their weights int32[n]."""
+    counts = (len(training), int(training.sum(dtype=np.int64)))
+    size, most = (largest_part(count, request.parts, request.tolerance) for count in counts)
+    # A vertex is never divided.
+    return Caps(request.parts, size, most if request.weights is None else max(most, int(training.max(initial=0))))
+
+
+def balanced_vertices(graph: Graph, request: PartitionRequest) -> np.ndarray:
+    """What `request` balances besides vertices: training vertices bool[n], or weights int32[n]."""
+    return training_vertices(graph) if request.weights is None else request.weights
 
 
 def training_vertices(graph: Graph) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
 from data_prep.partitioning.postprocess import MethodResult, rows_of_graph
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
 from leapmpi.dataset.graph import Graph
 from leapmpi.system.counter_rng import fold, mix
 from leapmpi.system.jit import compiled
@@ -68,7 +68,7 @@ def _best(links, trains, sizes, trained, capacity, alpha, start):
     best, highest = -1, -np.inf
     for i in range(parts):
         part = start + i if start + i < parts else start + i - parts
-        if sizes[part] >= capacity[0] or (trains and trained[part] >= capacity[1]):
+        if sizes[part] >= capacity[0] or (trains and trained[part] + trains > capacity[1]):
             continue
 
         # LDG's score, or Fennel's.
@@ -99,7 +99,7 @@ class Stream:
     def __init__(self, graph: Graph, request: PartitionRequest) -> None:
         self.graph = graph
         self.request = request
-        self.training = training_vertices(graph)
+        self.training = balanced_vertices(graph, request)
         self.part_of = np.full(graph.vertices, -1, np.int32)
         self.waiting = np.ones(graph.vertices, bool)
         self.sizes = np.zeros(request.parts, np.int64)

@@ -263,7 +263,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info(line)
 
     # What was chosen, and which settings do not act.
-    if (choice := trainer.strategy_choice) and world.size > 1:
+    if choice := trainer.strategy_choice:
         log.info(f"strategy auto: {choice.strategy}, as at first" if trainer.restarts else choice.sentence())
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())

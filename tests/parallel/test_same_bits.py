@@ -75,6 +75,27 @@ def test_kept_rates_decide_what_crosses_ranks(train, world):
         assert (free, slow) == ("raw", "partial")
 
 
+def test_auto_decides_by_rates_and_a_run_keeps_its_strategy(train, world):
+    # A link that is slow beyond all: the strategy that moves least bytes to the busiest rank.
+    left = {"strategy.balance": "off", "model.hidden": 2}
+    keep(world, MachineRates(multiply_add=1e-15, step=1e-15, byte=1.0, collective=1e-15))
+    run = train("auto", **left, **{"train.epochs": 1})
+    choice = run.summary["strategy_choice"]
+    if world.size == 1:
+        assert (choice, run.summary["strategy"]) == (None, "leap")
+        return
+    least = min(choice["forecasts"], key=lambda name: choice["forecasts"][name]["seconds"])
+    assert run.summary["strategy"] == run.config.strategy.name == choice["strategy"] in ("leap", least)
+
+    # Other rates, more epochs: the run goes on as it began; so does one that replays it.
+    keep(world, MachineRates(multiply_add=1.0))
+    longer = train("auto", **left, **{"train.epochs": 2})
+    assert longer.summary["strategy_choice"] == choice
+    replayed = train("replayed", **left, **{"train.epochs": 2, "run.replay": str(run.path)})
+    assert replayed.summary["strategy_choice"] == choice
+    assert replayed.summary["parameters_digest"] == longer.summary["parameters_digest"]
+
+
 def test_a_damaged_file_of_rates_stops_all_ranks_with_one_sentence(world, cache):
     if world.rank == 0:
         (cache / "leapmpi").mkdir(parents=True)

@@ -24,9 +24,12 @@ from data_prep.partitioning.multilevel.refinement import cut_weight, refine
 from data_prep.partitioning.multilevel.undirected_stream import undirected_stream
 from data_prep.partitioning.multilevel.weighted_graph import Chunk, VertexWeights, WeightedGraph
 from data_prep.partitioning.postprocess import Adjacency, MethodResult, fill_empty
-from data_prep.partitioning.request import PartitionRequest, part_capacity, training_vertices
+from data_prep.partitioning.request import PartitionRequest, balanced_vertices, part_capacity
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ResourceError
+
+WEIGHTS = True
+"""Parts can be balanced by any weight of vertices."""
 
 _PASSES = 4
 _CLUSTERS_PER_PART = 128
@@ -52,7 +55,7 @@ _MOST_VERTICES = 2**31 - 1
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
-    """The part of each vertex; capacities hold and no part is empty.
+    """The part of each vertex; no part is empty, and capacities hold, other weights than 1 but for repairs.
 
     Raises ResourceError when the memory allowed does not suffice, DataError when the file becomes shorter meanwhile.
     """
@@ -61,7 +64,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
         return MethodResult(np.arange(n, dtype=np.int32) % np.int32(parts))
 
     # The undirected graph as a stream, within the memory allowed.
-    training = training_vertices(graph).astype(np.int32)
+    training = balanced_vertices(graph, request).astype(np.int32, copy=False)
     caps = part_capacity(training, request)
     if not training.any():
         training = training[:0]
@@ -80,10 +83,11 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     # Place the others, and move vertices until all capacities hold.
     place_isolated(assignment, training, caps)
     fill_empty(assignment, parts)
-    drain(stream, assignment, caps)
-    sizes, trainings = loads(assignment, stream.vertex_weights, parts)
-    assert sizes.max() <= caps.size, (sizes, caps)
-    assert trainings.max() <= caps.training, (trainings, caps)
+    if request.weights is None:
+        drain(stream, assignment, caps)
+        sizes, trainings = loads(assignment, stream.vertex_weights, parts)
+        assert sizes.max() <= caps.size, (sizes, caps)
+        assert trainings.max() <= caps.training, (trainings, caps)
     return MethodResult(assignment, Adjacency(stream.indptr, stream.neighbours, _sampled_rows(stream)))
 
 

@@ -21,6 +21,9 @@ from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph import Graph
 from leapmpi.errors import ConfigError
 
+WEIGHTS = True
+"""Repairs balance the parts by any weight of vertices."""
+
 # Bits of the version word of a ParHIP file.
 _UNWEIGHTED = 3
 _SHORT_IDS = 8

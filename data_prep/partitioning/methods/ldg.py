@@ -11,6 +11,9 @@ from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.streaming import Stream
 from leapmpi.dataset.graph import Graph
 
+WEIGHTS = True
+"""Parts can be balanced by any weight of vertices."""
+
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     """The part of each vertex, by the in-neighbours placed before it."""

@@ -12,10 +12,13 @@ import numpy as np
 from data_prep.partitioning.metis_call import run_metis
 from data_prep.partitioning.metis_process import MetisArrays
 from data_prep.partitioning.postprocess import MethodResult, rows_in_memory
-from data_prep.partitioning.request import PartitionRequest, training_vertices
+from data_prep.partitioning.request import PartitionRequest, balanced_vertices
 from data_prep.partitioning.undirected import Undirected
 from data_prep.workspace import require
 from leapmpi.dataset.graph import Graph
+
+WEIGHTS = True
+"""Parts can be balanced by any weight of vertices."""
 
 # Of this process and METIS's own, measured: 103 million edges among 2.45 million vertices took 7.8 GB.
 _BYTES_PER_EDGE = 72
@@ -32,7 +35,7 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     if request.memory is not None:
         advice = "use a method that streams: --method grem, ldg or hash"
         require(request.memory, memory_needed(graph), "method metis", advice)
-    training = training_vertices(graph)
+    training = balanced_vertices(graph, request)
     undirected = Undirected(graph)
 
     def fill(arrays: MetisArrays) -> None:

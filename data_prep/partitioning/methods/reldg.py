@@ -14,6 +14,9 @@ _PASSES = 10
 _ENOUGH_CHANGES = 0.001
 """Share of the vertices: no further pass once fewer change their part."""
 
+WEIGHTS = True
+"""Parts can be balanced by any weight of vertices."""
+
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     """The part of each vertex, by its in-neighbours. At most ten passes over the edges."""

@@ -8,25 +8,28 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sections import flattened
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
+from leapmpi.engine.tuning_log import STRATEGY
 from leapmpi.errors import ResourceError
-from leapmpi.runs.run import load_run
+from leapmpi.runs.file_names import METRICS
+from leapmpi.runs.run import Run, load_run, require
+from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.simulation.strategy_choice import AUTO, FIRST, Choice, choose
 
 
 def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None) -> tuple[Config, Choice | None]:
-    """`config` with the strategy that auto stands for, and the choice, None where the user has chosen. Collective.
+    """`config` with the strategy that auto stands for, and the choice; None where nothing was to choose. Collective.
 
-    Raises ConfigError, DataError and RunFolderError on all ranks alike.
+    One rank trains with leap. Raises ConfigError, DataError and RunFolderError on all ranks alike.
     """
-    choice = None
+    choice, name = None, FIRST
     if saved:
         # A run keeps its strategy, on other numbers of ranks too. Runs of earlier versions have chosen nothing.
         values = saved.state.values
         if made := values.get("strategy_choice"):
             choice = Choice.from_values(made)
         name = flattened(values["config"])["strategy.name"]
-    elif config.strategy.name == AUTO:
+    elif config.strategy.name == AUTO and world.size > 1:
         choice = _chosen(config, world, loaded)
         name = choice.strategy
     if config.strategy.name == AUTO:
@@ -39,7 +42,7 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
 
     def choice() -> Choice:
         if config.run.replay:
-            return Choice(load_run(config.run.replay).config.strategy.name, f"as in {config.run.replay}")
+            return _replayed(load_run(config.run.replay))
         return choose(config, loaded.dataset, loaded.topology, world.size, loaded.ctx.machine, real=loaded.ctx)
 
     found = world.on_root(choice)
@@ -51,3 +54,12 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
             raise
         return Choice(FIRST, f"{made.strategy} was predicted to be faster, but {error}")
     return made
+
+
+def _replayed(run: Run) -> Choice:
+    """The choice that `run` recorded, or what it was told. Raises RunFolderError for damaged records."""
+    for record in run.metrics():
+        if (record["event"], record.get("about")) == ("decision", STRATEGY):
+            require(record["evidence"], STRATEGY_CHOICE, run.path / METRICS)
+            return Choice.from_values(record["evidence"])
+    return Choice(run.config.strategy.name, f"as in {run.path}")

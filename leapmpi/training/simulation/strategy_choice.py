@@ -148,7 +148,7 @@ def choose(
         except ConfigError as error:
             if name == FIRST:
                 raise
-            left_out[name] = str(error)
+            left_out[name] = str(error).removeprefix("strategy: ").partition(";")[0]
     rates = "documented rates" if machine == MachineRates() else "kept rates"
     return Choice(_least(forecasts), "", forecasts, left_out, iterations, rates)
 

@@ -1,0 +1,65 @@
+"""What parts are balanced by besides their numbers of vertices (`--balance`), as a weight per vertex."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.partitioning.request import PartitionRequest, training_vertices
+from leapmpi.dataset.graph import Graph
+from leapmpi.plan.micrograph import ExpectedWork
+from leapmpi.system.jit import compiled
+
+_TOTAL = 1 << 30
+"""Weights add up to at most about this, so that sums are int32."""
+
+
+def balance_weights(graph: Graph, request: PartitionRequest) -> np.ndarray | None:
+    """The weight int32[n] of each vertex for `request.balance`; None for training vertices, which count as 1."""
+    if request.balance == "training":
+        return None
+    if request.balance == "vertices":
+        return np.zeros(graph.vertices, np.int32)
+    found = np.diff(graph.indptr) if request.balance == "edges" else sampled_work(graph, request.fanout)
+    total = max(1.0, float(found.sum(dtype=np.float64)))
+    scale = min(1.0, _TOTAL / total) if request.balance == "edges" else _TOTAL / total
+    return np.rint(found * scale).astype(np.int32)
+
+
+def sampled_work(graph: Graph, fanout: tuple[int, ...]) -> np.ndarray:
+    """What training each vertex is expected to cost: rows + edges of its sampled neighbourhood, float64[n].
+
+    0 for all but training vertices; without a split every vertex counts as one.
+    """
+    roots = np.flatnonzero(training_vertices(graph))
+    roots = roots if len(roots) else np.arange(graph.vertices)
+    work = np.zeros(graph.vertices)
+    work[roots] = ExpectedWork(np.asarray(graph.indptr), np.asarray(graph.indices), fanout).of(roots)
+    return work
+
+
+@compiled
+def move_out(order, candidates, target, weight, assignment, sizes, loads, caps, by_size):
+    """Move candidates int64[k], in this order, out of parts that are too full, to their targets or the emptiest parts.
+
+    by_size: because of their numbers of vertices, and whatever they weigh where no target has capacity.
+    sizes and loads int64[P], vertices and weights of the parts, change too; caps int64[2], the most of either.
+    """
+    for i in order:
+        v = candidates[i]
+        source, each = assignment[v], weight[v]
+        if sizes[source] <= caps[0] if by_size else loads[source] <= caps[1]:
+            continue
+        to = target[i]
+        if to < 0 or sizes[to] >= caps[0] or loads[to] + each > caps[1]:
+            to = -1
+            for part in range(len(sizes)):
+                fits = sizes[part] < caps[0] and (by_size or loads[part] + each <= caps[1])
+                if fits and (to < 0 or loads[part] < loads[to]):
+                    to = part
+        if to < 0:
+            continue
+        assignment[v] = to
+        sizes[source] -= 1
+        loads[source] -= each
+        sizes[to] += 1
+        loads[to] += each
