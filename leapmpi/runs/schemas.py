@@ -43,6 +43,7 @@ _ABOUT_RUN = {
     "graph_uuid": text,
     "uuid": text,
     "model": text,
+    "code": entries(text),
     "metric": text,
     "varied": text,
     "seconds": number,
@@ -81,7 +82,7 @@ EVENTS = {
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count}
 """The values of decisions by what they are about."""
 
-WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole})
+WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"code": entries(text)})
 """What a weights file says about its arrays."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
@@ -121,7 +122,7 @@ _STATE = {
 
 CHECKPOINT = record(
     {"checkpoint": anything, **_STATE},
-    {**_MODEL, "version": text, "models": items(record({**_MODEL, "epochs": items(EPOCH)}))},
+    {**_MODEL, "version": text, "code": entries(text), "models": items(record({**_MODEL, "epochs": items(EPOCH)}))},
 )
 """What state.h5 of a checkpoint says about its arrays: the state that all ranks share."""
 

@@ -33,6 +33,7 @@ from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.model_state import below
+from leapmpi.training.own_model import changed_code, code_of, findings
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
@@ -118,6 +119,7 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     loaded = session.load(config, dataset)
+    found_in_models = findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     trainer = build_trainer(config, world, loaded, saved, begun)
 
@@ -139,6 +141,8 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: folder.start(config))
 
     _announce(trainer, folder)
+    for sentence in found_in_models:
+        log.warning("warning: %s", sentence)
     timeline = folder.path / timeline_file(world.rank) if run.timeline else None
     with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
         trainer.run(folder, checkpointer)
@@ -167,6 +171,11 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
             outcomes.append({"metric": evaluator.metric, "epoch": about["epoch"], **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
+    if world.rank == 0:
+        for sentence in {
+            each for (config, _), (_, about) in zip(models, files, strict=True) for each in changed_code(config, about)
+        }:
+            log.warning("note: %s", sentence)
     return outcomes
 
 
@@ -272,6 +281,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         remote=remote,
         economy=trainer.feature_cache.about,
         init=trainer.started_from,
+        code=code_of(trainer.config),
     )
 
 
@@ -306,6 +316,7 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
         "model": model_names(config),
+        "code": code_of(config),
         "metric": trainer.evaluator.metric,
         "seconds": trainer.run_seconds(),
         "restarts": trainer.restarts,
