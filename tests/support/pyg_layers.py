@@ -1,6 +1,6 @@
-"""PyTorch Geometric's layers as people stack them: the models of the README table, by --model of this file.
+"""PyTorch Geometric's layers as people stack them: the models of the table in leapmpi/nn/README.md.
 
-`stack_of(NAME)` is the function that a setting names as tests/support/pyg_layers.py:NAME.
+tests/support/pyg_layers.py:NAME, as a setting names it, is a stack of the layer NAME.
 """
 
 from itertools import pairwise
@@ -48,6 +48,9 @@ LAYERS = {
     "WLConvContinuous": lambda i, o: Projected(i, o, pyg.WLConvContinuous()),
 }
 """By name, a layer from i to o columns."""
+
+COUNTING = ("ARMAConv", "ChebConv", "MixHopConv", "SGConv", "SSGConv")
+"""Those that count degrees inside a block, and so depend on where roots are trained."""
 
 
 class Projected(nn.Module):
