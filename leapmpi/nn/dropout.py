@@ -227,9 +227,7 @@ def _mask_ends(x: Tensor, source: Tensor, target: Tensor, base: int, below: int)
     return _mask_tensor(x, fold_tensor(fold_tensor(_signed(base), target), source), below, _scale(below), 0)
 
 
-def drop_edges(
-    x: Tensor, source: Tensor, target: Tensor, key: DropoutKey | None, layer: int, rate: float
-) -> Tensor:
+def drop_edges(x: Tensor, source: Tensor, target: Tensor, key: DropoutKey | None, layer: int, rate: float) -> Tensor:
     """Dropout of rows of edges, float[edges, width]; the same rows when `key` is None or the rate is 0.
 
     `source` and `target` int64[edges] are the original ids of each edge's ends; edges between the same ends have the

@@ -43,6 +43,7 @@ _ABOUT_RUN = {
     "graph_uuid": text,
     "uuid": text,
     "model": text,
+    "code": entries(text),
     "metric": text,
     "varied": text,
     "seconds": number,
@@ -81,7 +82,7 @@ EVENTS = {
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
 """The values of decisions by what they are about."""
 
-WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole})
+WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"code": entries(text)})
 """What a weights file says about its arrays."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
@@ -134,6 +135,7 @@ CHECKPOINT = record(
     {
         **_MODEL,
         "version": text,
+        "code": entries(text),
         "strategy_choice": STRATEGY_CHOICE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
     },

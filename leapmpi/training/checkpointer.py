@@ -24,6 +24,7 @@ from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.model_state import named
+from leapmpi.training.own_model import code_of
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 
@@ -152,6 +153,7 @@ class Checkpointer:
         values = {
             "version": VERSION,
             "config": trainer.config.to_values(),
+            "code": code_of(trainer.config),
             "graph_uuid": trainer.loaded.dataset.graph_uuid,
             "uuid": trainer.loaded.dataset.uuid,
             "ranks": trainer.world.size,

@@ -32,6 +32,7 @@ from leapmpi.runs.weights import read_weights
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.model_state import below
+from leapmpi.training.own_model import changed_code
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
@@ -140,6 +141,7 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
         yield f"{ranks} ranks instead of {saved['ranks']}"
     if saved["uuid"] != dataset.uuid:
         yield "another partition of the same graph"
+    yield from changed_code(config, saved)
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
         cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""

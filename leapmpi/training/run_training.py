@@ -39,6 +39,7 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.link_evaluation import LinkEvaluator
 from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
+from leapmpi.training.own_model import changed_code, code_of, findings
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
@@ -127,6 +128,7 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
     loaded = session.load(config, dataset)
+    found_in_models = findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     config, choice = settle(config, world, loaded, saved)
     trainer = build_trainer(config, world, loaded, saved, begun)
@@ -152,6 +154,8 @@ def _train(config: Config, session: Session) -> Run:
     world.on_root(lambda: folder.start(config))
 
     _announce(trainer, folder)
+    for sentence in found_in_models:
+        log.warning("warning: %s", sentence)
     timeline = folder.path / timeline_file(world.rank) if run.timeline else None
     with record_timeline(timeline, session.phases, world.rank, world.name), checkpointer.counting_failures():
         trainer.run(folder, checkpointer)
@@ -182,6 +186,11 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
             outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"] + 1, **evaluator.scores()})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
+    if world.rank == 0:
+        for sentence in {
+            each for (config, _), (_, about) in zip(models, files, strict=True) for each in changed_code(config, about)
+        }:
+            log.warning("note: %s", sentence)
     return outcomes
 
 
@@ -293,6 +302,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         economy=trainer.feature_cache.about,
         strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
         init=trainer.started_from,
+        code=code_of(trainer.config),
     )
 
 
@@ -329,6 +339,7 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "graph_uuid": dataset.graph_uuid,
         "uuid": dataset.uuid,
         "model": model_names(config),
+        "code": code_of(config),
         "metric": trainer.evaluator.metric.name,
         "seconds": trainer.run_seconds(),
         "restarts": trainer.restarts,

@@ -33,6 +33,7 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
+from leapmpi.training.own_model import code_of
 from leapmpi.training.setup import warm_up
 from leapmpi.training.simulation.strategy_choice import Choice
 
@@ -353,6 +354,7 @@ def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, 
     """Write the weights of the last and of the best epoch into the run folder `path`."""
     about = {
         "config": config.to_values(),
+        "code": code_of(config),
         "graph_uuid": dataset.graph_uuid,
         "feature_dim": input_width(config, dataset),
         "classes": dataset.classes,

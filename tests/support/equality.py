@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import names_code
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.exchange.base import ExchangeMode
@@ -190,7 +191,8 @@ def _common_config(case: Case, base: Path) -> Config:
         "train.seed": SEED,
         "train.dtype": "float64",
     }
-    return Config.from_values(values | MODEL[case.model] | DROPOUT[case.dropout] | SHAPE[case.shape])
+    model = {"model.name": case.model} if names_code(case.model) else MODEL[case.model]
+    return Config.from_values(values | model | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 
 @dataclass

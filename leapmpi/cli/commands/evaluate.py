@@ -7,8 +7,10 @@ import json
 from typing import Any
 
 from leapmpi.config.flags import add_flag, given
+from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
-from leapmpi.errors import RunFolderError
+from leapmpi.config.setting import names_code
+from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
 
 HELP = "score the weights of a run again"
@@ -24,7 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="dataset folder")
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
-    parser.add_argument("--model", type=int, metavar="K", help="of several models, model K alone; all when not given")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="K",
+        help="of several models, model K alone; all when not given. The code of a model of your own: FILE.py:CLASS",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
     group = parser.add_argument_group("settings that may differ from the run's")
     for key, setting in fields():
@@ -37,17 +45,41 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.comm.world import job_rank
     from leapmpi.training import run_training
 
-    runs = _chosen(load_run(arguments.folder), arguments.model)
+    runs = _chosen(load_run(arguments.folder), _number(arguments.model))
     # The settings of the run hold unless a flag gives another value.
     changed = {**given(arguments), "data": arguments.data}
     outcomes = run_training.evaluate(
-        [(run.config.replaced(changed, "evaluate"), run) for run in runs.values()], arguments.weights
+        [(_with_code(run, arguments.model).replaced(changed, "evaluate"), run) for run in runs.values()],
+        arguments.weights,
     )
     if job_rank() == 0:
         text_of = _json if arguments.json else _line
         for number, outcome in zip(runs, outcomes, strict=True):
             print(text_of(arguments.weights, number, outcome), flush=True)
     return 0
+
+
+def _number(named: list[str]) -> int | None:
+    """The number that --model gives, if it gives one. Raises ConfigError for what is neither number nor code."""
+    numbers = [each for each in named if not names_code(each)]
+    if any(not (each.isascii() and each.isdigit() and len(each) < 10) for each in numbers) or len(numbers) > 1:
+        raise ConfigError(f"--model {' '.join(numbers)}: give the number of one model, or FILE.py:CLASS")
+    return int(numbers[0]) if numbers else None
+
+
+def _with_code(run: Run, named: list[str]) -> Config:
+    """The config of `run`, whose model, if it is code, --model names. Raises ConfigError where it does not."""
+    config, code = run.config, [each for each in named if names_code(each)]
+    if not names_code(config.model.name):
+        return config
+    # The file may lie elsewhere now; of several, the class tells them apart.
+    same = [each for each in code if each.rpartition(":")[2] == config.model.name.rpartition(":")[2]]
+    if not same:
+        raise ConfigError(
+            f"{run.path}: its model {config.model.name} is code, which runs only when the command line names it; add "
+            f"--model {config.model.name}"
+        )
+    return config.replaced({"model.name": same[0]})
 
 
 def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:

@@ -183,7 +183,7 @@ def _few_blocks(layers: int) -> list[BlockTensors]:
     blocks, count = [], 3
     for hop in range(layers):
         names = np.arange(count + 2)
-        indices = ((np.arange(2 * count) * 3 + 1) % (count + 2)).astype(np.int32)
+        indices = (np.add.outer(np.arange(count), [1, 2]).reshape(-1) % (count + 2)).astype(np.int32)
         indptr = np.arange(0, 2 * count + 1, 2)
         block = Block(hop, count, names, indptr, indices, names, np.full(count + 2, 2))
         blocks.append(to_tensors(block))

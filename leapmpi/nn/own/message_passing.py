@@ -53,6 +53,7 @@ class MessagePassings:
 
     def _leaves(self, module: nn.Module, args: tuple, out: Any) -> None:
         if self.passage is not None:
+            self.passage.see(out)
             self.passage.names.pop()
 
     def _passes(self, module: nn.Module, inputs: tuple) -> None:
@@ -172,7 +173,9 @@ def message_passings(module: nn.Module) -> dict[str, nn.Module]:
     def holds(name: str) -> bool:
         return any(other != name and other.startswith(f"{name}.") for other in taking)
 
-    return {name: each for name, each in module.named_modules() if name in of_pyg or (name in taking and not holds(name))}
+    return {
+        name: each for name, each in module.named_modules() if name in of_pyg or (name in taking and not holds(name))
+    }
 
 
 def _takes_edges(module: nn.Module) -> bool:

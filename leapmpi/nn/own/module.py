@@ -73,8 +73,10 @@ class OwnModel(Model):
         widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
         # Not a list of modules, whose parameters would count twice.
         self.__dict__["layers"] = [InsideLayer(module, n + 1, widths[n], widths[n + 1]) for n in range(layers)]
+        self.examined = False
+        """Whether runs note what each module gives."""
         self.last: Passage | None = None
-        """The run of `forward` before, for examination."""
+        """The last run of `forward`, where it is examined."""
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Those of the module, by its own names."""
@@ -89,7 +91,7 @@ class OwnModel(Model):
         key = dropout if dropout is None or self.seed < 0 else dropout._replace(seed=self.seed)
         graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
         passage = Passage(graphs, blocks[-1].src_original, key)
-        passage.block_wise = self.block_wise is not None
+        passage.block_wise, passage.seen = self.block_wise is not None, [] if self.examined else None
         self.module.train(key is not None)
         self.passings.passage = passage
         try:
@@ -103,7 +105,7 @@ class OwnModel(Model):
             raise ConfigError(f"--model {self.named}: forward raised {said(error, self.named)}{inside}") from error
         finally:
             self.passings.end()
-        self.last = passage
+        self.last = passage if self.examined else None
         return self._checked(out, passage)
 
     def after(

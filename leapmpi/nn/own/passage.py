@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from leapmpi.nn.dropout import DropoutKey, drop_edges, drop_features
 from leapmpi.nn.own.block_graph import BlockGraph
+from leapmpi.nn.rows import dense
 from leapmpi.system.counter_rng import fold, key_hash
 
 _DROPOUT = {F.dropout, torch.dropout, torch.dropout_}
@@ -59,6 +60,10 @@ class Passage(TorchFunctionMode):
         """What drew numbers that no vertex names, in words."""
         self.edges: Tensor | None = None
         """The edge_index that messages are being passed along."""
+        self.seen: list[tuple[str, Tensor, Tensor]] | None = None
+        """What modules gave, from the innermost on, where that is asked for: their name, vertices and rows."""
+        self.odd: dict[str, str] = {}
+        """Where, in a run that is noted, values first were nan or infinite."""
         self._dropouts = 0
         if key is not None:
             # What is drawn all the same is drawn again after a restart.
@@ -71,10 +76,23 @@ class Passage(TorchFunctionMode):
             return self._dropped(func, args, kwargs)
         if func in _RANDOM:
             self._note(func)
+        if self.seen is not None:
+            return self._watched(func, args, kwargs)
+        return self._followed(func, args, kwargs)
+
+    def _watched(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """The result of `func`; where it is the first one of the run that is no number, it is noted."""
+        out = self._followed(func, args, kwargs)
+        if isinstance(out, Tensor) and out.is_floating_point() and not self.odd.get("nan"):
+            kind = "nan" if out.isnan().any() else "infinite" if out.isinf().any() else ""
+            if kind:
+                self.odd.setdefault(kind, self._place(func))
+        return out
+
+    def _followed(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """The result of `func`. Outside of message passing, rows of tensors that meet are made equal in number."""
         if self.inside:
             return func(*args, **kwargs)
-
-        # Outside of message passing the rows of every tensor are followed.
         levels = set(_levels((*args, *kwargs.values())))
         if not levels:
             return func(*args, **kwargs)
@@ -83,9 +101,20 @@ class Passage(TorchFunctionMode):
             args, kwargs = self.shortened(args, level), self.shortened(kwargs, level)
         return self.marked(func(*args, **kwargs), level)
 
+    def see(self, out: Any) -> None:
+        """Note what the module that is being run gave, if that is rows of vertices that are its final ones."""
+        if self.seen is None or not isinstance(out, Tensor) or not out.dim() or out.size(0) not in self.rows:
+            return
+        # Inside message passing on a square graph, only destinations have got their messages.
+        count = min(len(out), self.graphs[self.calls].n_dst) if self.inside else len(out)
+        self.seen.append((self.names[-1], self.vertices[:count], out.detach()[:count]))
+
     def marked(self, out: Any, level: int) -> Any:
-        """`out`, known to hold the rows of `level` if it is a tensor of as many."""
-        if isinstance(out, Tensor) and out.dim() and out.size(0) == self.rows[level]:
+        """`out`, known to hold the rows of `level` where it is a tensor of as many, or several."""
+        if type(out) in (list, tuple):
+            for each in out:
+                self.marked(each, level)
+        elif isinstance(out, Tensor) and out.dim() and out.size(0) == self.rows[level]:
             setattr(out, _LEVEL, level)
         return out
 
@@ -103,9 +132,13 @@ class Passage(TorchFunctionMode):
         return values
 
     def _note(self, func: Any) -> None:
-        name = getattr(func, "__name__", str(func))
         if self.key is not None:
-            self.random[f"{name} in {self.names[-1]}" if self.names else name] = None
+            self.random[self._place(func)] = None
+
+    def _place(self, func: Any) -> str:
+        """The name of `func`, and of the module that calls it."""
+        name = getattr(func, "__name__", str(func))
+        return f"{name} in {self.names[-1]}" if self.names else name
 
     def _dropped(self, func: Any, args: tuple, kwargs: dict) -> Tensor:
         """`func`, which is dropout, with masks named by vertex and column, or by the ends of an edge and column."""
@@ -123,7 +156,7 @@ class Passage(TorchFunctionMode):
             source, target = self.vertices[self.edges[0]], self.vertices[self.edges[1]]
             out = drop_edges(flat, source, target, self.key, self._dropouts, rate)
         elif rows in self.rows:
-            out = drop_features(flat, self.vertices[:rows], self.key, self._dropouts, rate)
+            out = dense(drop_features(flat, self.vertices[:rows], self.key, self._dropouts, rate))
         else:
             self._note(func)
             return func(*args, **kwargs)

@@ -1,0 +1,90 @@
+"""A user's own module is examined before training, on a small batch of real rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from leapmpi.comm.world import World
+from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import names_code
+from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.nn.model import build_model
+from leapmpi.nn.own.examination import Sample, examine
+from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.rows import dense
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.user_code import digest_of
+
+_ROOTS = 64
+_BYTES = 64 << 20
+"""What the rows may take in float64."""
+
+
+def code_of(config: Config) -> dict[str, str]:
+    """The digest of the file of each model and sampler that is a user's own, by what the setting says."""
+    names = [config.sampling.sampler, *(each.model.name for each in models_of(config))]
+    return {name: digest_of(name) for name in names if names_code(name)}
+
+
+def changed_code(config: Config, about: Mapping[str, Any]) -> list[str]:
+    """Sentences about code that is another than when the file or checkpoint that says `about` was written."""
+    before = about.get("code", {})
+    return [
+        f"{name.rpartition(':')[0]} has changed since then"
+        for name, digest in code_of(config).items()
+        if before.get(name, digest) != digest
+    ]
+
+
+def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
+    """Sentences, on rank 0, about what in users' modules depends on where roots are trained. Collective.
+
+    Raises ConfigError, on all ranks alike, for a module that cannot be trained.
+    """
+    own = [each for each in models_of(config) if names_code(each.model.name)]
+    if not own:
+        return []
+    ctx = loaded.ctx
+    key = DrawKey(TRAIN, ctx.seed, 0, 0)
+
+    # Rank 0 draws; all bring it the rows.
+    roots = _roots(ctx, loaded.dataset.splits.train, key) if world.rank == 0 else np.empty(0, np.int64)
+    batches = [roots, roots[::2], roots[1::2]] if len(roots) > 1 else [roots]
+    drawn = [ctx.sampler.sample(key, each, roots) for each in batches] if world.rank == 0 else []
+    ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
+    rows = dense(ctx.features.fetch(ids, exact=True)).to(torch.float64)
+    ctx.communicator.byte_counters.take()
+
+    def sample(number: int) -> Sample:
+        blocks = drawn[number]
+        place = torch.from_numpy(np.searchsorted(ids, blocks[-1].src)).to(rows.device)
+        return [to_tensors(block, ctx.device) for block in blocks], rows[place]
+
+    def examined() -> list[str]:
+        found: dict[str, None] = {}
+        for each in own:
+            layers, dataset = len(each.sampling.fanout), loaded.dataset
+            model = build_model(
+                each.model, layers, dataset.feature_dim, dataset.classes, each.model_seed, torch.float64
+            ).to(ctx.device)
+            if isinstance(model, OwnModel):
+                found |= dict.fromkeys(examine(model, sample(0), [sample(n) for n in range(1, len(drawn))], key))
+        return list(found)
+
+    return world.on_root(examined) or []
+
+
+def _roots(ctx: RankContext, train: np.ndarray, key: DrawKey) -> np.ndarray:
+    """Up to 64 training vertices, fewer where their sample has too many rows."""
+    roots = train[:_ROOTS]
+    while len(roots) > 2:
+        rows = ctx.sampler.sample(key, roots, roots)[-1].n_src
+        if rows * ctx.features.shard.width * 8 <= _BYTES:
+            break
+        roots = roots[: len(roots) // 2]
+    return np.sort(roots)
