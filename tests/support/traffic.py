@@ -86,7 +86,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks every rank for the sums of destinations that need a row from there."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.out_dim * layer.bias.element_size()
+    width = layer.partial_width * layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
         block = micro_batch.blocks[-1]
         of_neighbours = {
@@ -118,7 +118,7 @@ def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     by_rows = not layer.linear
     rows = block.n_src if by_rows else block.n_dst
     words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
     read = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
     others = communicator.size - 1
     return {
@@ -132,7 +132,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
     communicator, layer, model = loaded.ctx.communicator, loaded.ctx.model.layers[0], loaded.ctx.parameters
     by_rows, size = not layer.linear, communicator.size
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
     counts: dict[str, int] = defaultdict(int)
     every = communicator.comm.allgather(
         [(each.src, each.n_dst, each.src[each.indices]) for each in minibatch.micro_batches[0].blocks]
@@ -170,7 +170,7 @@ def shared_numbers(loaded, engine) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
     layer, split = loaded.ctx.model.layers[0], 0
     if engine.config.name == "p3":
-        split = sum(each.weight.numel() for each in (layer.neighbour, getattr(layer, "own", None)) if each is not None)
+        split = sum(each.weight.numel() for each in layer.input_projections())
     return loaded.ctx.parameters.count - split
 
 
