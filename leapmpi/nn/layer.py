@@ -185,6 +185,11 @@ class Layer(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no partial form")
 
+    def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""
+        assert self.partial_form is not None, "shares are asked for only of layers that have a form"
+        return self.partial_form.parts(rows, block.n_dst)
+
     def projects_first(self, block: BlockTensors | PartialBlock, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
 

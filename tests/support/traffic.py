@@ -99,6 +99,8 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
         rows = needs if layer.linear else [*of_neighbours, *of_itself]
+        if layer.partial_form.share_rows == 2:
+            rows += of_neighbours
         requested = [owner for owner, _ in rows if owner != communicator.rank]
         answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
         counts["ids"] += ID * len(asked)
