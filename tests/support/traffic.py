@@ -70,8 +70,16 @@ def _projected(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks for rows of projected numbers and sends as many gradients back."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.projected_width * layer.bias.element_size()
+    size = layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
+        if layer.own_width:
+            # What only destinations need is asked for by itself.
+            destinations = {int(vertex) for vertex in micro_batch.blocks[-1].dst}
+            asked, answered = _request(destinations, communicator, home)
+            counts["ids"] += ID * asked
+            counts["activations"] += (answered + asked) * layer.own_width * size
+            counts["control"] += _header(communicator)
+        width = (layer.source_width if layer.own_width else layer.projected_width) * size
         read = {int(vertex) for vertex in micro_batch.blocks[-1].src}
         asked, answered = _request(read, communicator, home)
         counts["ids"] += ID * asked
