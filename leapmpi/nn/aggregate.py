@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
-from leapmpi.nn.tensors import BlockTensors, Edges, operations
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, operations
 
 
 class _WeightedSum(Function):
@@ -82,12 +82,12 @@ def weighted_sum(edges: Edges, z: Rows, weight: Tensor) -> Tensor:
     return _WeightedSum.apply(dense(z), weight if weight.dim() == 2 else weight.unsqueeze(1), edges)
 
 
-def mean(block: BlockTensors, z: Rows) -> Tensor:
+def mean(block: BlockTensors | PartialBlock, z: Rows) -> Tensor:
     """Estimated mean of `z` (float[n_src, width]) over the in-neighbours of each destination; 0 where it has none."""
     return weighted_sum(block.edges, z, block.share(z.dtype))
 
 
-def total(block: BlockTensors, z: Rows) -> Tensor:
+def total(block: BlockTensors | PartialBlock, z: Rows) -> Tensor:
     """Sum of `z` (float[n_src, width]) over each destination's sampled edges, times their weights if they have any."""
     edges = len(block.edges.indices)
     weight = torch.ones(edges, dtype=z.dtype, device=z.device) if block.weight is None else block.weight.to(z.dtype)

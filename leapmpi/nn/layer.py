@@ -169,6 +169,31 @@ class Layer(nn.Module):
         return self.out_dim
 
     @property
+    def source_width(self) -> int:
+        """Columns of what a row gives to its neighbours."""
+        return self.projected_width
+
+    @property
+    def own_width(self) -> int:
+        """Columns, a multiple of `source_width`, of what a row needs as a destination besides; 0 if nothing.
+
+        Else `join` aggregates the two, and `project` holds both, linear in the row.
+        """
+        return 0
+
+    def project_source(self, x: Rows) -> Tensor:
+        """Rows after prefix -> what they give to neighbours, float[rows, source_width]."""
+        return self.project(x)
+
+    def project_own(self, x: Rows) -> Tensor:
+        """Rows after prefix -> what they need as destinations, float[rows, own_width]."""
+        raise NotImplementedError(f"{type(self).__name__} needs nothing of its own")
+
+    def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
+        """As `aggregate`, of what sources give (float[n_src, source_width]) and destinations need."""
+        raise NotImplementedError(f"{type(self).__name__} needs nothing of its own")
+
+    @property
     def partial_width(self) -> int:
         """Columns of a share."""
         return self.out_dim
@@ -187,6 +212,11 @@ class Layer(nn.Module):
         float[n_dst, out] for sums; with separate self parts, those of `block.local` follow: float[n_dst + k, out].
         """
         raise NotImplementedError(f"{type(self).__name__} has no partial form")
+
+    def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What `finish` wants as `own` and `neighbours`, from the matrix of combined shares."""
+        assert self.partial_form is not None, "shares are asked for only of layers that have a form"
+        return self.partial_form.parts(rows, block.n_dst)
 
     def projects_first(self, block: BlockTensors | PartialBlock, x: Rows) -> bool:
         """Whether projecting every source is cheaper than projecting every destination's aggregate.
@@ -235,7 +265,9 @@ class Layer(nn.Module):
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
         rows = self.prefix(x, block.src_original, key)
         own = self.self_part(rows[: block.n_dst])
-        if self.projects_first(block, rows):
+        if self.own_width:
+            neighbours = self.join(block, self.project_source(rows), self.project_own(rows[: block.n_dst]), key)
+        elif self.projects_first(block, rows):
             neighbours = self.aggregate(block, self.project(rows), key)
         else:
             neighbours = self.project(self._sums(block, rows, key))

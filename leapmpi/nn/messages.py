@@ -109,7 +109,7 @@ def modulated_sum(edges: Edges, z: Tensor, gamma: Tensor, beta: Tensor, weight: 
     `z` float[sources, width], `gamma` and `beta` float[destinations, width], `weight` float[edges]; differentiable in
     the first three. Returns float[destinations, width]. Brockschmidt, "GNN-FiLM" (ICML 2020), equation 4.
     """
-    return _ModulatedSum.apply(z, gamma, beta, weight, edges)
+    return _ModulatedSum.apply(z, gamma.contiguous(), beta.contiguous(), weight, edges)
 
 
 def pair_scores(edges: Edges, source: Tensor, target: Tensor, attend: Tensor, slope: float) -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leapmpi.nn.partial_form import MAXIMUM, SUM, MaximumCombination, SumCombination
+from leapmpi.nn.partial_form import MAXIMUM, SOFTMAX, SUM, MaximumCombination, SoftmaxCombination, SumCombination
 
 DESTINATIONS, WIDTH, RANKS = 5, 3, 3
 
@@ -77,3 +77,45 @@ def test_a_rank_without_local_shares_of_its_own_combines_what_arrives():
     combined.add(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.tensor([0, 1]))
     assert combined.rows.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert combined.local_gradient(torch.ones(2, WIDTH)).shape == (0, WIDTH)
+
+
+@pytest.fixture
+def scored():
+    """Scores and values of 12 sources in float64; ranks hold sources 0-3, 4-8 and 9-11, and all lead to each of two."""
+    torch.manual_seed(4)
+    return torch.randn(12, WIDTH, dtype=torch.float64) * 40, torch.randn(12, WIDTH, dtype=torch.float64)
+
+
+def softmax_share(score, value):
+    """The rows of one rank's share for one destination."""
+    log = score.logsumexp(0)
+    return torch.stack([log, ((score - log).exp() * value).sum(0)])
+
+
+def test_shares_of_a_softmax_combine_to_that_of_all_sources(scored):
+    score, value = (each.requires_grad_() for each in scored)
+    parts = [softmax_share(score[own], value[own]) for own in (slice(0, 4), slice(4, 9), slice(9, 12))]
+    # Two destinations: the second lacks a local share, and nobody sends one of the third.
+    empty = torch.stack([torch.full((WIDTH,), -torch.inf), torch.zeros(WIDTH)]).double()
+    first, second = (torch.stack(each) for each in zip(parts[0], empty, strict=True))
+    local = torch.cat([first, empty[:1], second, empty[1:], torch.ones(1, WIDTH).double()])
+    combined = SoftmaxCombination(local.detach(), torch.tensor([0, 1, 2, 3, 4, 5, 6]), 9)
+    arrived = torch.cat([parts[1][:1], parts[2][:1], parts[1][1:], parts[2][1:], torch.full((1, WIDTH), 2.0).double()])
+    places = torch.tensor([0, 1, 3, 4, 8])
+    combined.add(arrived.detach(), places)
+    own, means = SOFTMAX.parts(combined.rows, 3)
+    assert own.tolist() == [[1.0] * WIDTH, [0.0] * WIDTH, [2.0] * WIDTH]
+
+    share = score[:9].softmax(0)
+    expected = torch.stack([(share * value[:9]).sum(0), (score[9:].softmax(0) * value[9:]).sum(0)])
+    torch.testing.assert_close(means[:2], expected)
+    assert not means[2].any()
+
+    # Gradients, passed on by the shares, are those of the whole.
+    gradient = torch.randn(9, WIDTH, dtype=torch.float64)
+    gradient[:3] = 0
+    wanted = torch.autograd.grad((expected * gradient[3:5]).sum(), (score, value))
+    back = torch.autograd.grad(
+        [local, arrived], (score, value), [combined.local_gradient(gradient), combined.arrived_gradient(gradient)]
+    )
+    torch.testing.assert_close(back, wanted)

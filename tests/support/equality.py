@@ -85,6 +85,19 @@ MODEL = {
     "sage max": {"model.name": "sage", "model.aggregate": "max"},
     "gat": {"model.name": "gat"},
 }
+DEEP = {
+    "deepgcn": {"model.name": "deepgcn", "model.message_norm": True, "model.jumping": "cat"},
+    "deepgcn softmax": {"model.name": "deepgcn", "model.aggregate": "softmax", "model.learn_scalars": True},
+    "deepgcn power": {"model.name": "deepgcn", "model.aggregate": "power", "model.learn_scalars": True},
+    "deepgcn mean": {"model.name": "deepgcn", "model.aggregate": "mean", "model.mlp_layers": 2},
+    "deepgcn max": {"model.name": "deepgcn", "model.aggregate": "max"},
+    "film": {"model.name": "film", "model.jumping": "max"},
+    "film mean": {"model.name": "film", "model.aggregate": "mean"},
+    "gin": {"model.name": "gin", "model.learn_scalars": True},
+    "gatv2": {"model.name": "gatv2", "model.jumping": "cat"},
+    "gat": {"model.name": "gat"},
+}
+"""Models that meet fewer options."""
 OPTIONS = {
     "strategy": tuple(STRATEGIES),
     "partition": datasets.PARTITIONS,
@@ -191,7 +204,7 @@ def _common_config(case: Case, base: Path) -> Config:
         "train.seed": SEED,
         "train.dtype": "float64",
     }
-    model = {"model.name": case.model} if names_code(case.model) else MODEL[case.model]
+    model = {"model.name": case.model} if names_code(case.model) else (MODEL | DEEP)[case.model]
     return Config.from_values(values | model | DROPOUT[case.dropout] | SHAPE[case.shape])
 
 

@@ -70,8 +70,16 @@ def _projected(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks for rows of projected numbers and sends as many gradients back."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.projected_width * layer.bias.element_size()
+    size = layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
+        if layer.own_width:
+            # What only destinations need is asked for by itself.
+            destinations = {int(vertex) for vertex in micro_batch.blocks[-1].dst}
+            asked, answered = _request(destinations, communicator, home)
+            counts["ids"] += ID * asked
+            counts["activations"] += (answered + asked) * layer.own_width * size
+            counts["control"] += _header(communicator)
+        width = (layer.source_width if layer.own_width else layer.projected_width) * size
         read = {int(vertex) for vertex in micro_batch.blocks[-1].src}
         asked, answered = _request(read, communicator, home)
         counts["ids"] += ID * asked
@@ -86,7 +94,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks every rank for the sums of destinations that need a row from there."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.out_dim * layer.bias.element_size()
+    width = layer.partial_width * layer.bias.element_size()
     for micro_batch in minibatch.micro_batches:
         block = micro_batch.blocks[-1]
         of_neighbours = {
@@ -99,6 +107,8 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
         rows = needs if layer.linear else [*of_neighbours, *of_itself]
+        if layer.partial_form.share_rows == 2:
+            rows += of_neighbours
         requested = [owner for owner, _ in rows if owner != communicator.rank]
         answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
         counts["ids"] += ID * len(asked)
@@ -118,7 +128,7 @@ def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     by_rows = not layer.linear
     rows = block.n_src if by_rows else block.n_dst
     words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
     read = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
     others = communicator.size - 1
     return {
@@ -132,7 +142,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
     communicator, layer, model = loaded.ctx.communicator, loaded.ctx.model.layers[0], loaded.ctx.parameters
     by_rows, size = not layer.linear, communicator.size
-    width = layer.bias.element_size() * (layer.projected_width if by_rows else len(layer.bias))
+    width = layer.bias.element_size() * (layer.projected_width if by_rows else layer.partial_width)
     counts: dict[str, int] = defaultdict(int)
     every = communicator.comm.allgather(
         [(each.src, each.n_dst, each.src[each.indices]) for each in minibatch.micro_batches[0].blocks]
@@ -172,7 +182,7 @@ def shared_numbers(loaded, engine) -> int:
     """Numbers of the gradient that are summed over ranks: all, but for p3's first weights."""
     layer, split = loaded.ctx.model.layers[0], 0
     if engine.config.name == "p3":
-        split = sum(each.weight.numel() for each in (layer.neighbour, getattr(layer, "own", None)) if each is not None)
+        split = sum(each.weight.numel() for each in layer.input_projections())
     return loaded.ctx.parameters.count - split
 
 

@@ -23,8 +23,9 @@ from leapmpi.nn.layer import Layer, Normalise, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -54,6 +55,7 @@ class GENLayer(Layer):
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = aggregate_of(config, AGGREGATES)
+        self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
         self.residual, first, normalised = None, number == 1, config.norm != "none"
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
@@ -102,19 +104,35 @@ class GENLayer(Layer):
 
     def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
         """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
-        if self.kind == "mean":
-            return mean(block, messages)
-        if self.kind == "sum":
-            return total(block, messages)
+        last = self.shares(block, messages)[-1]
+        return self.root(last, block.edges.counts) if self.kind == "power" else last
+
+    def shares(self, block: BlockTensors | PartialBlock, messages: Tensor) -> list[Tensor]:
+        """What messages add to the aggregate, float[n_dst, out] each, in the rows of a share of `partial_form`."""
         if self.kind == "max":
             if block.weight is not None:
                 raise ConfigError("a maximum has no use for a sampler's edge weights; choose another model.aggregate")
-            return maximum(block.edges, messages)
+            return [maximum(block.edges, messages)]
+        if self.kind in ("softmax", "softmax_sg"):
+            t = torch.as_tensor(self.temperature, dtype=messages.dtype, device=messages.device).view(1)
+            weight = None if block.weight is None else block.weight.to(messages.dtype)
+            return list(softmax_mean(block.edges, messages, t, weight, self.kind == "softmax_sg"))
         if self.kind == "power":
-            return self.root(mean(block, self.power(messages)), block.edges.counts)
-        t = torch.as_tensor(self.temperature, dtype=messages.dtype, device=messages.device).view(1)
-        weight = None if block.weight is None else block.weight.to(messages.dtype)
-        return softmax_mean(block.edges, messages, t, weight, self.kind == "softmax_sg")[1]
+            return [mean(block, self.power(messages))]
+        return [(mean if self.kind == "mean" else total)(block, messages)]
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Shares of this rank's messages, then the rows of local destinations; maxima are -inf without an edge."""
+        rows = self.nodes(self.project(self.prefix(x, block.src_original, key)))
+        shares = self.shares(block, self.messages(rows))
+        if self.kind == "max":
+            shares = [shares[0].masked_fill((block.edges.counts == 0).unsqueeze(1), -torch.inf)]
+        return torch.cat([*shares, rows.index_select(0, block.local[1])])
+
+    def from_partial(self, block: BlockTensors, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        own, combined = super().from_partial(block, rows)
+        assert own is not None, "self parts are rows of their own"
+        return None, self.joined(own, self.root(combined, block.edges.counts) if self.kind == "power" else combined)
 
     def power(self, messages: Tensor) -> Tensor:
         """What a power mean is the mean of."""

@@ -49,21 +49,37 @@ class FiLMLayer(Layer):
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
         self.output_norm = Normalise(out_dim, with_bias=False) if config.norm != "none" else None
 
+    def project_source(self, x: Rows) -> Tensor:
+        return self.neighbour(x)
+
+    def project_own(self, x: Rows) -> Tensor:
+        """gamma and beta for what the row gets, and what it gives to itself."""
+        return torch.cat([self.film(x), modulated(self.own(x), self.own_film(x))], dim=1)
+
     def project(self, x: Rows) -> Tensor:
-        """What a row gives to its neighbours; gamma and beta for what it gets; what it gives to itself."""
-        own = modulated(self.own(x), self.own_film(x))
-        return torch.cat([self.neighbour(x), self.film(x), own], dim=1)
+        """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""
+        return torch.cat([each(x) for each in (self.neighbour, self.film, self.own, self.own_film)], dim=1)
 
     @property
     def projected_width(self) -> int:
-        return 4 * self.out_dim
+        return 6 * self.out_dim
+
+    @property
+    def source_width(self) -> int:
+        return self.out_dim
+
+    @property
+    def own_width(self) -> int:
+        return 3 * self.out_dim
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         width, z = self.out_dim, dense(z)
-        own = z[: block.n_dst]
-        gamma, beta = own[:, width : 2 * width].contiguous(), own[:, 2 * width : 3 * width].contiguous()
-        messages = modulated_sum(block.edges, z[:, :width].contiguous(), gamma, beta, self.weight(block, z.dtype))
-        return messages + own[:, 3 * width :]
+        film, own, own_film = z[: block.n_dst, width:].split([2 * width, width, 2 * width], dim=1)
+        return self.join(block, z[:, :width].contiguous(), torch.cat([film, modulated(own, own_film)], dim=1), key)
+
+    def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
+        gamma, beta, message = own.chunk(3, dim=1)
+        return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 
     def weight(self, block: BlockTensors, dtype: torch.dtype) -> Tensor:
         """float[edges]: what each message counts."""

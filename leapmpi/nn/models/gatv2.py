@@ -45,19 +45,37 @@ class GATv2Layer(GATLayer):
         """All heads side by side, as a source and as a target."""
         return 2 * self.attend.numel()
 
+    @property
+    def source_width(self) -> int:
+        return self.attend.numel()
+
+    @property
+    def own_width(self) -> int:
+        return self.attend.numel()
+
+    def project_source(self, x: Rows) -> Tensor:
+        return self.neighbour(x)
+
+    def project_own(self, x: Rows) -> Tensor:
+        return self.target(x)
+
     def project(self, x: Rows) -> Tensor:
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        edges = block.edges_with_self
         source, target = (each.contiguous() for each in dense(z).chunk(2, dim=1))
-        score = pair_scores(edges, source, target[: block.n_dst], self.attend, SLOPE)
+        return self.join(block, source, target[: block.n_dst], key)
+
+    def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
+        """Attention of targets to sources, themselves included."""
+        edges = block.edges_with_self
+        score = pair_scores(edges, z, own, self.attend, SLOPE)
         share = softmax_of(edges, score)
         if block.weight is not None:
             share = reweighted(share, block)
         key = self.mask_key(key)
         share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
-        return weighted_sum(edges, source, share)
+        return weighted_sum(edges, z, share)
 
 
 def softmax_of(edges: Edges, score: Tensor) -> Tensor:

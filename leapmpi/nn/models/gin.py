@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from leapmpi.nn.aggregate import total, weighted_sum
+from leapmpi.nn.aggregate import total
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.mlp import MLP
@@ -62,14 +62,11 @@ class GINLayer(Layer):
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the sums, the destination's own where its home is here."""
         rows = self.prefix(x, block.src_original, key)
-        edges = len(block.edges.indices)
-        weight = torch.ones(edges, dtype=rows.dtype, device=rows.device)
-        weight = weight if block.weight is None else block.weight.to(rows.dtype)
         destinations, local_rows = block.local
         first = self.projects_first(block, rows)
         z = self.project(rows) if first else rows
         own = self.counted(dense(select(z, local_rows)))
-        sums = weighted_sum(block.edges, z, weight).index_add(0, destinations, own)
+        sums = total(block, z).index_add(0, destinations, own)
         return sums if first else self.project(sums)
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:

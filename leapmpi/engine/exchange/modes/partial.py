@@ -165,8 +165,7 @@ class Partial(ComputedRowsMode):
         return ComputedRows(ordered, plan.local_count)
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
-        self_parts, aggregates = self.form.parts(rows, block.n_dst)
-        return self.layer.finish(self_parts, aggregates, None)
+        return self.layer.finish(*self.layer.from_partial(block, rows), None)
 
     def _requests(self, block: Block) -> _Requests:
         """What this rank requests for `block`. Local."""
@@ -176,15 +175,19 @@ class Partial(ComputedRowsMode):
         if not self.form.separate_self:
             return _Requests(counts, destinations, counts, destinations)
 
-        # A maximum from every owner of a neighbour, a self part from the home of the destination.
+        # A share from every owner of a neighbour, a self part from the home of the destination.
         owner = np.repeat(np.arange(ranks), counts)
         of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
         with_edges = np.isin(destinations * ranks + owner, of_edge * ranks + home[block.indices])
         is_home = home[destinations] == owner
-        positions, row_counts = _in_order_of_ranks(
-            owner, with_edges, destinations, is_home, block.n_dst + destinations, ranks
-        )
+        places = self._places(destinations, block.n_dst)
+        rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
+        positions, row_counts = _in_order_of_ranks(owner, rows, ranks)
         return _Requests(counts, destinations, row_counts, positions)
+
+    def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
+        """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""
+        return [destinations + n_dst * number for number in range(self.form.share_rows + 1)]
 
     def _local_share(self, minibatch: MiniBatch, block: Block, foreign: np.ndarray) -> LocalShare:
         """What local rows contribute to the block's destinations and to `foreign` ones."""
@@ -202,39 +205,41 @@ class Partial(ComputedRowsMode):
         )
 
     def _lay_out_self_parts(self, plan: ExchangePlan, share: LocalShare, foreign_counts: np.ndarray) -> None:
-        """Put the rows of `Layer.partial`, maxima and then self parts, in the order in which they are used."""
+        """Put the rows of `Layer.partial`, shares and then self parts, in the order in which they are used."""
         n_dst, n_all = plan.total, share.block.n_dst
         local = share.block.local[0].cpu().numpy()
         mine, foreign = local[local < n_dst], local[local >= n_dst]
+        numbers = range(self.form.share_rows)
 
-        # Local rows: all maxima, and the self parts of destinations that live here.
-        self_rows = n_all + np.arange(len(local))
-        plan.total = 2 * n_dst
-        plan.local_positions = np.concatenate((np.arange(n_dst), n_dst + mine))
-        first = np.concatenate((np.arange(n_dst), self_rows[: len(mine)]))
+        # Local rows: all shares, and the self parts of destinations that live here.
+        self_rows = n_all * len(numbers) + np.arange(len(local))
+        plan.total = n_dst * (len(numbers) + 1)
+        plan.local_positions = np.concatenate((np.arange(n_dst * len(numbers)), n_dst * len(numbers) + mine))
+        first = [n_all * number + np.arange(n_dst) for number in numbers]
 
-        # Answers, by requesting rank: maxima where an edge starts here, then self parts.
+        # Answers, by requesting rank: shares where an edge starts here, then self parts.
         requester = np.repeat(np.arange(len(foreign_counts)), foreign_counts)
         with_edges = (share.block.edges.counts[n_dst:] > 0).cpu().numpy()
         lives_here = np.zeros(n_all - n_dst, bool)
         lives_here[foreign - n_dst] = True
         row_of_self = np.zeros(n_all - n_dst, np.int64)
         row_of_self[foreign - n_dst] = self_rows[len(mine) :]
+        rows = [(with_edges, n_all * number + np.arange(n_dst, n_all)) for number in numbers]
         answers, plan.answer_counts = _in_order_of_ranks(
-            requester, with_edges, np.arange(n_dst, n_all), lives_here, row_of_self, len(foreign_counts)
+            requester, [*rows, (lives_here, row_of_self)], len(foreign_counts)
         )
-        share.order = np.concatenate((first, answers))
+        share.order = np.concatenate((*first, self_rows[: len(mine)], answers))
 
 
 def _in_order_of_ranks(
-    rank: np.ndarray, has_first: np.ndarray, first: np.ndarray, has_second: np.ndarray, second: np.ndarray, ranks: int
+    rank: np.ndarray, kinds: Sequence[tuple[np.ndarray, np.ndarray]], ranks: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each rank in turn, the values of `first` where `has_first`, then those of `second` where `has_second`.
+    """For each rank in turn, and each of `kinds`, (has, values), in turn, the values where `has`.
 
     Arrays are of equal length, `rank` ascending. Returns int64 values and int64[ranks], how many of each rank.
     """
-    values = np.concatenate((first[has_first], second[has_second]))
-    ranks_of = np.concatenate((rank[has_first], rank[has_second]))
+    values = np.concatenate([values[has] for has, values in kinds])
+    ranks_of = np.concatenate([rank[has] for has, _ in kinds])
     order = np.argsort(ranks_of, kind="stable")
     return values[order], np.bincount(ranks_of, minlength=ranks).astype(np.int64)
 

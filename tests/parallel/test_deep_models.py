@@ -1,0 +1,47 @@
+"""Rule R2 for deep models: each way to feed their first layer takes the steps of a single process, bytes counted."""
+
+import pytest
+from mpi4py import MPI
+
+from tests.support import datasets
+from tests.support.equality import DEEP, OWN, OWN_MODE, Case, Runner, check, references
+from tests.support.pairs import pair, pairwise
+
+FIXED = {
+    "fanout": "4,3,2", "dropout": "everywhere", "labels": "single", "shape": "plain", "batch": "three roots",
+    "parts": 4, "merge": "paper", "rows": "copied", "cache": "none", "balance": "off", "prefetch": 0, "threads": 1,
+}  # fmt: skip
+OPTIONS = {
+    "model": tuple(DEEP),
+    "remote": ("partial", "projected", "raw", OWN),
+    "strategy": ("leap", "leap, ring", *OWN_MODE),
+    "ranks": (4, 3, 2),
+    "partition": ("metis", "hash"),
+}
+FORMLESS = ("film", "film mean", "gatv2", "gat")
+EXCLUDED = {
+    *(pair("strategy", name, "remote", OWN) for name in OPTIONS["strategy"] if name not in OWN_MODE),
+    *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
+    *(pair("remote", "partial", "model", name) for name in FORMLESS),
+}
+CASES = [
+    Case(**{name: values[name] for name in OPTIONS if name != "ranks"}, **FIXED)
+    for values in pairwise(OPTIONS, EXCLUDED)
+    if values["ranks"] == MPI.COMM_WORLD.size
+]
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    return references(CASES, base, world.comm)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.remote}-{case.strategy}-{case.fanout}")
+def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
+    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
