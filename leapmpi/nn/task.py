@@ -39,6 +39,12 @@ class Task(ABC):
     trivial = ""
     """The best one answer for all roots, in words."""
 
+    weighs_classes = False
+    """Whether `class_weights` act on it."""
+
+    columns = "classes"
+    """What the columns of its labels are called."""
+
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Raises DataError for a dataset without the labels that it reads, ConfigError for unsuitable ones."""
         if not dataset.classes:
@@ -48,8 +54,12 @@ class Task(ABC):
                 f"train.task: {self.name} cannot read the labels of {dataset.folder}, which are {dataset.label_kind}; "
                 f"leave it out, or give --task {dataset.label_kind}"
             )
+        if config.train.class_weights and not self.weighs_classes:
+            raise ConfigError(f"train.class_weights: the task {self.name} has no classes; leave them out")
         self.width = dataset.classes
         """Columns of the model's output."""
+        self.class_weights: Tensor | None = None
+        """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
 
     @abstractmethod
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -74,6 +84,10 @@ class Task(ABC):
     @abstractmethod
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
         """Outputs float64[width] that, given for every root, score best, from the `label_sums` of all. Pure."""
+
+    def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
+        """The class weights float64[classes] for `balanced`, from the `label_sums` of the training vertices. Pure."""
+        raise NotImplementedError(f"{self.name} weighs no classes")
 
 
 def task_of(config: Config, dataset: Dataset) -> Task:

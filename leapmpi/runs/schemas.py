@@ -47,6 +47,7 @@ _ABOUT_RUN = {
     "varied": text,
     "seconds": number,
     "restarts": count,
+    "stopped_early": count,
     "parameters_digest": text,
     "peak_memory_bytes": items(number),
     "best": _BEST,
@@ -81,7 +82,7 @@ EVENTS = {
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count}
 """The values of decisions by what they are about."""
 
-WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole})
+WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"task": text})
 """What a weights file says about its arrays."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
@@ -121,7 +122,12 @@ _STATE = {
 
 CHECKPOINT = record(
     {"checkpoint": anything, **_STATE},
-    {**_MODEL, "version": text, "models": items(record({**_MODEL, "epochs": items(EPOCH)}))},
+    {
+        **_MODEL,
+        "version": text,
+        "class_weights": maybe(items(number)),
+        "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
+    },
 )
 """What state.h5 of a checkpoint says about its arrays: the state that all ranks share."""
 

@@ -141,7 +141,7 @@ class Checkpointer:
         trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
         losses, counts, phases = progress.summed(communicator)
         arrays, about_models = trainer.models_state()
-        choices = trainer.engine.state()
+        choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
         shared = {"losses": losses, "phases": phases, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
@@ -156,6 +156,7 @@ class Checkpointer:
             "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
             "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
+            "class_weights": None if weights is None else weights.tolist(),
             **about_models,
             "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},
             "epochs": without_losses(trainer.epochs),

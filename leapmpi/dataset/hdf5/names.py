@@ -7,8 +7,8 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 2
-"""The newest version that can be read. Files without sparse features are written as version 1."""
+FORMAT_VERSION = 3
+"""The newest version that can be read. Each file has the oldest version whose readers understand it."""
 OLDEST_VERSION = 1
 
 DATASET_FILE = "dataset.h5"
@@ -38,6 +38,7 @@ HAS_COLUMNS = "has_columns"
 FEATURE_STORAGE = "feature_storage"
 FEATURE_ENTRIES = "feature_entries"
 LABELS = "labels"
+LABEL_KIND = "label_kind"
 SPLIT = "split"
 ORIGINAL_ID = "original_id"
 INDPTR = "topology/indptr"
@@ -53,6 +54,10 @@ NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
 SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 
 UNLABELLED = -1
+
+MULTI_CLASS, MULTI_LABEL, REGRESSION = "multi-class", "multi-label", "regression"
+LABEL_KINDS = MULTI_CLASS, MULTI_LABEL, REGRESSION
+"""What labels are, by the names of the tasks that read them. A file says so where they are those of a regression."""
 
 DENSE, SPARSE = "dense", "sparse"
 """Values of `feature_storage`; a file without it is dense."""

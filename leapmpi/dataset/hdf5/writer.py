@@ -140,12 +140,18 @@ def write_array(
     array.finish()
 
 
+def _oldest_version(attributes: Attributes) -> int:
+    """The oldest version whose readers understand a file with these root attributes."""
+    if names.LABEL_KIND in attributes:
+        return 3
+    return 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1
+
+
 def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes that every file of leapmpi has, then `attributes`, and the digest of all of them."""
     every = {
         names.FORMAT: kind,
-        # The oldest version whose readers understand the file.
-        names.VERSION: 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1,
+        names.VERSION: _oldest_version(attributes),
         names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},
