@@ -60,6 +60,8 @@ class Task(ABC):
         """Columns of the model's output."""
         self.class_weights: Tensor | None = None
         """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
+        self.scale: Tensor | None = None
+        """float[2, targets], mean and deviation of each in training; None where there are no targets. Set likewise."""
 
     @abstractmethod
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -76,6 +78,10 @@ class Task(ABC):
 
         `outputs` is float[roots, width], `weight` one number for all roots, or float[roots]; labels as above.
         """
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        """What a metric scores, from the model's outputs float[n, width]: by default they themselves. Local."""
+        return outputs
 
     @abstractmethod
     def label_sums(self, labels: np.ndarray) -> np.ndarray:

@@ -82,7 +82,12 @@ EVENTS = {
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count}
 """The values of decisions by what they are about."""
 
-WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"task": text})
+_SCALE = maybe(items(items(number), 2, 2))
+"""Mean and deviation of each target of a regression."""
+
+WEIGHTS = record(
+    {"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"task": text, "target_scale": _SCALE}
+)
 """What a weights file says about its arrays."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
@@ -126,6 +131,7 @@ CHECKPOINT = record(
         **_MODEL,
         "version": text,
         "class_weights": maybe(items(number)),
+        "target_scale": _SCALE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
     },
 )

@@ -23,6 +23,7 @@ from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, nam
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.feature_cache import summed_errors
+from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
@@ -156,6 +157,7 @@ class Checkpointer:
             "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
             "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
+            "target_scale": scale_values(trainer.ctx),
             "class_weights": None if weights is None else weights.tolist(),
             **about_models,
             "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},

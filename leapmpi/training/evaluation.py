@@ -162,7 +162,8 @@ class Evaluator:
         if len(chosen) > 1:
             share_among_models(micro_batch, self.ctx.device)
         labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
-        return [(mode.logits(minibatch, 0).cpu().numpy().copy(), labels) for mode in chosen]
+        answer = self.ctx.task.answer
+        return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]
 
     def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
         """The mode that feeds this model's first layer, chosen in the first round."""

@@ -28,6 +28,7 @@ from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
+from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below, evaluations_since
 from leapmpi.training.trainer import Trainer
 
@@ -207,6 +208,9 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     trainer.progress = EpochProgress.restored(values["progress"], arrays["losses"], phases, trainer.ctx.communicator)
     if world.rank == 0:
         trainer.ctx.features.errors.add(*values["row_errors"])
+    # On other ranks sums may differ in their last bits.
+    if scale := values.get("target_scale"):
+        set_scale(trainer.ctx, np.array(scale))
     trainer.epochs = list(values["epochs"])
     world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]

@@ -32,6 +32,7 @@ from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
@@ -194,6 +195,8 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
             f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
         )
     loaded.ctx.parameters.assign(arrays, str(run.path))
+    if scale := about.get("target_scale"):
+        set_scale(loaded.ctx, np.array(scale))
 
 
 def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:

@@ -35,7 +35,7 @@ from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.class_weights import weigh_classes
+from leapmpi.training.label_statistics import prepare_loss
 
 _VERIFY_BYTES = 1 << 30
 
@@ -115,7 +115,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         seed=config.train.seed,
         machine=machine_rates(world, device),
     )
-    weigh_classes(config, world, dataset, ctx)
+    prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
 

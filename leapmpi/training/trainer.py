@@ -28,6 +28,7 @@ from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.training.epoch_record import EpochProgress, epoch_line, mean_and_max, work_ahead
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
+from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.setup import warm_up
@@ -336,6 +337,7 @@ def save_weights(
         "feature_dim": dataset.feature_dim,
         "classes": dataset.classes,
         "task": loaded.ctx.task.name,
+        "target_scale": scale_values(loaded.ctx),
     }
     write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
     write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})

@@ -1,4 +1,8 @@
-"""Numbers, float[n, targets] with NaN for unknown ones: the loss is the squared or the absolute error."""
+"""Numbers, float[n, targets] with NaN for unknown ones: the loss is the squared or the absolute error.
+
+Errors are in deviations of the target over the training vertices, and outputs stand for deviations from its mean: so
+targets of any size are learned with the usual learning rates, and several count alike.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +40,16 @@ class Regression(Task):
         """The mean squared (mse) or absolute (mae) error over the columns of a root that are not NaN."""
         # Unknown targets have no error: NaN would spoil the gradient.
         known = ~labels.isnan()
-        errors = torch.where(known, labels.to(outputs.dtype) - outputs, 0)
+        target = labels.to(outputs.dtype)
+        if self.scale is not None:
+            target = (target - self.scale[0]) / self.scale[1]
+        errors = torch.where(known, target - outputs, 0)
         losses = errors.abs() if self.absolute else errors.square()
         return weighted_total(losses.sum(1) / known.sum(1).clamp(min=1), weight)
+
+    def answer(self, outputs: Tensor) -> Tensor:
+        """The numbers that outputs stand for."""
+        return outputs if self.scale is None else outputs * self.scale[1] + self.scale[0]
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """float64[2, targets]: the sum of each, and of how many vertices it is known."""
