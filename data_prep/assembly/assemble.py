@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class AssemblyOptions:
     feature_dtype: str = "float32"
     feature_storage: str = "auto"
     classes: int | None = None
+    task: str | None = None
     features: FeatureRule | None = None
 
 
@@ -71,7 +72,7 @@ def make_graph(
     with steps.step("vertex data") as progress:
         # Labels, features and given splits, in the numbering of the source.
         known = options.classes or raw.classes
-        labels = None if raw.labels is None else make_labels(raw.labels, n, known, where)
+        labels = None if raw.labels is None else make_labels(raw.labels, n, known, where, options.task)
         rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None
         if rows is not None:
@@ -87,11 +88,15 @@ def make_graph(
             original_id = np.flatnonzero(keep)
             adjacency = induced(adjacency, keep, workspace)
             features = features and features.among(original_id)
-            labels = labels and Labels(labels.values[keep], labels.classes, [])
+            labels = labels and replace(labels, values=labels.values[keep], notes=[])
             codes = None if codes is None else codes[keep]
 
         # Draw splits from what is left; decide how features are stored.
         if options.splits.kind in ("random", "per-class"):
+            if labels and labels.regression and options.splits.kind == "per-class":
+                raise ConfigError(
+                    f"--splits {options.splits.text}: a regression has no classes; use random:0.6,0.2,0.2"
+                )
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
@@ -101,6 +106,7 @@ def make_graph(
         labels.classes if labels else 0,
         _attributes(raw, options, features is not None, codes is not None),
         edge_data=adjacency.data,
+        regression=bool(labels and labels.regression),
     )
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
 

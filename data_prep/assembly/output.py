@@ -125,7 +125,8 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
         rows.append(("classes", 0, "no labels in the source"))
     else:
         kind = "multi-label, " if graph.multilabel else ""
-        rows.append(("classes", graph.classes, f"{kind}{int((~labelled(graph.labels)).sum()):,} vertices unlabelled"))
+        noun = "targets" if graph.regression else "classes"
+        rows.append((noun, graph.classes, f"{kind}{int((~labelled(graph.labels)).sum()):,} vertices unlabelled"))
 
     # Splits.
     if graph.split is None:

@@ -1,4 +1,4 @@
-"""Features and labels brought into the form a Graph holds: dense floats, class numbers or 0/1 columns."""
+"""Features and labels brought into the form a Graph holds: floats; class numbers, 0/1 columns or targets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from data_prep.assembly.feature_rows import FeatureRows
 from data_prep.edges.raw_graph import SparseRows
+from leapmpi.dataset.hdf5.names import MULTI_LABEL, REGRESSION
 from leapmpi.errors import DataError
 
 _LABELS_AT_ONCE = 1 << 20
@@ -15,11 +16,15 @@ _LABELS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels as a Graph holds them (int64[n] or float32[n, C]), the number of classes, and notes for the user."""
+    """Labels as a Graph holds them (int64[n] or float32[n, C]), the number of classes, and notes for the user.
+
+    regression: whether they are targets of a regression.
+    """
 
     values: np.ndarray
     classes: int
     notes: list[str]
+    regression: bool = False
 
 
 def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
@@ -37,10 +42,13 @@ def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, norma
     return FeatureRows(raw, dtype, normalise == "row", where)
 
 
-def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str) -> Labels:
+def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str, task: str | None = None) -> Labels:
     """int64 class numbers from [n] or [n, 1]; float32 columns of 0, 1 and NaN from [n, C], or one-hot: class numbers.
 
-    `classes` is the number of classes where it is known. Raises DataError naming row and value of a bad label.
+    Floats that are neither are float32 targets of a regression. `task` (one of names.LABEL_KINDS) says what labels are,
+    where it is not to be found out. `classes` is the number of classes where it is known.
+
+    Raises DataError naming row and value of a bad label.
     """
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
@@ -48,10 +56,18 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
         raise DataError(f"{where}: labels must be numbers [n] or [n, classes], not {raw.dtype} of shape {raw.shape}")
     if len(raw) != vertices:
         raise DataError(f"{where}: there are {len(raw):,} labels, but the graph has {vertices:,} vertices")
+    # Targets: as stated, or where floats can be nothing else.
+    if task == REGRESSION:
+        return _targets(raw, [], where)
+    if task is None and (found := _first_number(raw)):
+        note = f"labels: {found}, so they were read as targets of a regression; --task multi-class refuses them"
+        return _targets(raw, [note], where)
+
     # One class per vertex; columns with a single 1 in each row are that too.
-    if raw.ndim == 1:
+    if raw.ndim == 1 and task != MULTI_LABEL:
         return _single(raw, classes, where)
-    if len(raw) and np.all((raw == 0) | (raw == 1)) and np.all(raw.sum(axis=1) == 1):
+    raw = raw.reshape(len(raw), -1)
+    if task != MULTI_LABEL and len(raw) and np.all((raw == 0) | (raw == 1)) and np.all(raw.sum(axis=1) == 1):
         note = f"labels: every row has a single 1, so the {raw.shape[1]} columns were read as classes (not multi-label)"
         return Labels(raw.argmax(axis=1).astype(np.int64), raw.shape[1], [note])
 
@@ -60,8 +76,37 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str)
     bad = ~(np.isnan(values) | (values == 0) | (values == 1))
     if bad.any():
         row, column = (int(axis[0]) for axis in np.nonzero(bad))
-        raise DataError(f"{where}: label {column} of vertex {row} is {raw[row, column]}; expected 0, 1 or NaN")
+        hint = "" if task else "; --task regression takes labels as numbers"
+        raise DataError(f"{where}: label {column} of vertex {row} is {raw[row, column]}; expected 0, 1 or NaN{hint}")
     return Labels(values, values.shape[1], [])
+
+
+def _first_number(raw: np.ndarray) -> str | None:
+    """Where floats [n] or [n, C] hold what is neither a class nor 0, 1 or NaN, in words; None where they do not."""
+    if raw.dtype.kind != "f":
+        return None
+    for start in range(0, len(raw), _LABELS_AT_ONCE):
+        block = raw[start : start + _LABELS_AT_ONCE]
+        known = np.isfinite(block)
+        odd = known & ((block != np.trunc(np.where(known, block, 0))) if raw.ndim == 1 else (block != 0) & (block != 1))
+        if odd.any():
+            at = tuple(int(axis[0]) for axis in np.nonzero(odd))
+            column = f", column {at[1]}," if raw.ndim == 2 else ""
+            return f"that of vertex {start + at[0]}{column} is {block[at]}"
+    return None
+
+
+def _targets(raw: np.ndarray, notes: list[str], where: str) -> Labels:
+    """float32 columns of finite numbers and NaN. Raises DataError naming one that is infinite or too large."""
+    with np.errstate(over="ignore"):
+        values = raw.reshape(len(raw), -1).astype(np.float32)
+    if (bad := np.isinf(values)).any():
+        row, column = (int(axis[0]) for axis in np.nonzero(bad))
+        value = raw.reshape(len(raw), -1)[row, column]
+        raise DataError(f"{where}: target {column} of vertex {row} is {value}; expected a finite float32 or NaN")
+    if np.isnan(values).all():
+        raise DataError(f"{where}: no vertex has a label; leave the labels out to import the graph without")
+    return Labels(values, values.shape[1], notes, regression=True)
 
 
 def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
@@ -95,7 +140,8 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(
-                f"{where}: the label of vertex {first + row} is {labels[row]}; classes are whole numbers from 0 on"
+                f"{where}: the label of vertex {first + row} is {labels[row]}; classes are whole numbers from 0 on, "
+                "and --task regression takes other numbers"
             )
         labels = np.where(known, labels, -1)
     return labels.astype(np.int64)

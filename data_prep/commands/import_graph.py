@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from leapmpi.config.parser import number_between
+from leapmpi.dataset.hdf5.names import LABEL_KINDS
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--duplicate-rows", choices=("first", "last"), help="which of two differing rows of a vertex counts, in MUSAE")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
+    add("--task", choices=LABEL_KINDS, help="what the labels are; found out where not given (data_prep/README.md)")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
 
@@ -92,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     shares = parse_shares(arguments.split_edges) if arguments.split_edges else None
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
-    names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes")
+    names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes", "task")
     same = {name: getattr(arguments, name) for name in names}
     options = AssemblyOptions(
         parse_rule(arguments.splits), normalise=arguments.normalize_features, features=made, **same
@@ -138,7 +140,7 @@ def _read(
     for option, value in values.items():
         if value is not None and option not in source.OPTIONS:
             raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
-    return name, path, source.read(path, ReadOptions(**values, workspace=workspace))
+    return name, path, source.read(path, ReadOptions(**values, task=arguments.task, workspace=workspace))
 
 
 def _files_note(given: Path, path: Path, raw: RawGraph, named: list[Path | None]) -> list[str]:

@@ -36,6 +36,8 @@ class ReadOptions:
     label_column: str | None = None
     missing_features: str | None = None
     feature_dim: int | None = None
+    task: str | None = None
+    """What labels are meant to be, one of names.LABEL_KINDS: class names or numbers. None: as their texts look."""
     duplicate_rows: str | None = None
     """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None

@@ -9,7 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from leapmpi.dataset.hdf5.names import REGRESSION
 from leapmpi.errors import DataError
+
+_UNKNOWN = ("", "nan", "none", "null")
 
 ROWS_AT_ONCE = 1 << 16
 """Rows of a batch."""
@@ -63,22 +66,46 @@ def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:
     return next((lower[name] for name in known if name in lower), None)
 
 
-def class_numbers(table: TableColumns, name: str) -> tuple[np.ndarray, list[str] | None]:
+def labels_in(table: TableColumns, name: str, task: str | None) -> tuple[np.ndarray, list[str] | None]:
     """Labels of the rows of `table` from its column `name`, and the names of the classes if it holds texts.
 
-    Whole numbers stay; texts are numbered in their alphabetical order. Empty is -1, unlabelled.
-    Raises DataError when no row has a label.
+    Whole numbers stay; texts are numbered in their alphabetical order. Empty is -1, unlabelled. Numbers that are not
+    all whole, or all numbers where `task` is a regression, become float64, and empty is NaN.
+
+    Raises DataError when no row has a label, or one of a regression is no number.
     """
     column = table.columns[name]
     if isinstance(column, np.ndarray):
-        return column, None
+        return column.astype(np.float64) if task == REGRESSION else column, None
 
     # Texts: numbers where all of them are, else names of classes.
     texts = [text.strip() for text in column]
     given = sorted({text for text in texts if text.lower() not in _UNLABELLED})
     if not given:
         raise DataError(f"{table.path}: no row has a label in column {name!r}")
+    if task == REGRESSION or (task is None and _are_numbers(given)):
+        return _targets(table, name, texts), None
     numeric = all(text.isascii() and text.isdigit() and len(text) <= 18 for text in given)
     numbers = {text: int(text) if numeric else number for number, text in enumerate(given)}
     labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int64, len(texts))
     return labels, None if numeric else given
+
+
+def _are_numbers(texts: Iterable[str]) -> bool:
+    """Whether all are numbers, and one of them is not whole."""
+    try:
+        return any(not float(text).is_integer() for text in texts)
+    except (ValueError, OverflowError):
+        return False
+
+
+def _targets(table: TableColumns, name: str, texts: list[str]) -> np.ndarray:
+    """float64[rows], NaN where there is no text. Raises DataError for one that is no number."""
+    values = np.full(len(texts), np.nan)
+    for row, text in enumerate(texts):
+        if text.lower() not in _UNKNOWN:
+            try:
+                values[row] = float(text)
+            except ValueError:
+                raise DataError(f"{table.place(row)}: {text[:40]!r} in column {name!r} is no number") from None
+    return values

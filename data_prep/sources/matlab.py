@@ -11,6 +11,7 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
 from data_prep.workspace import require_whole
+from leapmpi.dataset.hdf5.names import REGRESSION
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
@@ -52,6 +53,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if options.label_column is not None:
         found = named_labels or (_PERSONS if _PERSONS in readable else _first(readable, _GROUPS))
         labels, class_names = _column(variables, found, options.label_column, path)
+        if options.task == REGRESSION:
+            labels, class_names = np.where(labels < 0, np.nan, np.array(class_names, float)[labels]), None
         taken.add(found or "")
     elif labels is None and (found := named_labels or _first(readable, _GROUPS)):
         labels, notes = _labels(variables[found], vertices, f"{path}: variable {found!r}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.assembly.vertex_rows import rows_held
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
-from data_prep.formats.columns import TableColumns, class_numbers, first_of
+from data_prep.formats.columns import TableColumns, first_of, labels_in
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.tables import open_table
 from data_prep.formats.vertex_lists import duplicate_notes, groups_in, numbers_in, read_lists, settle
@@ -76,7 +76,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     if groups:
         labels = _memberships(grouped, group, (vertices, len(group_names or ())))
     elif table:
-        labels, class_names = _labels(table, ids, kept, vertices, options.label_column, notes)
+        labels, class_names = _labels(table, ids, kept, vertices, options, notes)
 
     # A feature that is listed twice counts once.
     vertex, feature = np.unique(np.stack([vertex, feature]), axis=1)
@@ -190,19 +190,23 @@ def _labels(
     ids: np.ndarray,
     kept: np.ndarray | slice,
     vertices: int,
-    label_column: str | None,
+    options: ReadOptions,
     notes: list[str],
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels int64[vertices] from the rows `kept` of the vertices `ids`, and the names of the classes."""
+    """Labels [vertices] from the rows `kept` of the vertices `ids`, and the names of the classes.
+
+    Classes are int64, -1 where there is no row; targets float64, NaN where there is none.
+    """
     others = [name for name in table.columns if name.lower() not in _IDS]
-    name = label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
+    name = options.label_column or first_of(table.columns, _LABELS) or (others[0] if len(others) == 1 else None)
     if name not in table.columns:
         fault = "which column holds the classes is not known"
-        if label_column:
-            fault = f"--label-column {label_column}: no such column"
+        if options.label_column:
+            fault = f"--label-column {options.label_column}: no such column"
         raise ConfigError(f"{fault} in {table.path}; choose by --label-column from {', '.join(table.columns)}")
-    values, class_names = class_numbers(table, name)
-    labels = np.full(vertices, -1, np.int64)
+    values, class_names = labels_in(table, name, options.task)
+    unlabelled = np.nan if values.dtype.kind == "f" else -1
+    labels = np.full(vertices, unlabelled, values.dtype)
     labels[ids] = values[kept]
     unused = [other for other in others if other != name]
     notes += [f"{table.path.name}: not used: {', '.join(unused)} (--label-column takes one)"] if unused else []

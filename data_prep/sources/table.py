@@ -15,7 +15,7 @@ from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, name
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import Table, TableColumns, class_numbers, first_of
+from data_prep.formats.columns import Table, TableColumns, first_of, labels_in
 from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
@@ -131,7 +131,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
     # Ids, classes and splits are held; other columns of numbers are features.
     held = rows_held(table, id_column, [name for name in rest if name in (label, *split_columns)], options.workspace)
     numbering = Numbering(held.columns[id_column], held.place)
-    labels, class_names = class_numbers(held, label) if label in held.columns else (None, None)
+    labels, class_names = labels_in(held, label, options.task) if label in held.columns else (None, None)
     others = [name for name in rest if name not in held.columns]
     features, texts, unread = read_features(table, others, held.rows, options.workspace)
 

@@ -27,6 +27,9 @@ _OTHERS = {
     "eval-every": "log-every eval-steps eval-interval evaluate-every validate-every",
     "eval-batch-size": "batch-size-eval test-batch-size val-batch-size",
     "metric": "score eval-metric",
+    "early-stop": "patience early-stopping early-stopping-patience es-patience stop-after",
+    "class-weights": "class-weight pos-weight loss-weights weighted-loss weights-per-class balanced",
+    "loss": "criterion loss-function objective",
     "run": "output out out-dir output-dir log-dir logdir save-dir workdir result-dir save",
     "init": "pretrained load from-checkpoint warm-start init-from load-weights finetune finetune-from",
     "device": "gpu gpus cuda num-gpus",
@@ -51,10 +54,6 @@ _EXPLAINED = {
     "resume restart continue": (
         "run",
         "the same command with the same --run folder goes on where that run stopped",
-    ),
-    "patience early-stop early-stopping": (
-        "epochs",
-        "training takes all --epochs; the weights of the best epoch on the validation vertices are kept",
     ),
     "ranks np nproc num-ranks world-size nodes num-nodes": (
         "comm-timeout",

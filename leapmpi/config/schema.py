@@ -105,6 +105,8 @@ class Config:
             sampler_options(sampler, options)
         if self.strategy.memory_limit and self.strategy.time_steps != "auto":
             raise ConfigError("strategy.memory_limit chooses time steps by itself; leave out --time-steps or the limit")
+        if self.train.early_stop and not self.evaluate.every:
+            raise ConfigError("train.early_stop counts evaluations, but evaluate.every is 0: give --eval-every 1")
         given, layers = len(self.evaluate.fanout), len(self.sampling.fanout)
         if given not in (0, 1, layers):
             raise ConfigError(

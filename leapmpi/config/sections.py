@@ -199,6 +199,18 @@ class TrainConfig:
         registry="leapmpi.nn.tasks",
         also=("auto",),
     )
+    loss: str = setting("mse", "loss of a regression: squared or absolute error", choices=("mse", "mae"))
+    class_weights: str = setting(
+        "",
+        "what the loss of a root is multiplied by, by its class: balanced, one number per class, or a file of them",
+        metavar="balanced|A,B|FILE",
+    )
+    early_stop: int = setting(
+        0,
+        "stop after so many evaluations without a better validation score; 0: never",
+        least=0,
+        metavar="N",
+    )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
     init: str = setting(
@@ -220,7 +232,7 @@ class EvaluateConfig:
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
     metric: str = setting(
         "auto",
-        "what is scored; auto: accuracy, or f1-micro when multi-label",
+        "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
         registry="leapmpi.training.metrics",
         also=("auto",),
     )

@@ -21,9 +21,9 @@ class VertexRows:
 
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
     ascending by original id, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels:
-    int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, NaN unlabelled; or None. split: int8[n] of
-    names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each vertex in the
-    source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`.
+    int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, or targets of a regression, NaN unlabelled; or None.
+    split: int8[n] of names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each
+    vertex in the source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`.
     """
 
     indptr: np.ndarray
@@ -62,12 +62,14 @@ class Graph(VertexRows):
 
     classes: 0 without labels. attributes: plain values about the graph's origin. uuid: its `content_uuid`, where known.
     edge_splits: edges held back for link prediction, or None.
+    regression: whether labels of several columns are targets of a regression.
     """
 
     classes: int = 0
     attributes: Attributes = field(default_factory=dict)
     uuid: str | None = None
     edge_splits: EdgeSplits | None = None
+    regression: bool = False
 
     def file_arrays(self) -> dict[str, np.ndarray | None]:
         """All arrays by their names in a graph file: those of vertices and topology, and the edges held back."""
@@ -88,7 +90,14 @@ class Graph(VertexRows):
 
     @property
     def multilabel(self) -> bool:
-        return self.labels is not None and self.labels.ndim == 2
+        return self.label_kind == names.MULTI_LABEL
+
+    @property
+    def label_kind(self) -> str | None:
+        """One of names.LABEL_KINDS; None without labels."""
+        if self.labels is None or self.labels.ndim == 1:
+            return None if self.labels is None else names.MULTI_CLASS
+        return names.REGRESSION if self.regression else names.MULTI_LABEL
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: attributes, counts, and the sizes of the splits."""
@@ -96,7 +105,8 @@ class Graph(VertexRows):
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
-        return {**self.attributes, **identity, **storage, **counts(self), "splits": sizes}
+        labels = {names.LABEL_KIND: self.label_kind} if self.classes else {}
+        return {**self.attributes, **identity, **storage, **labels, **counts(self), "splits": sizes}
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:
@@ -112,6 +122,8 @@ def counts(graph: Graph) -> Attributes:
     entries: Attributes = {}
     if isinstance(graph.features, SparseFeatures):
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
+    if graph.label_kind == names.REGRESSION:
+        entries[names.LABEL_KIND] = names.REGRESSION
     return {
         **entries,
         **graph.edge_data.attributes(),

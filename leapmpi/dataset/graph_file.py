@@ -26,7 +26,7 @@ from leapmpi.system.atomic_files import hold, written_aside
 _STRUCTURAL = (
     *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
-    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES),
+    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.LABEL_KIND),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
     *COUNTS.values(),
 )
@@ -89,7 +89,20 @@ def open_graph(path: Path | str) -> Graph:
             uuid=required(found, names.GRAPH_UUID, str, path),
             edge_data=map_edge_data(file, path, found, edges),
             edge_splits=map_edge_splits(file, path, found),
+            regression=label_kind(found, path) == names.REGRESSION,
         )
+
+
+def label_kind(found: Attributes, path: Path) -> str:
+    """What the labels of the file `path` are, which has the root attributes `found`: one of names.LABEL_KINDS.
+
+    Raises DataError for an unknown kind, or one that contradicts `multilabel`.
+    """
+    multilabel = required(found, "multilabel", bool, path)
+    kind = found.get(names.LABEL_KIND, names.MULTI_LABEL if multilabel else names.MULTI_CLASS)
+    if kind not in names.LABEL_KINDS or multilabel != (kind == names.MULTI_LABEL):
+        raise DataError(f"{path}: attribute {names.LABEL_KIND} is {kind!r} where multilabel is {multilabel}")
+    return str(kind)
 
 
 _Mapped = tuple[np.ndarray, np.ndarray, Features | None, np.ndarray | None, np.ndarray | None, np.ndarray]
@@ -102,8 +115,9 @@ def map_rows(file: h5py.File, path: Path, found: Attributes, rows: int, edges: i
         return map_array(file, path, name, (dtype,), shape)
 
     vertices, width, classes = (required(found, name, int, path) for name in ("vertices", "feature_dim", "classes"))
-    multilabel, has_split = (required(found, name, bool, path) for name in ("multilabel", "has_split"))
-    label_dtype, label_shape = ("<f4", (rows, classes)) if multilabel else ("<i8", (rows,))
+    has_split = required(found, "has_split", bool, path)
+    single = label_kind(found, path) == names.MULTI_CLASS
+    label_dtype, label_shape = ("<i8", (rows,)) if single else ("<f4", (rows, classes))
     return (
         mapped(names.INDPTR, "<i8", rows + 1),
         mapped(names.INDICES, names.index_dtype(vertices), edges),

@@ -14,7 +14,7 @@ import numpy as np
 from leapmpi.dataset.edge_data import edge_feature_dim, map_edge_data
 from leapmpi.dataset.edge_splits import EdgeSplits, check_ends, map_edge_splits
 from leapmpi.dataset.graph import VertexRows
-from leapmpi.dataset.graph_file import map_rows
+from leapmpi.dataset.graph_file import label_kind, map_rows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
@@ -85,7 +85,8 @@ class Dataset:
     parts: int
     feature_dim: int
     classes: int
-    multilabel: bool
+    label_kind: str
+    """What the labels are, by the name of the task that reads them; one of names.LABEL_KINDS."""
     has_split: bool
     graph_uuid: str
     uuid: str
@@ -95,9 +96,8 @@ class Dataset:
     """Edges held back for link prediction, in renumbered ids."""
 
     @property
-    def label_kind(self) -> str:
-        """What the labels are, by the name of the task that reads them: multi-class or multi-label."""
-        return "multi-label" if self.multilabel else "multi-class"
+    def multilabel(self) -> bool:
+        return self.label_kind == names.MULTI_LABEL
 
     @property
     def has_edge_weight(self) -> bool:
@@ -163,6 +163,7 @@ class Dataset:
         ]
         sizes = {name: len(ids) for name, ids in splits.items()}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
+        storage |= {names.LABEL_KIND: self.label_kind} if self.classes else {}
         return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
 
 
@@ -194,7 +195,7 @@ def open_dataset(folder: Path | str) -> Dataset:
     )
     dataset = Dataset(
         *(folder, found, offsets, edge_offsets, Splits(*splits), vertices, edges, parts, width, classes),
-        multilabel=required(found, "multilabel", bool, path),
+        label_kind=label_kind(found, path),
         has_split=required(found, "has_split", bool, path),
         graph_uuid=required(found, names.GRAPH_UUID, str, path),
         uuid=required(found, names.UUID, str, path),

@@ -27,7 +27,7 @@ def check_outline(graph: Graph, where: str) -> None:
     if isinstance(graph.features, SparseFeatures):
         entries = len(graph.features.indices)
         check_bounds(graph.features.indptr, entries, where, names.FEATURE_INDPTR, "entries")
-    check_vertex_data(graph.labels, graph.split, graph.classes, where)
+    check_vertex_data(graph.labels, graph.split, graph.classes, where, graph.regression)
 
 
 def _check_shapes(graph: Graph, where: str) -> None:
@@ -53,7 +53,7 @@ def _check_shapes(graph: Graph, where: str) -> None:
             _expect(graph.features.indices, ("<i4",), entries, where, names.FEATURE_INDICES)
     if graph.split is not None:
         _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)
-    if graph.labels is not None and graph.multilabel:
+    if graph.labels is not None and graph.label_kind != names.MULTI_CLASS:
         _expect(graph.labels, ("<f4",), (n, graph.classes), where, names.LABELS)
     elif graph.labels is not None:
         _expect(graph.labels, ("<i8",), (n,), where, names.LABELS)
@@ -197,10 +197,15 @@ def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
             raise DataError(f"{where}: {names.FEATURES}, {place} is {value}; features must be finite")
 
 
-def check_vertex_data(labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str) -> None:
-    """Check that labels are within their classes (or unlabelled), split codes known, and split members labelled."""
+def check_vertex_data(
+    labels: np.ndarray | None, split: np.ndarray | None, classes: int, where: str, regression: bool = False
+) -> None:
+    """Check that labels are within their classes (or unlabelled), split codes known, and split members labelled.
+
+    Targets of a `regression` are finite, or NaN: unlabelled.
+    """
     if labels is not None:
-        _check_labels(labels, classes, where)
+        _check_labels(labels, classes, where, regression)
     if split is None:
         return
     if len(bad := np.flatnonzero((split < names.NO_SPLIT) | (split > names.TEST))):
@@ -213,8 +218,10 @@ def check_vertex_data(labels: np.ndarray | None, split: np.ndarray | None, class
         raise DataError(f"{where}: {names.SPLIT}, row {bad[0]} is in the {name} split but has no label")
 
 
-def _check_labels(labels: np.ndarray, classes: int, where: str) -> None:
-    if labels.ndim == 1:
+def _check_labels(labels: np.ndarray, classes: int, where: str, regression: bool) -> None:
+    if regression:
+        bad, allowed = np.isinf(labels), "NaN (unlabelled) or finite"
+    elif labels.ndim == 1:
         bad, allowed = (labels < names.UNLABELLED) | (labels >= classes), f"-1 (unlabelled) or 0..{classes - 1}"
     else:
         bad, allowed = ~(np.isnan(labels) | ((labels >= 0) & (labels <= 1))), "NaN (unlabelled) or 0..1"

@@ -119,7 +119,8 @@ def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
 def _verify_outline(part: Part, dataset: Dataset) -> None:
     """Check the bounds of the lists of in-neighbours, the labels and the split of one part."""
     check_bounds(part.indptr, len(part.indices), str(part.path))
-    check_vertex_data(part.labels, part.split, dataset.classes, str(part.path))
+    regression = dataset.label_kind == names.REGRESSION
+    check_vertex_data(part.labels, part.split, dataset.classes, str(part.path), regression)
 
 
 def _original_ids(dataset: Dataset) -> np.ndarray:

@@ -43,6 +43,12 @@ class Task(ABC):
     trivial = ""
     """The best one answer for all roots, in words."""
 
+    weighs_classes = False
+    """Whether `class_weights` act on it."""
+
+    columns = "classes"
+    """What the columns of its labels are called."""
+
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Raises DataError for a dataset without the labels that it reads, ConfigError for unsuitable ones."""
         if not dataset.classes:
@@ -52,8 +58,14 @@ class Task(ABC):
                 f"train.task: {self.name} cannot read the labels of {dataset.folder}, which are {dataset.label_kind}; "
                 f"leave it out, or give --task {dataset.label_kind}"
             )
+        if config.train.class_weights and not self.weighs_classes:
+            raise ConfigError(f"train.class_weights: the task {self.name} has no classes; leave them out")
         self.width = dataset.classes
         """Columns of the model's output."""
+        self.class_weights: Tensor | None = None
+        """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
+        self.scale: Tensor | None = None
+        """float[2, targets], mean and deviation of each in training; None where there are no targets. Set likewise."""
 
     def scorer(self) -> Scorer | None:
         """What scores pairs of outputs, a new one, where roots are edges."""
@@ -75,6 +87,10 @@ class Task(ABC):
         `outputs` is float[roots, width], `weight` one number for all roots, or float[roots]; labels as above.
         """
 
+    def answer(self, outputs: Tensor) -> Tensor:
+        """What a metric scores, from the model's outputs float[n, width]: by default they themselves. Local."""
+        return outputs
+
     @abstractmethod
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """What `constant_answer` needs to know of `labels`, as rows that add up over batches and ranks. Local."""
@@ -82,6 +98,10 @@ class Task(ABC):
     @abstractmethod
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
         """Outputs float64[width] that, given for every root, score best, from the `label_sums` of all. Pure."""
+
+    def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
+        """The class weights float64[classes] for `balanced`, from the `label_sums` of the training vertices. Pure."""
+        raise NotImplementedError(f"{self.name} weighs no classes")
 
 
 def task_of(config: Config, dataset: Dataset) -> Task:

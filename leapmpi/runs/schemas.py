@@ -48,6 +48,7 @@ _ABOUT_RUN = {
     "varied": text,
     "seconds": number,
     "restarts": count,
+    "stopped_early": count,
     "parameters_digest": text,
     "peak_memory_bytes": items(number),
     "best": _BEST,
@@ -82,7 +83,13 @@ EVENTS = {
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
 """The values of decisions by what they are about."""
 
-WEIGHTS = record({"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole}, {"code": entries(text)})
+_SCALE = maybe(items(items(number), 2, 2))
+"""Mean and deviation of each target of a regression."""
+
+WEIGHTS = record(
+    {"graph_uuid": text, "feature_dim": count, "classes": count, "epoch": whole},
+    {"code": entries(text), "task": text, "target_scale": _SCALE},
+)
 """What a weights file says about its arrays."""
 
 _OPTIMIZER = record({"tensors": items(text), "numbers": record({"steps": count, "last_rate": number})})
@@ -137,6 +144,8 @@ CHECKPOINT = record(
         "version": text,
         "code": entries(text),
         "strategy_choice": STRATEGY_CHOICE,
+        "class_weights": maybe(items(number)),
+        "target_scale": _SCALE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),
     },
 )

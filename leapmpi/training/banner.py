@@ -50,7 +50,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     return [
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
-        f"{dataset.classes} classes, {dataset.parts} parts ({method}); "
+        f"{dataset.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); "
         f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
@@ -79,6 +79,13 @@ def _plan(trainer: Trainer) -> str:
         f"{merged}; {roots}; {_sampler(config)}; "
         f"{_models(trainer)} parameters ({config.train.dtype})"
     )
+
+
+def about_early_stop(trainer: Trainer) -> str:
+    """'5 evaluations without a better accuracy on the validation vertices'."""
+    limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
+    of = ", for each of the models" if trainer.config.strategy.replicas == "independent" else ""
+    return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
 
 
 def _models(trainer: Trainer) -> str:
@@ -150,6 +157,8 @@ def ignored(trainer: Trainer) -> list[str]:
     why = {f"model.{name}": reason for name, reason in settings_without_effect(models).items()}
     if all(each.train.optimizer != "sgd" for each in models):
         why["train.momentum"] = "only --optimizer sgd reads it"
+    if trainer.ctx.task.answers != "regression":
+        why["train.loss"] = "only a regression reads it"
     if not config.strategy.cache:
         why["strategy.cache_policy"] = "there is no --cache"
     if not config.strategy.tune and not 1 < steps < trainer.world.size:

@@ -23,6 +23,7 @@ from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, nam
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.feature_cache import summed_errors
+from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
 from leapmpi.training.own_model import code_of
 from leapmpi.training.trainer import Trainer
@@ -142,7 +143,7 @@ class Checkpointer:
         trainer, communicator, progress = self.trainer, self.trainer.ctx.communicator, self.trainer.progress
         losses, counts, phases = progress.summed(communicator)
         arrays, about_models = trainer.models_state()
-        choices = trainer.engine.state()
+        choices, weights = trainer.engine.state(), trainer.ctx.task.class_weights
         shared = {"losses": losses, "phases": phases, **arrays}
         shared |= named("strategy", {name: each for name, each in choices.items() if isinstance(each, np.ndarray)})
         of_rank = named("strategy", trainer.engine.placement.rank_state())
@@ -160,6 +161,8 @@ class Checkpointer:
             "progress": {**progress.position, "seconds": progress.seconds, "counts": counts},
             "row_errors": summed_errors(trainer.ctx.features.errors, communicator),
             "phases": list(PHASES),
+            "target_scale": scale_values(trainer.ctx),
+            "class_weights": None if weights is None else weights.tolist(),
             **about_models,
             "strategy": {name: each for name, each in choices.items() if not isinstance(each, np.ndarray)},
             "epochs": without_losses(trainer.epochs),

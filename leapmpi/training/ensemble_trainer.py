@@ -20,7 +20,7 @@ from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_ring import EnsembleRing
-from leapmpi.training.model_state import Best, State, below, named, restore, saved
+from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
 from leapmpi.training.trainer import Trainer, save_weights
 
@@ -64,6 +64,11 @@ class ReplicaTrainer(Trainer):
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
         return [(replica.config, replica.layout) for replica in self.replicas]
+
+    @property
+    def evaluations_since_best(self) -> int:
+        """That of the model that improved last: training goes on for all until it stops for every one."""
+        return min(evaluations_since(replica.best.epoch, self.epochs) for replica in self.replicas)
 
     def dry_run(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
@@ -167,7 +172,7 @@ class ReplicaTrainer(Trainer):
             own.start(config)
             for record in replica.epochs:
                 own.record("epoch", **record)
-            save_weights(own.path, config, self.loaded.dataset, final, replica.best)
+            save_weights(own.path, config, self.loaded, replica.epochs, final, replica.best)
             epochs = without_losses(replica.epochs)
             own.finish({**self._about(replica), "parameters_digest": digest(final), "epochs": epochs})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.tables.text import scores_text, size_text
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 _COUNTS = (*KINDS, *ROWS)
@@ -120,11 +119,6 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         ahead = record["ahead"]
         text += f"  ahead {ahead_seconds(ahead):.2f} s, {ahead['hidden']:.2f} of them hidden"
     return text
-
-
-def scores_text(scores: Mapping[str, float | None]) -> str:
-    """'val 0.8120 test 0.8010', without splits that have no score."""
-    return " ".join(f"{split} {score:.4f}" for split, score in scores.items() if score is not None)
 
 
 def ahead_seconds(ahead: dict[str, Any]) -> float:

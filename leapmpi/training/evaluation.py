@@ -22,10 +22,8 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_data import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
-from leapmpi.training.scoring.metric import CountedMetric, choose_metric
-
-Outcome = tuple[np.ndarray, np.ndarray]
-"""Outputs float[n, C] and labels of some vertices whose home is this rank."""
+from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
+from leapmpi.training.scoring.report import Outcome, counts_of, report
 
 
 class Evaluator:
@@ -87,7 +85,7 @@ class Evaluator:
         task, labels = self.ctx.task, self._own_labels(ids)
         sums = self.ctx.communicator.all_gather_rows(task.label_sums(labels)).sum(axis=0)
         answer = self.metric.best_constant(task.constant_answer(sums), task)
-        return self._value([(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
+        return self._value(self.metric, [(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
 
     def _own_labels(self, ids: np.ndarray) -> np.ndarray:
         """Labels of those of the vertices `ids` whose home is this rank."""
@@ -96,9 +94,42 @@ class Evaluator:
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
-        stream, ids = self.splits[split]
-        if not len(ids):
+        if not len(self.splits[split][1]):
             return [None] * len(modes)
+        return [self._value(self.metric, each) for each in self._outcomes(split, modes)]
+
+    def full_report(self, metrics: Sequence[str], by_class: bool) -> dict[str, dict]:
+        """`metrics`: the score of each of them on each split, and `classes`, if `by_class`: what is said of each class.
+
+        Splits without vertices have None. The same on all ranks. Collective. Raises ConfigError for a metric that does
+        not fit.
+        """
+        chosen = [choose_metric(name, self.ctx.task) for name in metrics]
+        self._use_whole_model()
+        found: dict[str, dict] = {
+            "metrics": {each.name: {} for each in chosen},
+            **({"classes": {}} if by_class else {}),
+        }
+        for split, (_, ids) in self.splits.items():
+            outcomes = self._outcomes(split, [self._mode])[0] if len(ids) else None
+            for metric in chosen:
+                found["metrics"][metric.name][split] = self._value(metric, outcomes) if outcomes else None
+            if by_class:
+                found["classes"][split] = self._by_class(outcomes) if outcomes else None
+        return found
+
+    def _by_class(self, outcomes: list[Outcome]) -> dict[str, list]:
+        """The report on each class, label or target. Collective."""
+        regression, communicator = self.ctx.task.answers == "regression", self.ctx.communicator
+        figures, confused = counts_of(outcomes, regression)
+        everywhere = np.concatenate(
+            [np.array(each, np.int64).reshape(-1, 3) for each in communicator.all_gather_objects(confused.tolist())]
+        )
+        return report(communicator.all_gather_rows(np.ascontiguousarray(figures)), everywhere, regression)
+
+    def _outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
+        """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
+        stream, ids = self.splits[split]
         home = home_of(ids, self.ctx.rank_offsets)
         rounds = -(-int(np.bincount(home).max()) // self.batch_size)
         mine = ids[home == self.ctx.communicator.rank]
@@ -108,16 +139,16 @@ class Evaluator:
             with self.round():
                 roots = mine[number * self.batch_size : (number + 1) * self.batch_size]
                 outcomes.append(self._logits(key, roots, modes))
-        return [self._value([each[number] for each in outcomes]) for number in range(len(modes))]
+        return [[each[number] for each in outcomes] for number in range(len(modes))]
 
-    def _value(self, outcomes: list[Outcome]) -> float | None:
+    def _value(self, metric: Metric, outcomes: list[Outcome]) -> float | None:
         """The metric from one model's outputs and labels of all rounds; None where it is undefined. Collective."""
-        metric, communicator = self.metric, self.ctx.communicator
+        communicator = self.ctx.communicator
         if isinstance(metric, CountedMetric):
             own = metric.combined(np.stack([metric.counts(outputs, labels) for outputs, labels in outcomes]))
             value = metric.value(metric.combined(communicator.all_gather_rows(own)))
         else:
-            value = self._ranked(outcomes)
+            value = self._ranked(metric, outcomes)
         return None if math.isnan(value) else value
 
     def _logits(
@@ -132,7 +163,8 @@ class Evaluator:
         if len(chosen) > 1:
             share_among_models(micro_batch, self.ctx.device)
         labels = self.ctx.root_labels(roots, local=True).cpu().numpy().copy()
-        return [(mode.logits(minibatch, 0).cpu().numpy().copy(), labels) for mode in chosen]
+        answer = self.ctx.task.answer
+        return [(answer(mode.logits(minibatch, 0)).cpu().numpy().copy(), labels) for mode in chosen]
 
     def _chosen_mode(self, minibatch: MiniBatch) -> ExchangeMode:
         """The mode that feeds this model's first layer, chosen in the first round."""
@@ -142,7 +174,7 @@ class Evaluator:
             self._mode = exchange_mode(name, self.ctx)
         return self._mode
 
-    def _ranked(self, outcomes: list[Outcome]) -> float:
+    def _ranked(self, metric: Metric, outcomes: list[Outcome]) -> float:
         """All outputs go to rank 0, which scores them exactly and broadcasts the value. Collective."""
         outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
         table = np.column_stack((outputs, labels)).astype(np.float64)
@@ -161,6 +193,6 @@ class Evaluator:
         answer = None
         if communicator.rank == 0:
             given, truth = np.split(gathered, [outputs.shape[1]], axis=1)
-            value = self.metric.score(given, truth if labels.ndim == 2 else truth[:, 0].astype(np.int64))
+            value = metric.score(given, truth if labels.ndim == 2 else truth[:, 0].astype(np.int64))
             answer = np.array([value]).view(np.int64)
         return float(communicator.broadcast(answer, "control").view(np.float64)[0])

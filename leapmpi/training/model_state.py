@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,11 @@ class Best:
     def to_values(self) -> dict[str, Any]:
         """Epoch and scores, as files hold them."""
         return {"epoch": self.epoch, "val": self.val, "test": self.test}
+
+
+def evaluations_since(epoch: int, records: Iterable[Mapping[str, Any]]) -> int:
+    """How many evaluations came after that of `epoch`, by the records of all epochs."""
+    return sum("evaluation_seconds" in each and each["epoch"] > epoch for each in records)
 
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]

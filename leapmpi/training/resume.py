@@ -31,13 +31,14 @@ from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
-from leapmpi.training.model_state import below
+from leapmpi.training.label_statistics import set_scale
+from leapmpi.training.model_state import below, evaluations_since
 from leapmpi.training.own_model import changed_code
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
-CHANGEABLE = ("data", "train.epochs", "evaluate.every", "evaluate.batch_size")
+CHANGEABLE = ("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size")
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
 _SAME = ("model.", "sampling.", "strategy.", "train.")
@@ -66,6 +67,12 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run whose checkpoints are all damaged "
             f"({complaints[0]}); choose another --run folder, {anew}"
+        )
+    waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
+    if finished and 0 < config.train.early_stop <= waited:
+        raise RunFolderError(
+            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to go on "
+            "with it raise --early-stop or leave it out, or choose another --run folder"
         )
     if found := list(_differences(state.values, config, dataset)):
         raise RunFolderError(
@@ -212,6 +219,9 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     trainer.progress = EpochProgress.restored(values["progress"], arrays["losses"], phases, trainer.ctx.communicator)
     if world.rank == 0:
         trainer.ctx.features.errors.add(*values["row_errors"])
+    # On other ranks sums may differ in their last bits.
+    if scale := values.get("target_scale"):
+        set_scale(trainer.ctx, np.array(scale))
     trainer.epochs = list(values["epochs"])
     world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]
@@ -238,6 +248,12 @@ def _check_fit(trainer: Trainer, saved: SavedRun, origin: Path) -> None:
         if name not in arrays or arrays[name].shape != shape:
             found = arrays[name].shape if name in arrays else "missing"
             raise DataError(f"{origin}: {name} should have the shape {shape}, but it is {found}; choose another --run")
+    now = trainer.ctx.task.class_weights
+    if values.get("class_weights") != (None if now is None else now.tolist()):
+        raise DataError(
+            f"{origin}: the run was started with other class weights than --class-weights gives now; has the file been "
+            "changed? Choose another --run folder"
+        )
     epoch, iteration = values["progress"]["epoch"], values["progress"]["iteration"]
     if iteration > trainer.per_epoch or epoch != len(values["epochs"]):
         raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -27,15 +28,15 @@ from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_end, without_losses
-from leapmpi.runs.tables.text import size_text
+from leapmpi.runs.tables.text import score_text, scores_text, size_text
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
-from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.link_evaluation import LinkEvaluator
 from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
@@ -67,16 +68,22 @@ def train(config: Config, comm: Comm | None = None) -> Run:
 
 
 def evaluate(
-    models: Sequence[tuple[Config, Run]], which: str = "best", comm: Comm | None = None
-) -> list[dict[str, float | int | str | None]]:
+    models: Sequence[tuple[Config, Run]],
+    which: str = "best",
+    comm: Comm | None = None,
+    metrics: Sequence[str] = (),
+    by_class: bool = False,
+) -> list[dict[str, Any]]:
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
     Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
-    "epoch" (from 1), "val", "test"} for each; a split without vertices has None.
+    "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first of which takes the
+    place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also {"classes": {"val", "test"}},
+    what training/scoring/report.py says of each class, label or target, and {"class_names"} where they are known.
 
     Raises DataError when weights belong to another kind of dataset.
     """
-    return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session))
+    return in_session(models[0][0], comm, lambda session: _evaluate(models, which, session, metrics, by_class))
 
 
 def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> Trainer:
@@ -161,18 +168,20 @@ def _train(config: Config, session: Session) -> Run:
         trainer.run(folder, checkpointer)
     checkpointer.save_end()
     summary = _summary(trainer)
-    world.on_root(lambda: folder.finish(summary, config.train.epochs))
+    world.on_root(lambda: folder.finish(summary, len(trainer.epochs)))
     if world.rank == 0:
         _announce_end(trainer, summary, folder.path)
     return Run(folder.path)
 
 
-def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session) -> list[dict[str, Any]]:
+def _evaluate(
+    models: Sequence[tuple[Config, Run]], which: str, session: Session, metrics: Sequence[str], by_class: bool
+) -> list[dict[str, Any]]:
     world = session.world
     files = world.on_all(lambda: [read_weights(run.path / weights_file(which), schemas.WEIGHTS) for _, run in models])
 
     # Evaluation draws as it always does, whatever a run was trained with.
-    plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": ()})
+    plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": (), "train.class_weights": ""})
     # It leaves nothing to be chosen by the rates of the machine.
     loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)), MachineRates())
     outcomes: list[dict[str, Any]] = []
@@ -183,7 +192,12 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
-            outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"] + 1, **evaluator.scores()})
+            found = evaluator.full_report(metrics or [evaluator.metric.name], by_class)
+        name, scores = next(iter(found["metrics"].items()))
+        further = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
+        if by_class and (class_names := loaded.dataset.attributes.get("class_names")):
+            further["class_names"] = json.loads(str(class_names))
+        outcomes.append({"metric": name, "epoch": about["epoch"] + 1, **scores, **further})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
     if world.rank == 0:
@@ -197,6 +211,8 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
 def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
     """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
     dataset = loaded.dataset
+    if about.get("task", task := loaded.ctx.task.name) != task:
+        raise DataError(f"{run.path} was trained on the task {about['task']}, which is not {task}; give --task")
     width = input_width(config, dataset)
     if (about["feature_dim"], about["classes"]) != (width, dataset.classes):
         raise DataError(
@@ -206,6 +222,8 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
     loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))
     if loaded.ctx.learned:
         loaded.ctx.learned.assign(arrays, str(run.path))
+    if scale := about.get("target_scale"):
+        set_scale(loaded.ctx, np.array(scale))
 
 
 def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:
@@ -286,6 +304,8 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
             "first weights: those%s in %s, %d arrays of %s numbers; optimizer and learning rate begin anew",
             *(epoch, taken["from"], taken["arrays"], f"{taken['parameters']:,}"),
         )
+    if trainer.config.train.early_stop:
+        log.info("training stops early after %s", banner.about_early_stop(trainer))
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
@@ -312,7 +332,9 @@ def _announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None
     trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
     val = trivial.get("val")
     if None not in (best["val"], val) and not trainer.evaluator.metric.better(best["val"], val):
-        scores += f" (no better than one answer for all, {trivial['answer']}: val {trivial['val']:.4f})"
+        scores += f" (no better than one answer for all, {trivial['answer']}: val {score_text(trivial['val'])})"
+    if stopped := summary.get("stopped_early"):
+        log.info("stopped early at epoch %d: %s", stopped, banner.about_early_stop(trainer))
     log.info("best epoch %d  %s %s", best["epoch"] + 1, trainer.evaluator.metric.name, scores or "not scored")
     for split, figures in summary.get("scores_of_models", {}).items():
         log.info("%s: mean %.4f, deviation %.4f over %d models", split, *figures.values(), len(summary["models"]))
@@ -346,6 +368,7 @@ def _summary(trainer: Trainer) -> dict[str, Any]:
         "peak_memory_bytes": peaks,
         "parameters_digest": trainer.digest(),
         "best": trainer.best.to_values(),
+        **({"stopped_early": len(trainer.epochs)} if trainer.stops_early else {}),
         "verify": config.run.verify,
         "row_error": trainer.feature_cache.measured_error(trainer.epochs),
         **models,

@@ -104,6 +104,8 @@ def check_settings(config: Config, world: World) -> Dataset:
     dataset = open_for_training(config)
     rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
+    if config.train.early_stop and not len(dataset.splits.val):
+        raise ConfigError(f"train.early_stop: {config.data} has no validation vertices to stop by; leave it out")
     choose_metric(config.evaluate.metric, task_of(config, dataset))
     placement = placement_class(config.strategy.name)
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):

@@ -38,6 +38,7 @@ from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.label_statistics import prepare_loss
 
 _VERIFY_BYTES = 1 << 30
 
@@ -136,6 +137,7 @@ def load(
         seed=config.train.seed,
         machine=rates or MachineRates(),
     )
+    prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
 

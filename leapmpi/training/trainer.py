@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
-from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
@@ -31,7 +30,8 @@ from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.training.epoch_record import EpochProgress, epoch_line, mean_and_max, work_ahead
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
-from leapmpi.training.model_state import Best, State, restore, saved
+from leapmpi.training.label_statistics import scale_values
+from leapmpi.training.model_state import Best, State, evaluations_since, restore, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.own_model import code_of
 from leapmpi.training.setup import warm_up
@@ -154,6 +154,8 @@ class Trainer:
         self._watcher = watcher
         self.evaluator.round = watcher.evaluation_round
         for epoch in range(self.progress.epoch, self.config.train.epochs):
+            if self.stops_early:
+                break
             record = self.epoch(epoch)
             self.progress = EpochProgress(np.zeros(self.per_epoch), epoch + 1)
             if self.world.rank == 0:
@@ -239,6 +241,20 @@ class Trainer:
         """Whether the splits are scored after `epoch`."""
         every, last = self.config.evaluate.every, self.config.train.epochs - 1
         return epoch == last or (every > 0 and (epoch + 1) % every == 0)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether training ends before all epochs are done: --early-stop evaluations brought no better score.
+
+        It follows from the records of the epochs, which checkpoints hold: a restart stops where a run without would.
+        """
+        limit = self.config.train.early_stop
+        return 0 < limit <= self.evaluations_since_best
+
+    @property
+    def evaluations_since_best(self) -> int:
+        """Evaluations since the last that brought a better validation score."""
+        return evaluations_since(self.best.epoch, self.epochs)
 
     def _evaluate(self, epoch: int, record: dict[str, Any]) -> None:
         """Score the splits and keep the best model so far. Collective."""
@@ -347,17 +363,27 @@ class Trainer:
     def save(self, folder: RunFolder, final: dict[str, np.ndarray]) -> None:
         """Write the weights of the last and of the best epoch. Local."""
         best = replace(self.best, weights=self.best.weights | self._best_rows)
-        save_weights(folder.path, self.config, self.loaded.dataset, final, best)
+        save_weights(folder.path, self.config, self.loaded, self.epochs, final, best)
 
 
-def save_weights(path: Path, config: Config, dataset: Dataset, final: dict[str, np.ndarray], best: Best) -> None:
-    """Write the weights of the last and of the best epoch into the run folder `path`."""
+def save_weights(
+    path: Path,
+    config: Config,
+    loaded: Loaded,
+    epochs: Sequence[Mapping[str, Any]],
+    final: dict[str, np.ndarray],
+    best: Best,
+) -> None:
+    """Write the weights of the last of `epochs` and of the best one into the run folder `path`."""
+    dataset = loaded.dataset
     about = {
         "config": config.to_values(),
         "code": code_of(config),
         "graph_uuid": dataset.graph_uuid,
         "feature_dim": input_width(config, dataset),
         "classes": dataset.classes,
+        "task": loaded.ctx.task.name,
+        "target_scale": scale_values(loaded.ctx),
     }
-    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": config.train.epochs - 1})
+    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
     write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})

@@ -1,10 +1,12 @@
 """Tasks: weighted sums of losses over roots."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.tasks import weighted_loss
+from leapmpi.errors import ConfigError
+from tests.support.tasks import task, weighted_loss
 
 
 def test_cross_entropy_adds_up():
@@ -48,3 +50,54 @@ def test_no_roots_give_zero_and_backward_runs(labels):
     assert loss.item() == 0
     loss.backward()
     assert logits.grad.shape == (0, 4)
+
+
+def test_class_weights_multiply_the_loss_of_a_root():
+    outputs, labels = torch.randn(6, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 2, 1, 0])
+    weights, roots = torch.tensor([0.5, 2.0, 0.0], dtype=torch.float64), torch.rand(6, dtype=torch.float64)
+    found = task("multi-class", 3)
+    found.class_weights = weights
+    each = F.cross_entropy(outputs, labels, reduction="none")
+    torch.testing.assert_close(found.loss(outputs, labels, roots), (roots * weights[labels] * each).sum())
+    torch.testing.assert_close(found.loss(outputs, labels, 0.1), 0.1 * (weights[labels] * each).sum())
+
+
+def test_class_weights_of_labels_multiply_the_loss_of_those_that_have_them():
+    outputs, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([[0.0, 1, 1]] * 5, dtype=torch.float64)
+    found = task("multi-label", 3)
+    found.class_weights = torch.tensor([4.0, 3.0, 1.0], dtype=torch.float64)
+    each = F.binary_cross_entropy_with_logits(outputs, labels, reduction="none") * torch.tensor([1.0, 3.0, 1.0])
+    torch.testing.assert_close(found.loss(outputs, labels, 1.0), each.mean(1).sum())
+
+
+def test_balanced_weights_let_classes_weigh_alike():
+    found = task("multi-class", 4)
+    weights = found.balanced_weights(found.label_sums(np.repeat([0, 1, 3, -1], [6, 3, 1, 5])))
+    np.testing.assert_allclose(weights * [6, 3, 1, 1], [10 / 3, 10 / 3, 1.0, 10 / 3])
+    found = task("multi-label", 2)
+    sums = found.label_sums(np.array([[1, 0], [0, 0], [0, 0], [np.nan, 0]]))
+    assert found.balanced_weights(sums).tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_a_regression_takes_the_mean_over_known_targets_in_deviations(loss):
+    nan = float("nan")
+    outputs = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[1990.0, 5e6], [2000, nan], [nan, nan]], dtype=torch.float64)
+    found = task("regression", 2, loss=loss)
+    found.scale = torch.tensor([[1995.0, 4e6], [5.0, 1e6]], dtype=torch.float64)
+    errors = outputs - torch.tensor([[-1.0, 1], [1, 0], [0, 0]])
+    errors = errors.abs() if loss == "mae" else errors.square()
+    total = found.loss(outputs, labels, 0.5)
+    torch.testing.assert_close(total, 0.5 * (errors[0].mean() + errors[1, 0]))
+    total.backward()
+    assert torch.isfinite(outputs.grad).all()
+    assert not outputs.grad[labels.isnan()].any()
+    torch.testing.assert_close(found.answer(torch.tensor([[0.0, -1.0]])), torch.tensor([[1995.0, 3e6]]).double())
+
+
+def test_a_task_refuses_labels_that_it_does_not_read():
+    with pytest.raises(ConfigError, match="multi-class cannot read the labels of data, which are regression"):
+        task("regression", 2, task="multi-class")
+    with pytest.raises(ConfigError, match="regression has no classes"):
+        task("regression", 2, class_weights="balanced")

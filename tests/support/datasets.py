@@ -19,9 +19,12 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.sparse_features import from_entries
 from leapmpi.dataset.validation import check_features, check_lists, check_outline
 
-VERTICES, TRAINING, FEATURES, CLASSES = 600, 241, 12, 5
+VERTICES, TRAINING, FEATURES, CLASSES, TARGETS = 600, 241, 12, 5, 2
 PARTITIONS = ("metis", "hash", "random", "uneven", "lopsided")
-LABELS = ("single", "multi", "single, half-precision features", "single, edges with data", "single, sparse features")
+LABELS = (
+    *("single", "multi", "targets, half-precision features"),
+    *("single, edges with data", "single, sparse features"),
+)
 TWIN = "single, sparse features stored dense"
 """What the single process of the last reads."""
 
@@ -73,12 +76,17 @@ def make_graph(labels: str) -> Graph:
         row, column = np.nonzero(features)
         if labels != TWIN:
             features = from_entries(row, column, features[row, column], features.shape)
-    values = _multi_labels(raw.labels, rng) if labels == "multi" else raw.labels.astype(np.int64)
+    targets = "targets" in labels
+    several = targets or labels == "multi"
+    values = raw.labels.astype(np.int64)
+    if several:
+        values = _targets(raw.labels, rng) if targets else _multi_labels(raw.labels, rng)
     unlabelled = np.flatnonzero(split == names.TEST)[:9]
     split[unlabelled] = names.NO_SPLIT
-    values[unlabelled] = np.nan if labels == "multi" else -1
+    values[unlabelled] = np.nan if several else -1
     original = np.arange(VERTICES, dtype=np.int64) * 3 + 5
-    graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, CLASSES)
+    classes = TARGETS if targets else CLASSES
+    graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, classes, regression=targets)
     if "edges" in labels:
         weight = rng.integers(0, 5, graph.edges).astype(np.float32) / 2
         graph.edge_data = EdgeData(weight, rng.standard_normal((graph.edges, 3)).astype(np.float32))
@@ -100,6 +108,13 @@ def _multi_labels(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     labels[rng.random(labels.shape) < 0.2] = np.nan
     labels[np.arange(VERTICES), classes] = 1
     return labels
+
+
+def _targets(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of unlike sizes, a fifth of them unknown, but never both of a vertex."""
+    targets = (classes[:, None] + rng.standard_normal((VERTICES, TARGETS))) * [1.0, 1e4] + 1990
+    targets[rng.random(targets.shape) < [0.0, 0.2]] = np.nan
+    return targets.astype(np.float32)
 
 
 def assign(graph: Graph, partition: str, parts: int) -> np.ndarray:

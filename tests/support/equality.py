@@ -204,6 +204,9 @@ def _common_config(case: Case, base: Path) -> Config:
         "train.seed": SEED,
         "train.dtype": "float64",
     }
+    # Sparse features and weighted classes have nothing to do with each other; together they cost no cases.
+    if "sparse" in case.labels:
+        values["train.class_weights"] = "balanced"
     model = {"model.name": case.model} if names_code(case.model) else (MODEL | DEEP)[case.model]
     return Config.from_values(values | model | DROPOUT[case.dropout] | SHAPE[case.shape])
 

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from leapmpi.errors import ConfigError
+from leapmpi.runs.tables.class_table import class_table
 from leapmpi.training.scoring.metric import METRICS, CountedMetric, metric_named
+from leapmpi.training.scoring.report import counts_of, report
 from tests.support.tasks import task
 
-COUNTED = [name for name in METRICS.names() if isinstance(metric_named(name), CountedMetric)]
+OF_NUMBERS = ("mse", "mae", "rmse", "r2")
+COUNTED = [name for name in METRICS.names() if isinstance(metric_named(name), CountedMetric) and name not in OF_NUMBERS]
 
 
 def score(metric, logits, labels):
@@ -166,3 +169,67 @@ def test_the_constant_answer_is_the_best_one():
 
     every = itertools.product((-1.0, 1.0), repeat=4)
     assert of(answer) == pytest.approx(max(map(of, every)))
+
+
+def targets(seed, shift=0.0, size=300):
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((size, 3)) * [1, 100, 0.01] + shift
+    answers = truth + rng.standard_normal((size, 3)) * [0.5, 20, 0.1]
+    truth[rng.random(truth.shape) < 0.2] = np.nan
+    return answers, truth
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e7])
+def test_errors_of_numbers_equal_those_of_scikit_learn(shift):
+    metrics = pytest.importorskip("sklearn.metrics")
+    answers, truth = targets(1, shift)
+    columns = [(truth[known, c], answers[known, c]) for c, known in enumerate(~np.isnan(truth).T)]
+    for name, function in (
+        ("mse", metrics.mean_squared_error),
+        ("mae", metrics.mean_absolute_error),
+        ("rmse", metrics.root_mean_squared_error),
+        ("r2", metrics.r2_score),
+    ):
+        assert score(name, answers, truth) == pytest.approx(np.mean([function(*each) for each in columns]), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_errors_of_batches_combine(name):
+    metric, (answers, truth) = metric_named(name), targets(2, 1e6)
+    truth[:30] = np.nan
+    pieces = [metric.counts(answers[i : i + 30], truth[i : i + 30]) for i in range(0, 330, 30)]
+    twice = metric.combined(np.stack([metric.combined(np.stack(part)) for part in (pieces[:4], pieces[4:])]))
+    assert metric.value(twice) == pytest.approx(metric.score(answers, truth), rel=1e-7)
+    assert math.isnan(metric.score(answers[:30], truth[:30]))
+    assert metric.better(0.9, 0.5) == (name == "r2")
+
+
+def test_the_report_of_classes_equals_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    logits, labels = single_label(4)
+    labels[:9] = -1
+    halves = [counts_of([(logits[a:b], labels[a:b])], False) for a, b in ((0, 90), (90, 90), (90, 200))]
+    found = report(np.stack([each[0] for each in halves]), np.concatenate([each[1] for each in halves]), False)
+    known, predicted = labels >= 0, logits.argmax(axis=1)
+    expected = metrics.precision_recall_fscore_support(labels[known], predicted[known])
+    for name, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        np.testing.assert_allclose(found[name], values, rtol=1e-12)
+    matrix = np.zeros((5, 5), int)
+    for truth, taken, count in found["confusion"]:
+        matrix[truth, taken] = count
+    assert matrix.tolist() == metrics.confusion_matrix(labels[known], predicted[known]).tolist()
+    assert "(" in class_table(found, list("abcde")).splitlines()[1]
+
+
+def test_the_report_of_labels_and_of_targets():
+    metrics = pytest.importorskip("sklearn.metrics")
+    logits, labels = multi_label(5, missing=0.0)
+    found = report(counts_of([(logits, labels)], False)[0][None], np.zeros((0, 3), int), False)
+    np.testing.assert_allclose(found["f1"], metrics.f1_score(labels, logits > 0, average=None), rtol=1e-12)
+    assert found["known"] == [200] * 6
+    answers, truth = targets(3)
+    truth[:, 1] = np.nan
+    found = report(counts_of([(answers, truth)], True)[0][None], np.zeros((0, 3), int), True)
+    assert found["known"][1] == 0
+    assert found["r2"][1] is None
+    assert class_table(found).splitlines()[2].split() == ["1", "0", "-", "-", "-", "-"]

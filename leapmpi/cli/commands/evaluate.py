@@ -12,11 +12,13 @@ from leapmpi.config.sections import fields
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
+from leapmpi.runs.tables.class_table import class_table
+from leapmpi.runs.tables.text import scores_text
 
 HELP = "score the weights of a run again"
 
 _SETTINGS = (
-    *("evaluate.fanout", "evaluate.batch_size", "evaluate.metric"),
+    *("evaluate.fanout", "evaluate.batch_size"),
     *("run.device", "run.threads", "run.log_level"),
 )
 
@@ -33,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="of several models, model K alone; all when not given. The code of a model of your own: FILE.py:CLASS",
     )
+    parser.add_argument("--metric", metavar="A,B", help="metrics to score by; that of the run when not given")
+    parser.add_argument("--per-class", action="store_true", help="show figures of each class, label or target")
     parser.add_argument("--json", action="store_true", help="print one JSON object per model")
     group = parser.add_argument_group("settings that may differ from the run's")
     for key, setting in fields():
@@ -46,11 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.training import run_training
 
     runs = _chosen(load_run(arguments.folder), _number(arguments.model))
+    metrics = [name.strip() for name in (arguments.metric or "").split(",") if name.strip()]
+    if arguments.metric is not None and not metrics:
+        raise ConfigError("--metric names no metric; give one or several, such as accuracy,f1-macro")
     # The settings of the run hold unless a flag gives another value.
-    changed = {**given(arguments), "data": arguments.data}
+    changed = {**given(arguments), "data": arguments.data, **({"evaluate.metric": metrics[0]} if metrics else {})}
     outcomes = run_training.evaluate(
         [(_with_code(run, arguments.model).replaced(changed, "evaluate"), run) for run in runs.values()],
         arguments.weights,
+        metrics=metrics,
+        by_class=arguments.per_class,
     )
     if job_rank() == 0:
         text_of = _json if arguments.json else _line
@@ -101,7 +110,12 @@ def _json(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
 
 
 def _line(weights: str, number: int | None, outcome: dict[str, Any]) -> str:
-    known = {split: outcome[split] for split in ("val", "test") if outcome[split] is not None}
-    scores = " ".join(f"{split} {score:.4f}" for split, score in known.items()) or "no vertices to score"
+    metrics = outcome.get("metrics") or {outcome["metric"]: {split: outcome[split] for split in ("val", "test")}}
+    scores = "  ".join(f"{name} {scores_text(each) or 'no vertices to score'}" for name, each in metrics.items())
     named = "" if number is None else f"model {number}  "
-    return f"{named}{weights} weights (epoch {outcome['epoch']})  {outcome['metric']} {scores}"
+    lines = [f"{named}{weights} weights (epoch {outcome['epoch']})  {scores}"]
+
+    # A table for each split.
+    for split, found in outcome.get("classes", {}).items():
+        lines += ["", split, class_table(found, outcome.get("class_names")) if found else "no vertices to score"]
+    return "\n".join(lines)

@@ -44,6 +44,7 @@ EDGE_TIME = "edge_time"
 HAS_EDGE_WEIGHT = "has_edge_weight"
 HAS_EDGE_TIME = "has_edge_time"
 EDGE_FEATURE_DIM = "edge_feature_dim"
+LABEL_KIND = "label_kind"
 SPLIT = "split"
 EDGE_SPLITS = "edge_splits"
 ORIGINAL_ID = "original_id"
@@ -60,6 +61,10 @@ NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
 SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 
 UNLABELLED = -1
+
+MULTI_CLASS, MULTI_LABEL, REGRESSION = "multi-class", "multi-label", "regression"
+LABEL_KINDS = MULTI_CLASS, MULTI_LABEL, REGRESSION
+"""What labels are, by the names of the tasks that read them. A file says so where they are those of a regression."""
 
 DENSE, SPARSE = "dense", "sparse"
 """Values of `feature_storage`; a file without it is dense."""

@@ -140,12 +140,19 @@ def write_array(
     array.finish()
 
 
+def _oldest_version(attributes: Attributes) -> int:
+    """The oldest version whose readers understand a file with these root attributes."""
+    third = (names.LABEL_KIND, names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM)
+    if any(name in attributes for name in third):
+        return 3
+    return 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1
+
+
 def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
     """Write the attributes that every file of leapmpi has, then `attributes`, and the digest of all of them."""
     every = {
         names.FORMAT: kind,
-        # The oldest version whose readers understand the file.
-        names.VERSION: _version(attributes),
+        names.VERSION: _oldest_version(attributes),
         names.CREATOR: f"leapmpi {VERSION}",
         names.CREATED: datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: plain_value(value) for name, value in attributes.items()},
@@ -156,12 +163,6 @@ def write_attributes(file: NewFile, kind: str, attributes: Attributes) -> None:
         else:
             file.root.attrs[name] = value
     _write_text(file.root, names.DIGEST, attributes_digest(every))
-
-
-def _version(attributes: Attributes) -> int:
-    if any(name in attributes for name in (names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM)):
-        return 3
-    return 2 if attributes.get(names.FEATURE_STORAGE) == names.SPARSE else 1
 
 
 def _write_text(item: h5py.Group | h5py.Dataset, name: str, text: str) -> None:

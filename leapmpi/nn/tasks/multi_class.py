@@ -17,15 +17,16 @@ class MultiClass(Task):
     answers = "multi-class"
     metric = "accuracy"
     trivial = "most frequent class"
+    weighs_classes = True
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Class numbers are whole."""
         return torch.int64
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """Cross-entropy, labels int64[roots]."""
-        if isinstance(weight, Tensor):
-            return weighted_total(F.cross_entropy(outputs, labels, reduction="none"), weight)
+        """Cross-entropy, times the weight of the root's class; labels int64[roots]."""
+        if isinstance(weight, Tensor) or self.class_weights is not None:
+            return weighted_total(F.cross_entropy(outputs, labels, self.class_weights, reduction="none"), weight)
         return weight * F.cross_entropy(outputs, labels, reduction="sum")
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
@@ -37,6 +38,10 @@ class MultiClass(Task):
         answer = np.full(self.width, -1.0)
         answer[int(sums.argmax())] = 1.0
         return answer
+
+    def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
+        """Training vertices / (classes x those of the class): their mean over training vertices is 1."""
+        return np.where(sums > 0, sums.sum() / (np.count_nonzero(sums) * np.maximum(sums, 1)), 1.0)
 
 
 TASK = MultiClass

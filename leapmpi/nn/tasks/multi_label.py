@@ -17,17 +17,23 @@ class MultiLabel(Task):
     answers = "multi-label"
     metric = "f1-micro"
     trivial = "same labels for all"
+    weighs_classes = True
 
     def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """That of the model: NaN is to be told."""
         return dtype
 
     def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """The mean binary cross-entropy over the columns of a root that are not NaN; labels float[roots, width]."""
+        """The mean binary cross-entropy over the columns of a root that are not NaN; labels float[roots, width].
+
+        The weight of a label multiplies the loss of the roots that have it.
+        """
         # Unknown labels have weight 0, and a target that is a number: NaN would spoil the gradient.
         known = ~labels.isnan()
         target = torch.where(known, labels, 0).to(outputs.dtype)
-        losses = F.binary_cross_entropy_with_logits(outputs, target, weight=known.to(outputs.dtype), reduction="none")
+        losses = F.binary_cross_entropy_with_logits(
+            outputs, target, known.to(outputs.dtype), reduction="none", pos_weight=self.class_weights
+        )
         return weighted_total(losses.sum(1) / known.sum(1).clamp(min=1), weight)
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
@@ -43,6 +49,11 @@ class MultiLabel(Task):
         answer = np.full(self.width, -1.0)
         answer[order[: int(scores.argmax()) + 1]] = 1.0
         return answer
+
+    def balanced_weights(self, sums: np.ndarray) -> np.ndarray:
+        """Training vertices without a label / those with it: both weigh alike."""
+        positives, known = sums
+        return np.where(positives > 0, (known - positives) / np.maximum(positives, 1), 1.0)
 
 
 TASK = MultiLabel

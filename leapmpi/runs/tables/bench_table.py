@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.tables.text import aligned, score_text
 from leapmpi.runs.tables.warm_epochs import about_cold, seconds_and_ratio
 
 _HEADINGS = (
@@ -72,7 +72,7 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['rows']['remote']:,.0f}",
         f"{sum(row['bytes'].values()) / 2**20:.1f}",
         f"{row['loss'][-1]:.4f}",
-        *("-" if scores.get(split) is None else f"{scores[split]:.4f}" for split in ("val", "test")),
+        *("-" if (score := scores.get(split)) is None else score_text(score) for split in ("val", "test")),
     )
 
 

@@ -12,7 +12,7 @@ from leapmpi.errors import LeapmpiError, RunFolderError, one_line
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import SUMMARY
 from leapmpi.runs.run import Run, load_run, require
-from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.tables.text import aligned, score_text
 from leapmpi.runs.tables.warm_epochs import about_cold, seconds_and_ratio, set_ratios, warm_epochs
 
 
@@ -144,4 +144,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _score(score: float | None) -> str:
-    return "-" if score is None else f"{score:.4f}"
+    return "-" if score is None else score_text(score)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -10,6 +10,16 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def score_text(score: float) -> str:
+    """A score: '0.8120', or four digits of one that is very small or large, as errors of a regression may be."""
+    return f"{score:.4f}" if score == 0 or 0.001 <= abs(score) < 10_000 else f"{score:.4g}"
+
+
+def scores_text(scores: Mapping[str, float | None]) -> str:
+    """'val 0.8120 test 0.8010', without splits that have no score."""
+    return " ".join(f"{split} {score_text(score)}" for split, score in scores.items() if score is not None)
 
 
 def size_text(count: float) -> str:

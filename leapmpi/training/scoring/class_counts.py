@@ -35,19 +35,24 @@ def outcomes_by_class(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         truth, predicted = _columns(outputs, labels)
         pairs = truth & predicted, ~truth & predicted & known, truth & ~predicted, known
         return np.stack([each.sum(axis=0) for each in pairs]).astype(np.int64)
-    matrix = confusion(outputs, labels)
-    right = np.diagonal(matrix)
-    wrongly = matrix[:, :-1].sum(axis=0) - right
-    missed = matrix.sum(axis=1) - right
-    return np.stack([right, wrongly, missed, np.full(len(right), matrix.sum())])
-
-
-def confusion(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """int64[C, C + 1]: vertices of each class (row) that are taken for each; in the last column, for none (NaN)."""
-    classes = outputs.shape[1]
     truth, predicted = _classes(outputs, labels)
-    places = truth * (classes + 1) + np.where(predicted < 0, classes, predicted)
-    return np.bincount(places, minlength=classes * (classes + 1)).reshape(classes, classes + 1)
+    classes = outputs.shape[1]
+    right, had, given = (
+        np.bincount(each, minlength=classes) for each in (truth[truth == predicted], truth, predicted[predicted >= 0])
+    )
+    return np.stack([right, given - right, had - right, np.full(classes, len(truth))])
+
+
+def confusions(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """int64[k, 3], ascending: class, the class it was taken for (-1: none, of NaN; right ones too), and how many."""
+    pairs, counts = np.unique(np.column_stack(_classes(outputs, labels)), axis=0, return_counts=True)
+    return np.column_stack([pairs, counts]).astype(np.int64)
+
+
+def added_up(rows: np.ndarray) -> np.ndarray:
+    """The `confusions` of all, from those of several batches or ranks one below the other."""
+    pairs, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    return np.column_stack([pairs, np.bincount(place.reshape(-1), rows[:, 2], len(pairs))]).astype(np.int64)
 
 
 def _classes(outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
+from leapmpi.training.scoring.moments import combined, mean_over_targets, moments
 
 if TYPE_CHECKING:
     from leapmpi.nn.task import Task
@@ -82,6 +83,26 @@ class CountedMetric(Metric):
     def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """From the counts."""
         return self.value(self.counts(outputs, labels))
+
+
+class MomentMetric(CountedMetric):
+    """A metric of a regression that is the mean over targets of one of their errors."""
+
+    scores = ("regression",)
+    figure: ClassVar[str]
+    """A key of moments.errors_by_target."""
+
+    def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """float64[5, C]."""
+        return moments(outputs, labels)
+
+    def combined(self, rows: np.ndarray) -> np.ndarray:
+        """Moments about a common mean."""
+        return combined(rows)
+
+    def value(self, counts: np.ndarray) -> float:
+        """Any number for r2, else from 0 on."""
+        return mean_over_targets(counts, self.figure)
 
 
 def metric_named(name: str) -> Metric:

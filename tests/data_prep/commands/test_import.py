@@ -317,3 +317,42 @@ def test_arrays_of_other_names(prep, refused, tmp_path, small):
         said = refused(tmp_path / name, "--labels", "years")
         assert "--labels years does not exist, neither as a file nor in" in said
         assert "which holds edge_index, embedding, y, year" in said
+
+
+@pytest.mark.parametrize("flags", [(), ("--task", "regression")])
+def test_numbers_are_targets_of_a_regression(prep, tmp_path, small, flags):
+    targets = np.stack([small.labels * 1.5 - 7, np.arange(6) * 1e6], axis=1)
+    targets[small.labels < 0] = np.nan
+    for values in (targets, targets[:, 0]):
+        np.savez(tmp_path / "g.npz", **{**small.arrays(), "labels": values})
+        graph, out = imported(prep, tmp_path, tmp_path / "g.npz", *flags, "--overwrite")
+        assert (graph.label_kind, graph.multilabel, graph.classes) == (
+            "regression",
+            False,
+            values.reshape(6, -1).shape[1],
+        )
+        np.testing.assert_array_equal(graph.labels, values.reshape(6, -1).astype(np.float32))
+        assert ("were read as targets of a regression" in out) == (not flags)
+    assert prep("partition", tmp_path / "out.h5", tmp_path / "data", "--parts", 2, "--method", "hash").code == 0
+    assert prep("check", tmp_path / "data").code == 0
+    assert "label_kind         regression" in prep("info", tmp_path / "data").out
+
+
+def test_numbers_in_a_table_are_targets(prep, tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n10,11\n11,12\n")
+    for texts, flags, expected in (
+        (("0.5", "-1", ""), (), [0.5, -1, np.nan]),
+        (("3", "-1", "nan"), ("--task", "regression"), [3, -1, np.nan]),
+    ):
+        rows = [f"{vertex},{text}" for vertex, text in zip((10, 11, 12), texts, strict=True)]
+        (tmp_path / "nodes.csv").write_text("\n".join(["id,label", *rows]))
+        graph, _ = imported(prep, tmp_path, tmp_path, *flags, "--overwrite", "--splits", "source")
+        np.testing.assert_array_equal(graph.labels[:, 0], expected)
+
+
+def test_one_hot_columns_may_stay_labels(prep, tmp_path, small):
+    columns = np.eye(3)[np.maximum(small.labels, 0)]
+    np.savez(tmp_path / "g.npz", **{**small.arrays(), "labels": columns})
+    assert imported(prep, tmp_path, tmp_path / "g.npz")[0].label_kind == "multi-class"
+    graph, _ = imported(prep, tmp_path, tmp_path / "g.npz", "--task", "multi-label", "--overwrite")
+    assert (graph.label_kind, graph.labels.shape) == ("multi-label", (6, 3))

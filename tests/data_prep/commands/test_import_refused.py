@@ -56,8 +56,14 @@ def test_labels(spoiled, small):
     assert "label of vertex 2 is -2, out of range" in spoiled(labels=with_value(small.labels, 2, -2))
     assert "label of vertex 1 is 9999, out of range" in spoiled(labels=with_value(small.labels, 1, 9999))
     assert "label of vertex 2 is 2, out of range: but there are 2 classes" in spoiled("--classes", 2)
-    assert "label of vertex 0 is 0.5" in spoiled(labels=small.labels + 0.5)
-    assert "label 1 of vertex 3 is 2" in spoiled(labels=with_value(np.ones((6, 2)), (3, 1), 2))
+    assert "label of vertex 0 is 0.5" in spoiled("--task", "multi-class", labels=small.labels + 0.5)
+    assert "label of vertex 2 is -3, out of range" in spoiled(labels=with_value(small.labels * 1.0, 2, -3))
+    assert "target 0 of vertex 1 is inf" in spoiled(
+        "--task", "regression", labels=with_value(small.labels * 1.0, 1, np.inf)
+    )
+    assert "a regression has no classes" in spoiled("--task", "regression", "--splits", "per-class:2,1")
+    assert "label 1 of vertex 3 is 2" in spoiled(labels=with_value(np.ones((6, 2), int), (3, 1), 2))
+    assert "label 1 of vertex 3 is 2" in spoiled("--task", "multi-label", labels=with_value(np.ones((6, 2)), (3, 1), 2))
     assert "no vertex has a label" in spoiled(labels=np.full(6, -1))
 
 
