@@ -57,7 +57,7 @@ def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, we
 
 
 class LeftOut:
-    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2] of renumbered sources and destinations."""
+    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2], sources and destinations."""
 
     def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
         self.key = key
