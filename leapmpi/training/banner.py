@@ -55,6 +55,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
         _plan(trainer),
+        *_edges(trainer),
         _moves(trainer),
     ]
 
@@ -71,6 +72,19 @@ def _plan(trainer: Trainer) -> str:
         f"{merged}; {roots}; {_sampler(config)}; "
         f"{_models(trainer)} parameters ({config.train.dtype})"
     )
+
+
+def _edges(trainer: Trainer) -> list[str]:
+    """A line about edges, where they are trained."""
+    if trainer.ctx.task.roots != "edges":
+        return []
+    link, sizes = trainer.config.link, [trainer.evaluator.size(split) for split in ("val", "test")]
+    where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
+    return [
+        f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test, held back; scorer "
+        f"{link.scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
+        f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges are left out of its draws"
+    ]
 
 
 def _models(trainer: Trainer) -> str:
@@ -114,6 +128,8 @@ def _moves(trainer: Trainer) -> str:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
     moving = [engine.mode.description, f"gradients ({size_text(size)})"]
+    if trainer.ctx.task.roots == "edges" and engine.placement.roots_are_local:
+        moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.replicas == "independent":

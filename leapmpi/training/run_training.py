@@ -29,11 +29,11 @@ from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
+from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.edges.link_trainer import LinkTrainer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.link_evaluation import LinkEvaluator
-from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
@@ -170,6 +170,7 @@ def _evaluate(models: Sequence[tuple[Config, Run]], which: str, session: Session
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         with session.phases("evaluate"):
             outcomes.append({"metric": evaluator.metric.name, "epoch": about["epoch"], **evaluator.scores()})
+            outcomes[-1] |= {"figures": evaluator.details} if evaluator.details else {}
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)
     return outcomes
@@ -265,8 +266,9 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
-    if not len(loaded.dataset.splits.val):
-        log.info("no validation vertices: the last epoch counts as the best")
+    if not trainer.evaluator.size("val"):
+        roots = loaded.ctx.task.roots
+        log.info("no validation %s: the last epoch counts as the best", roots)
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}

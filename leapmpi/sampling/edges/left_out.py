@@ -6,7 +6,7 @@ iteration holds a target edge or its reverse, at any hop and on any rank. In-deg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -15,8 +15,14 @@ from leapmpi.sampling.sampler import Drawn
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import compiled
 
-if TYPE_CHECKING:
-    from leapmpi.sampling.hop_sampler import HopSampler
+
+class DrawsFromLists(Protocol):
+    """A sampler whose draws for a vertex read nothing of `topology` but the vertex's list, and original ids."""
+
+    topology: Topology
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """See HopSampler.draw."""
 
 
 @compiled
@@ -76,7 +82,7 @@ class LeftOut:
 
     def draw(
         self,
-        sampler: HopSampler,
+        sampler: DrawsFromLists,
         key: DrawKey,
         hop: int,
         vertices: np.ndarray,

@@ -22,8 +22,8 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.edges.edge_ranks import all_figures
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.scoring.edge_ranks import all_figures
 
 _STREAMS = {"val": VAL, "test": TEST}
 _CHUNK_NUMBERS = 1 << 22
@@ -46,7 +46,9 @@ class LinkEvaluator(Evaluator):
         self._known = KnownEdges(topology, splits, not dataset.attributes.get("directed", False))
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
         self._vertices = self._needed()
-        self.details: dict[str, dict[str, float]] = {}
+
+    def size(self, split: str) -> int:
+        return len(self._edges[split])
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""
@@ -124,10 +126,7 @@ class LinkEvaluator(Evaluator):
                     found = self._among_all(chunk, edges, true, sources, own, embeddings)
                 else:
                     limit, size = true[chunk][rows], chunk.stop - chunk.start
-                    above, alike = (
-                        np.bincount(rows[hits], minlength=size) for hits in (scores > limit, scores == limit)
-                    )
-                    found = above, alike
+                    found = _counts(rows, scores > limit, size), _counts(rows, scores == limit, size)
                 for counts, new in zip((greater, equal), found, strict=True):
                     counts[chunk] += new
 
@@ -192,3 +191,8 @@ class LinkEvaluator(Evaluator):
         scores, limit = scorer.all_pairs(sources, embeddings).numpy(), true[chunk][:, None]
         scores[self._known.mask(edges[chunk], *self.ctx.local_range)] = -np.inf
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)
+
+
+def _counts(rows: np.ndarray, hits: np.ndarray, size: int) -> np.ndarray:
+    """int64[size]: how often each row occurs in `rows[hits]`."""
+    return np.bincount(rows[hits], minlength=size)
