@@ -126,7 +126,7 @@ def check_ends(edges: np.ndarray, vertices: int, where: str, name: str) -> None:
 
 
 def check_apart(splits: EdgeSplits | None, rows: Any, first: int, original_of: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge held back, in either direction, is one of a part's, whose vertices begin at `first`.
+    """Raise DataError where an edge held back, or its reverse, is one of a part's, whose vertices begin at `first`.
 
     `rows` holds the part's indptr and indices; `original_of` int64[n] those of all vertices.
     """

@@ -34,7 +34,7 @@ class EdgeLoss:
         self.communicator, self.phases = communicator, phases
 
     def __call__(self, number: int, embeddings: Tensor) -> Tensor:
-        """The loss of time step `number`, a scalar, given `embeddings` float[roots, D] of this rank's roots. Collective.
+        """The loss of time step `number`, a scalar; `embeddings` float[roots, D] are this rank's roots'. Collective.
 
         Gradients of the scorer's parameters are added at once; the scalar's backward passes on those of embeddings, the
         shares of all ranks together.

@@ -20,6 +20,7 @@ from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
     from leapmpi.plan.cost_model import Rates
 
 
@@ -59,6 +60,10 @@ class Engine:
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
         return batch
+
+    def expected_roots(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
+        """Which vertices may be embedded, int64, and how many a batch embeds, about. Local."""
+        return dataset.splits.train, batch_size
 
     def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
         """This rank's part of `schedule`, drawn with `key`. Local."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.sections import StrategyConfig
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
@@ -67,6 +68,10 @@ class LinkEngine(Engine):
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         return None if batch is None else np.unique(batch)
+
+    def expected_roots(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
+        vertices = np.argsort(self.ctx.sampler.topology.original_id)
+        return vertices, min(len(vertices), batch_size * (2 + self.per_edge))
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows that do not depend on weights; edges have no labels. Collective."""

@@ -52,7 +52,7 @@ class MiniBatch:
     root_weights: list[float | np.ndarray] = field(default_factory=list)
     """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
     edge_loss: EdgeLoss | None = None
-    """The loss of the edges between the roots, where edges are trained; labels and weights of roots do not count then."""
+    """The loss of the edges between the roots, where edges are trained; labels and weights do not count then."""
     drops: bool = True
     """Whether dropout applies: in training."""
     row_exchange: RowExchange | None = None

@@ -19,6 +19,7 @@ _EPOCH_FIGURES = {
     "loss": number,
     "losses": items(number),
     "accuracy": entries(maybe(number)),
+    "figures": entries(entries(number)),
     "phases": _TIMES,
     "bytes": entries(number),
     "rows": entries(number),

@@ -56,6 +56,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
         _plan(trainer),
+        *_edges(trainer),
         _moves(trainer),
     ]
 
@@ -86,6 +87,19 @@ def about_early_stop(trainer: Trainer) -> str:
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
     of = ", for each of the models" if trainer.config.strategy.replicas == "independent" else ""
     return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
+
+
+def _edges(trainer: Trainer) -> list[str]:
+    """A line about edges, where they are trained."""
+    if trainer.ctx.task.roots != "edges":
+        return []
+    link, sizes = trainer.config.link, [trainer.evaluator.size(split) for split in ("val", "test")]
+    where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
+    return [
+        f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test, held back; scorer "
+        f"{link.scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
+        f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges are left out of its draws"
+    ]
 
 
 def _models(trainer: Trainer) -> str:
@@ -130,6 +144,8 @@ def _moves(trainer: Trainer) -> str:
     size = trainer.ctx.parameters.shared_gradients.nbytes
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
+    if trainer.ctx.task.roots == "edges" and engine.placement.roots_are_local:
+        moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
     if config.strategy.replicas == "independent":

@@ -41,7 +41,13 @@ class Evaluator:
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext
+        self.details: dict[str, dict[str, float]] = {}
+        """Further figures of the last evaluation, by split, where there are any."""
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+
+    def size(self, split: str) -> int:
+        """How many roots of `split` are scored."""
+        return len(self.splits[split][1])
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and score a few of its vertices, to compile kernels. Collective."""

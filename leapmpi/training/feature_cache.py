@@ -31,10 +31,11 @@ def caches(engine: Engine) -> bool:
 def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
     """How the rank of `engine` will read rows in batches of `batch_size` roots."""
     ctx = engine.ctx
+    roots, batch_size = engine.expected_roots(dataset, batch_size)
     return AccessPattern(
         topology=topology,
         sampler=ctx.sampler,
-        train=dataset.splits.train,
+        train=roots,
         rank=ctx.communicator.rank,
         rank_offsets=ctx.rank_offsets,
         batch_size=batch_size,

@@ -41,7 +41,7 @@ log = logging.getLogger("leapmpi")
 CHANGEABLE = ("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size")
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
-_SAME = ("model.", "sampling.", "strategy.", "train.")
+_SAME = ("model.", "sampling.", "strategy.", "train.", "link.")
 """Beginnings of the settings that a replay shares with the run it replays."""
 
 

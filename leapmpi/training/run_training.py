@@ -34,11 +34,11 @@ from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
+from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.edges.link_trainer import LinkTrainer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.label_statistics import set_scale
-from leapmpi.training.link_evaluation import LinkEvaluator
-from leapmpi.training.link_trainer import LinkTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.own_model import changed_code, code_of, findings
 from leapmpi.training.resume import SavedRun
@@ -309,8 +309,9 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
-    if not len(loaded.dataset.splits.val):
-        log.info("no validation vertices: the last epoch counts as the best")
+    if not trainer.evaluator.size("val"):
+        roots = loaded.ctx.task.roots
+        log.info("no validation %s: the last epoch counts as the best", roots)
 
     # The same for programs.
     remote = {"chosen": engine.mode_name, "predicted_bytes": trainer.predicted_bytes}

@@ -264,6 +264,8 @@ class Trainer:
             self.add_trivial(record)
         self.ctx.communicator.byte_counters.take()
         record["accuracy"] = scores
+        if self.evaluator.details:
+            record["figures"] = self.evaluator.details
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores, self.evaluator.metric):
             weights = self.ctx.parameters.by_name()

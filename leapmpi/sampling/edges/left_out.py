@@ -6,7 +6,7 @@ iteration holds a target edge or its reverse, at any hop and on any rank. In-deg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -15,8 +15,14 @@ from leapmpi.sampling.sampler import Drawn
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import compiled
 
-if TYPE_CHECKING:
-    from leapmpi.sampling.hop_sampler import HopSampler
+
+class DrawsFromLists(Protocol):
+    """A sampler whose draws for a vertex read nothing of `topology` but the vertex's list, and original ids."""
+
+    topology: Topology
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        """See HopSampler.draw."""
 
 
 @compiled
@@ -57,7 +63,7 @@ def _merge(touched, indptr_a, neighbours_a, weight_a, indptr_b, neighbours_b, we
 
 
 class LeftOut:
-    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2] of renumbered sources and destinations."""
+    """Edges that all draws with `key` leave out, both ways: `edges` int64[k, 2], sources and destinations."""
 
     def __init__(self, topology: Topology, key: DrawKey, edges: np.ndarray) -> None:
         self.key = key
@@ -76,7 +82,7 @@ class LeftOut:
 
     def draw(
         self,
-        sampler: HopSampler,
+        sampler: DrawsFromLists,
         key: DrawKey,
         hop: int,
         vertices: np.ndarray,

@@ -41,7 +41,7 @@ class Candidates:
         return self.rank_offsets[home], self.rank_offsets[home + 1]
 
     def order(self) -> np.ndarray | None:
-        """int64[n]: the vertices by original id, by which they are drawn anywhere; None at home, where numbers serve."""
+        """int64[n]: the vertices by original id, as they are drawn anywhere; None at home, where numbers serve."""
         return np.argsort(self.topology.original_id) if self.rank_offsets is None else None
 
 

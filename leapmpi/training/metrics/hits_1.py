@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leapmpi.training.scoring.edge_ranks import Hits
+from leapmpi.training.edges.edge_ranks import Hits
 
 
 class Hits1(Hits):

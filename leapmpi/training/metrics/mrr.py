@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leapmpi.training.scoring.edge_ranks import RANK, EdgeMetric
+from leapmpi.training.edges.edge_ranks import RANK, EdgeMetric
 
 
 class MeanReciprocalRank(EdgeMetric):

@@ -24,10 +24,12 @@ from leapmpi.engine.exchange.selection import (
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
+from leapmpi.errors import ConfigError
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import locality
@@ -110,6 +112,8 @@ class Forecaster:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         if not self.dataset.feature_dim:
             check_learned(config)
+        if task_of(config, self.dataset).roots == "edges":
+            raise ConfigError("leapmpi plan predicts the training of vertices, not of edges; leave out --task link")
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
         first, sampler = engines[0], engines[0].ctx.sampler

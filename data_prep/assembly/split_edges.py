@@ -81,7 +81,7 @@ def split_edges(
     """
     if graph.edge_splits is not None:
         raise DataError("the edges of this graph are split already; leave out --split-edges")
-    base = np.uint64(fold(fold(np.uint64(0), np.uint64(seed)), _STREAM))
+    base = np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _STREAM))
     original, both_ways = np.asarray(graph.original_id), not graph.attributes.get("directed", False)
     kept = np.zeros(graph.vertices, np.int64)
 

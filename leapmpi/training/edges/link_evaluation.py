@@ -17,13 +17,14 @@ from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
-from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.scoring.edge_ranks import all_figures
+from leapmpi.training.edges.edge_ranks import all_figures
+from leapmpi.training.evaluation import Evaluator, choose_metric
 
 _STREAMS = {"val": VAL, "test": TEST}
 _CHUNK_NUMBERS = 1 << 22
@@ -46,7 +47,9 @@ class LinkEvaluator(Evaluator):
         self._known = KnownEdges(topology, splits, not dataset.attributes.get("directed", False))
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
         self._vertices = self._needed()
-        self.details: dict[str, dict[str, float]] = {}
+
+    def size(self, split: str) -> int:
+        return len(self._edges[split])
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""
@@ -62,6 +65,19 @@ class LinkEvaluator(Evaluator):
             if len(edges):
                 self.details[name] = all_figures(self._table(name, edges, own, embeddings))
         return {name: self.details[name][self.metric.name] if name in self.details else None for name in self._edges}
+
+    def full_report(self, metrics: Sequence[str], by_class: bool) -> dict[str, dict]:
+        """`metrics`: the score of each of them on each split, and `figures`: all figures of each split that has edges.
+
+        The same on all ranks. Collective. Raises ConfigError for a metric that does not fit, and for `by_class`.
+        """
+        if by_class:
+            raise ConfigError("edges that are predicted have no classes; leave out --per-class")
+        chosen = [choose_metric(name, self.ctx.task).name for name in metrics]
+        self.scores()
+        by_split = {split: self.details.get(split, {}) for split in self._edges}
+        found = {name: {split: figures.get(name) for split, figures in by_split.items()} for name in chosen}
+        return {"metrics": found, **({"figures": self.details} if self.details else {})}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         raise NotImplementedError("models that differ are refused with --task link")
@@ -124,10 +140,7 @@ class LinkEvaluator(Evaluator):
                     found = self._among_all(chunk, edges, true, sources, own, embeddings)
                 else:
                     limit, size = true[chunk][rows], chunk.stop - chunk.start
-                    above, alike = (
-                        np.bincount(rows[hits], minlength=size) for hits in (scores > limit, scores == limit)
-                    )
-                    found = above, alike
+                    found = _counts(rows, scores > limit, size), _counts(rows, scores == limit, size)
                 for counts, new in zip((greater, equal), found, strict=True):
                     counts[chunk] += new
 
@@ -192,3 +205,8 @@ class LinkEvaluator(Evaluator):
         scores, limit = scorer.all_pairs(sources, embeddings).numpy(), true[chunk][:, None]
         scores[self._known.mask(edges[chunk], *self.ctx.local_range)] = -np.inf
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)
+
+
+def _counts(rows: np.ndarray, hits: np.ndarray, size: int) -> np.ndarray:
+    """int64[size]: how often each row occurs in `rows[hits]`."""
+    return np.bincount(rows[hits], minlength=size)

@@ -12,8 +12,8 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.link_engine import LinkEngine
 from leapmpi.sampling.edges.training_edges import TrainingEdges
+from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.link_evaluation import LinkEvaluator
 from leapmpi.training.trainer import Trainer
 
 

@@ -1,0 +1,1 @@
+"""Link prediction: training on edges, ranking edges that are held back, and what their metrics read."""

@@ -1,0 +1,102 @@
+"""Link prediction on real ranks: gradients and scores are those of one process, and no block holds a target edge."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+from data_prep.assembly.split_edges import split_edges
+from leapmpi.comm.world import start
+from leapmpi.config.schema import Config
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.run_training import make_trainer
+from leapmpi.training.setup import load, open_for_training
+from tests.support import datasets
+from tests.support.draw_digest import block_edges
+
+ROUNDS = ((0, 0), (1, 2))
+PLAIN = {
+    "train.task": "link", "train.dtype": "float64", "train.batch_size": 40, "train.seed": 3, "train.optimizer": "sgd",
+    "model.hidden": 8, "sampling.fanout": "4,3", "model.dropout": 0.5, "link.eval_negatives": "20",
+}  # fmt: skip
+OTHER = {
+    "link.scorer": "mlp", "link.negatives": "degree", "link.negatives_per_edge": 2, "model.name": "gcn",
+    "sampling.sampler": "labor-0", "link.eval_negatives": "all",
+}  # fmt: skip
+THIRD = {
+    "link.scorer": "distmult", "link.negatives": "in-batch", "link.negatives_per_edge": 3, "model.name": "gat",
+    "sampling.sampler": "weighted", "sampling.fanout": "all,2", "model.heads": 2,
+}  # fmt: skip
+RING = {"strategy.time_steps": "N"}
+CASES = {
+    "leap": (PLAIN, {"strategy.remote": "raw"}),
+    "ring": (PLAIN, {"strategy.remote": "projected"} | RING),
+    "pull": (PLAIN, {"strategy.name": "pull", "strategy.remote": "partial"}),
+    "p3": (PLAIN, {"strategy.name": "p3"}),
+    "partial": (PLAIN | OTHER, {"strategy.remote": "partial", "strategy.balance": "on"}),
+    "pulled mlp": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "raw"}),
+    "third": (PLAIN | THIRD, {"strategy.remote": "projected"} | RING),
+}
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    if world.rank == 0:
+        graph = datasets.make_graph(datasets.LABELS[0])
+        graph = split_edges(replace(graph, attributes={"directed": True}), (0.8, 0.1, 0.1), 5)
+        for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
+            cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
+            write_dataset(folder / partition, graph, cut, parts, method=partition, figures={}, seed=1)
+    world.comm.barrier()
+    return folder
+
+
+def outcome(values: dict, world) -> list[tuple[dict, float]]:
+    """Gradients and loss of each round over all ranks, then scores by metric. Checks that no target edge is seen."""
+    config = Config.from_values(values)
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    trainer = make_trainer(config, world, loaded, 0.0)
+    engine, ctx, found = trainer.engine, trainer.ctx, []
+    for epoch, iteration in ROUNDS:
+        batch = trainer.epoch_batches(epoch)[iteration]
+        minibatch = engine.plan(batch if world.rank == 0 else None, epoch, iteration)
+        engine.fetch(minibatch)
+        for micro_batch in minibatch.micro_batches:
+            seen = block_edges(micro_batch.blocks, loaded.topology)[:, 1:]
+            targets = loaded.topology.original_id[np.concatenate([batch, batch[:, ::-1]])]
+            assert not {*map(tuple, seen.tolist())} & {*map(tuple, targets.tolist())}, "a target edge is seen"
+        ctx.parameters.gradients.zero_()
+        loss = engine.forward_backward(minibatch)
+        ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
+        named = {name: each.copy() for name, each in ctx.parameters.by_name(ctx.parameters.gradients).items()}
+        found.append((named, float(ctx.communicator.all_gather_rows(np.array([loss])).sum())))
+    trainer.evaluator.scores()
+    return [*found, *((each, 0.0) for each in trainer.evaluator.details.values())]
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    """What one process finds, by the settings that count; shared out among the ranks."""
+    kinds = [PLAIN, PLAIN | OTHER, PLAIN | THIRD]
+    single = start(threads=1, comm=MPI.COMM_SELF)
+    found = {
+        number: outcome(kinds[number] | {"data": str(base / datasets.WHOLE)}, single)
+        for number in range(world.rank, len(kinds), world.size)
+    }
+    merged = {number: each for part in world.comm.allgather(found) for number, each in part.items()}
+    return lambda kind: merged[kinds.index(kind)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_edges_are_trained_and_scored_as_in_one_process(name, base, alone, world):
+    kind, place = CASES[name]
+    rounds = outcome(kind | place | {"data": str(base / "uneven")}, world)
+    for (found, loss), (wanted, loss_alone) in zip(rounds, alone(kind), strict=True):
+        assert abs(loss - loss_alone) <= 1e-12
+        assert found.keys() == wanted.keys()
+        whole = np.linalg.norm(np.concatenate([np.ravel(each) for each in wanted.values()]))
+        for key in wanted:
+            assert np.linalg.norm(found[key] - wanted[key]) <= 1e-10 * whole, key
