@@ -39,6 +39,8 @@ class AssemblyOptions:
     feature_storage: str = "auto"
     classes: int | None = None
     features: FeatureRule | None = None
+    edge_data: str = "keep"
+    """Whether what edges carry is kept ("keep") or not ("drop")."""
 
 
 def make_graph(
@@ -63,6 +65,7 @@ def make_graph(
             progress=progress,
             arrays=raw.edge_arrays,
             notes=raw.notes,
+            carried=options.edge_data == "keep",
         )
     n = adjacency.vertices
     raw.names = raw.names if ids is None else ids

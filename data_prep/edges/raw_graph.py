@@ -36,6 +36,8 @@ class ReadOptions:
     label_column: str | None = None
     missing_features: str | None = None
     feature_dim: int | None = None
+    edge_columns: str | None = None
+    """What the columns of edges hold beside their ends, such as "weight,time" or "rating=weight"."""
     duplicate_rows: str | None = None
     """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None

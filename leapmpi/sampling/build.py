@@ -9,7 +9,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.edge_data import with_edge_data
+from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.sampler import Sampler, Setup
 
 

@@ -20,7 +20,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
-from leapmpi.sampling.edge_data import with_edge_data
+from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training import metrics

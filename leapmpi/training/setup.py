@@ -31,7 +31,7 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
-from leapmpi.sampling.edge_data import uses_weights
+from leapmpi.sampling.edge_lookup import uses_weights
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey

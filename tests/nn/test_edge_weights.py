@@ -11,7 +11,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
-from leapmpi.sampling.edge_data import EdgeDataSampler, edge_numbers
+from leapmpi.sampling.edge_lookup import EdgeDataSampler, edge_numbers
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import weighted

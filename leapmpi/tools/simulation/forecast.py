@@ -12,7 +12,7 @@ from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
-from leapmpi.sampling.edge_data import uses_weights
+from leapmpi.sampling.edge_lookup import uses_weights
 from leapmpi.tools.bench_job import parse_strategies
 from leapmpi.tools.simulation.rates import LinkRates, check_link
 from leapmpi.tools.simulation.simulator import Forecaster

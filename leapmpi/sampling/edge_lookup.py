@@ -1,7 +1,7 @@
 """What the edges of a sample carry: their numbers in the topology, and their weights, looked up after the draws.
 
-The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it would
-without them; `with_edge_data` lets any sampler's blocks carry them.
+The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it
+would without them; `with_edge_data` lets any sampler's blocks carry them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def edge_numbers(
 ) -> np.ndarray:
     """int64[edges]: the positions in `topology` of edges from `neighbours` to `destinations`.
 
-    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations: int64[n].
-    Raises ConfigError where there is no such edge.
+    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations:
+    int64[n]. Raises ConfigError where there is no such edge.
     """
     numbers = np.empty(len(neighbours), np.int64)
     arrays = topology.indptr, topology.indices, topology.original_id
