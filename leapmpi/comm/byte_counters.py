@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KINDS = ("ids", "features", "labels", "parameters", "gradients", "activations", "schedule", "control")
+KINDS = ("ids", "features", "edge_features", "labels", "parameters", "gradients", "activations", "schedule", "control")
 """What bytes are sent for. "control" is everything that is no payload of training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")

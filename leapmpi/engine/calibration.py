@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import stand_ins
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.nn.loss import weighted_loss
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
@@ -140,7 +141,9 @@ def median_seconds(action: Callable[[], None]) -> float:
 def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     """Forward and backward on rows that stand for any others."""
     count = blocks[0].n_dst
-    tensors: list[Any] = [to_tensors(block, ctx.device) for block in blocks]
+    sampled = MicroBatch(blocks[0].dst, blocks, None)
+    stand_ins(ctx, sampled)
+    tensors: list[Any] = sampled.on_device(ctx.device)
     logits = ctx.model(tensors, ctx.stand_in(blocks[-1].n_src), key)
     labels = torch.zeros((count, ctx.labels.shard.width) if ctx.labels.dtype.is_floating_point else count)
     loss = weighted_loss(logits, labels.to(ctx.device, ctx.labels.dtype), 0.0)
@@ -150,5 +153,6 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
 
 
 def _without_edges(block: Block) -> Block:
-    weight = None if block.weight is None else block.weight[:0]
-    return replace(block, indptr=np.zeros_like(block.indptr), indices=block.indices[:0], weight=weight)
+    names = ("indices", "weight", "edge_numbers", "edge_weight")
+    arrays = {name: array[:0] for name in names if (array := getattr(block, name)) is not None}
+    return replace(block, indptr=np.zeros_like(block.indptr), **arrays)

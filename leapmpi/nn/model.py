@@ -6,8 +6,9 @@ Initial weights are a function of seed and parameter name: the same on every ran
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -69,7 +70,12 @@ class Model(nn.Module):
         return h
 
 
-def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+def reads_of_edges(model: Model) -> set[str]:
+    """What edges carry that some layer of `model` reads, by the names in `Layer.edge_data`."""
+    return {name for layer in model.layers for name in layer.edge_data}
+
+
+def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A model of `layers` equal layers of width config.hidden, the last of width `out_dim`."""
     widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
     return Model([layer(config, n, widths[n - 1], widths[n], n == layers) for n in range(1, layers + 1)])
@@ -108,18 +114,27 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def build_model(
-    config: ModelConfig, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32
+    config: ModelConfig,
+    layers: int,
+    in_dim: int,
+    out_dim: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    edge_dim: int = 0,
 ) -> Model:
     """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
-    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes. Raises ConfigError for an
+    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes, `edge_dim`
+    that of features of edges, which a model gets whose `build` takes it. Raises ConfigError for an
     unknown model or unsuitable sizes.
     """
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
     if in_dim < 1 or out_dim < 1:
         raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
-    model = MODELS.load(config.name).build(config, layers, in_dim, out_dim).to(dtype)
+    build = MODELS.load(config.name).build
+    reads_edges = edge_dim > 0 and "edge_dim" in inspect.signature(build).parameters
+    model = build(config, layers, in_dim, out_dim, **({"edge_dim": edge_dim} if reads_edges else {})).to(dtype)
     initialise(model, seed)
     return model
 
@@ -143,4 +158,5 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    return build_model(config.model, layers, dataset.feature_dim, dataset.classes, config.model_seed, dtype)
+    widths = dataset.feature_dim, dataset.classes
+    return build_model(config.model, layers, *widths, config.model_seed, dtype, dataset.edge_feature_dim)

@@ -92,14 +92,16 @@ def drawn_weights(
     return numbers, weight, drawn
 
 
-def with_weights(block: Block, topology: Topology) -> Block:
-    """`block` with what its edges carry; itself where the topology has no weights."""
+def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Block:
+    """`block` with what its edges carry; itself where the topology has no weights, and `numbers` are not wanted."""
     if topology.edge_weight is None or topology.weight_sum is None:
-        return block
-    numbers, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
+        if not numbers:
+            return block
+        return replace(block, edge_numbers=edge_numbers(topology, block.indptr, block.src[block.indices], block.dst))
+    found, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
     return replace(
         block,
-        edge_numbers=numbers,
+        edge_numbers=found,
         edge_weight=weight,
         drawn_weight=drawn,
         src_weight_sum=topology.weight_sum[block.src],
@@ -119,7 +121,7 @@ class EdgeDataSampler(Sampler):
         return self._inner
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        return [with_weights(block, self.topology) for block in self._inner.sample(key, roots, batch)]
+        return [with_weights(block, self.topology, numbers=True) for block in self._inner.sample(key, roots, batch)]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         return self._inner.neighbours(key, hop, vertices, batch)
@@ -136,9 +138,9 @@ class EdgeDataSampler(Sampler):
         return self._inner.root_weights(key, roots, batch_size)
 
 
-def with_edge_data(sampler: Sampler) -> Sampler:
-    """`sampler`, whose blocks carry what the edges of its topology carry."""
-    return sampler if sampler.topology.edge_weight is None else EdgeDataSampler(sampler)
+def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:
+    """`sampler`, whose blocks carry what the edges of its topology carry, and their `numbers` if wanted."""
+    return EdgeDataSampler(sampler) if numbers or sampler.topology.edge_weight is not None else sampler
 
 
 def uses_weights(config: Config, dataset: Dataset) -> bool:

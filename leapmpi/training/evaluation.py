@@ -13,6 +13,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
@@ -48,7 +49,9 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, dataset)
         self.batch_size = config.evaluate.batch_size
-        sampler = with_edge_data(NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads))
+        sampler = with_edge_data(
+            NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads), ctx.edge_features is not None
+        )
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
@@ -150,6 +153,7 @@ class Evaluator:
         minibatch = MiniBatch(None, key, [micro_batch], drops=False)
         chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
         chosen[0].request(minibatch)
+        fetch_edge_features(self.ctx, minibatch.micro_batches)
         minibatch.complete()
         if len(chosen) > 1:
             share_among_models(micro_batch, self.ctx.device)

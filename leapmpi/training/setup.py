@@ -16,7 +16,9 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, open_dataset
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.machine import machine_rates
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -28,7 +30,6 @@ from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.loss import weighted_loss
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.sampling.build import build_sampler
 from leapmpi.sampling.edge_lookup import uses_weights
@@ -101,7 +102,8 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_of(models_of(config)[0], dataset).to(device)
-    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
+    reads = reads_features(model, dataset)
+    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -114,6 +116,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
         device=device,
         seed=config.train.seed,
         machine=machine_rates(world, device),
+        edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases) if reads else None,
     )
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
@@ -137,7 +140,9 @@ def _run_once(ctx: RankContext, config: Config) -> None:
     begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    blocks = [to_tensors(block, ctx.device) for block in ctx.sampler.sample(key, roots)]
+    sampled = MicroBatch(roots, ctx.sampler.sample(key, roots), None)
+    stand_ins(ctx, sampled)
+    blocks = sampled.on_device(ctx.device)
     dtype = getattr(torch, config.train.dtype)
     features = ctx.stand_in(blocks[-1].n_src)
     classes = ctx.labels.shard.width

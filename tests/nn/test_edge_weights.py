@@ -123,3 +123,52 @@ def test_numbers_of_repeated_and_disordered_neighbours():
     assert numbers.tolist() == [2, 0, 0, 1]
     with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), between which there is no edge"):
         edge_numbers(topology, np.array([0, 1, 2]), np.array([2, 0]), np.array([0, 1]))
+
+
+def dense_gat(p, edge, x, last):
+    """`edge` float[n, n, 3]: the features of u -> v in [v, u], NaN without an edge; 0 from a vertex to itself."""
+    heads, width = p["attend_source"].shape
+    z = (x @ p["neighbour.weight"].T).view(len(x), heads, width)
+    there = ~edge.isnan().any(2) | torch.eye(len(x), dtype=bool)
+    e = edge.nan_to_num() @ p["edge"].T
+    out = []
+    for h in range(heads):
+        score = (z[:, h] @ p["attend_target"][h])[:, None] + (z[:, h] @ p["attend_source"][h])[None, :]
+        score = score + e.view(*there.shape, heads, width)[:, :, h] @ p["attend_edge"][h]
+        share = torch.nn.functional.leaky_relu(score, 0.2).masked_fill(~there, -torch.inf).softmax(1)
+        out.append(share @ z[:, h])
+    if last:
+        return sum(out) / heads + p["bias"]
+    return torch.nn.functional.elu(torch.cat(out, 1) + p["bias"])
+
+
+def test_features_of_edges_enter_attention_as_in_the_dense_formula(graph, features, model_config, either_operations):
+    of_edges = torch.from_numpy(np.random.default_rng(8).standard_normal((graph.edges, 3)))
+    dense_edges = torch.full((graph.vertices, graph.vertices, 3), torch.nan, dtype=torch.float64)
+    destination = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
+    dense_edges[destination, graph.indices] = of_edges
+    model = build_model(model_config("gat"), 2, WIDTH, CLASSES, 3, torch.float64, edge_dim=3)
+    roots = np.arange(graph.vertices)
+    tensors, blocks = sampled(NodeWiseSampler(graph, (-1, -1)), roots)
+    tensors = [
+        replace(each, edge_features=of_edges[torch.from_numpy(block.edge_numbers)])
+        for each, block in zip(tensors, blocks, strict=True)
+    ]
+    x = features
+    for number, layer in enumerate(model.layers):
+        x = dense_gat(dict(layer.named_parameters()), dense_edges, x, number == 1)
+    got = model(tensors, features[blocks[-1].src])
+    torch.testing.assert_close(got, x)
+
+    # Gradients of all parameters, those of the features' weights too.
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    wanted = torch.autograd.grad(x.square().sum(), parameters)
+    for name, a, b in zip(names, torch.autograd.grad(got.square().sum(), parameters), wanted, strict=True):
+        torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_model_that_reads_no_features_of_edges_gets_none(model_config):
+    assert build_model(model_config("sage"), 1, WIDTH, CLASSES, 3, edge_dim=3).layers[0].edge_data == (
+        "weight",
+        "edge_weight",
+    )

@@ -12,6 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
@@ -50,14 +51,16 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
 
     # What all ranks share.
     phases = PhaseTimers()
-    sampler = build_sampler(config, topology, dataset.splits.train)
     model = model_of(config, dataset)
+    reads = reads_features(model, dataset)
+    sampler = build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
     parameters = ParameterLayout(model)
 
     # What each rank has: its rank and its shards.
     contexts = []
     for rank in range(ranks):
         virtual_rank = VirtualRank(rank, ranks)
+        held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
         features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts)
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
@@ -74,6 +77,7 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
                 device=device,
                 seed=config.train.seed,
                 in_place=config.run.device != "cuda",
+                edge_features=edge_fetcher(virtual_rank, dataset, held, device, dtype) if reads else None,
             )
         )
     return contexts
