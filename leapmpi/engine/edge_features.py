@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowRequest
-from leapmpi.nn.model import Model, reads_of_edges
+from leapmpi.nn.model import takes_edge_features
 from leapmpi.plan.homes import RankView, rank_offsets
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.phase_timers import PhaseTimers
@@ -27,9 +28,9 @@ KIND = "edge_features"
 """The kind under which their bytes are counted, and the name by which layers ask for them."""
 
 
-def reads_features(model: Model, dataset: Dataset) -> bool:
-    """Whether edges have features and some layer of `model` reads them."""
-    return dataset.edge_feature_dim > 0 and KIND in reads_of_edges(model)
+def reads_features(config: Config, dataset: Dataset) -> bool:
+    """Whether edges have features, and one of the models that `config` describes reads them."""
+    return dataset.edge_feature_dim > 0 and any(takes_edge_features(each.model.name) for each in models_of(config))
 
 
 def edge_fetcher(

@@ -70,9 +70,9 @@ class Model(nn.Module):
         return h
 
 
-def reads_of_edges(model: Model) -> set[str]:
-    """What edges carry that some layer of `model` reads, by the names in `Layer.edge_data`."""
-    return {name for layer in model.layers for name in layer.edge_data}
+def takes_edge_features(name: str) -> bool:
+    """Whether the model called `name` reads features of edges: its `build` takes their width, `edge_dim`."""
+    return "edge_dim" in inspect.signature(MODELS.load(name).build).parameters
 
 
 def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
@@ -132,9 +132,8 @@ def build_model(
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
     if in_dim < 1 or out_dim < 1:
         raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
-    build = MODELS.load(config.name).build
-    reads_edges = edge_dim > 0 and "edge_dim" in inspect.signature(build).parameters
-    model = build(config, layers, in_dim, out_dim, **({"edge_dim": edge_dim} if reads_edges else {})).to(dtype)
+    given = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}
+    model = MODELS.load(config.name).build(config, layers, in_dim, out_dim, **given).to(dtype)
     initialise(model, seed)
     return model
 

@@ -14,7 +14,7 @@ from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.engine.context import Loaded
-from leapmpi.nn.model import settings_without_effect
+from leapmpi.nn.model import settings_without_effect, takes_edge_features
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -175,12 +175,11 @@ def ignored(trainer: Trainer) -> list[str]:
 
 def _unread(trainer: Trainer) -> list[str]:
     """Sentences about what edges carry and no model reads."""
-    models = [each.model.name for each in models_of(trainer.config)]
-    read = {name for layer in trainer.ctx.model.layers for name in layer.edge_data}
-    found = " and ".join(dict.fromkeys(models))
-    sentences = []
-    if trainer.loaded.topology.edge_weight is not None and "edge_weight" not in read:
+    names = dict.fromkeys(each.model.name for each in models_of(trainer.config))
+    found, sentences = enumeration(list(names)), []
+    weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)
+    if trainer.loaded.topology.edge_weight is not None and len(names) == 1 and not weights_are_read:
         sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
-    if trainer.loaded.dataset.edge_feature_dim and "edge_features" not in read:
+    if trainer.loaded.dataset.edge_feature_dim and not any(map(takes_edge_features, names)):
         sentences.append(f"edge features are not read by --model {found}")
     return sentences

@@ -102,7 +102,7 @@ def load(config: Config, dataset: Dataset, world: World, device: torch.device, p
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_of(models_of(config)[0], dataset).to(device)
-    reads = reads_features(model, dataset)
+    reads = reads_features(config, dataset)
     sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
     ctx = RankContext(
         communicator=communicator,

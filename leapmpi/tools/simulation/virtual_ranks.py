@@ -52,7 +52,7 @@ def virtual_ranks(config: Config, dataset: Dataset, topology: Topology, ranks: i
     # What all ranks share.
     phases = PhaseTimers()
     model = model_of(config, dataset)
-    reads = reads_features(model, dataset)
+    reads = reads_features(config, dataset)
     sampler = build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
     parameters = ParameterLayout(model)
 
