@@ -73,11 +73,11 @@ def test_all_neighbours_give_the_dense_formula(graph, features, model_config, na
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage"])
-@pytest.mark.parametrize("draws", ["node-wise", "weighted"])
+@pytest.mark.parametrize("draws", ["node-wise", "degree", "edge"])
 def test_batches_of_any_size_give_the_same_gradient(graph, features, model_config, name, draws):
     sampler = NodeWiseSampler(graph, (3, 2))
-    if draws == "weighted":
-        sampler = weighted.build(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options("degree"))
+    if draws != "node-wise":
+        sampler = weighted.build(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options(draws))
     model = build_model(model_config(name), 2, WIDTH, CLASSES, 3, torch.float64)
     labels = torch.arange(graph.vertices) % CLASSES
     found = []
@@ -90,21 +90,21 @@ def test_batches_of_any_size_give_the_same_gradient(graph, features, model_confi
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("draws", ["node-wise", "weighted"])
+@pytest.mark.parametrize("draws", ["node-wise", "degree", "edge"])
 def test_sampled_sums_estimate_weighted_ones(graph, features, model_config, draws):
     """Over many draws, the mean of gcn's sums is the weighted sum over all in-neighbours."""
     sampler = NodeWiseSampler(graph, (3,))
-    if draws == "weighted":
-        options = weighted.Options("degree", row_normalise=False)
+    if draws != "node-wise":
+        options = weighted.Options(draws, row_normalise=False)
         sampler = weighted.build(Setup(graph, (3,), np.empty(0, np.int64), 0), options)
     layer = build_model(model_config("gcn"), 1, WIDTH, CLASSES, 3, torch.float64).layers[0]
-    roots, count = np.arange(graph.vertices), 3000
+    roots, count = np.arange(graph.vertices), 700
     total = torch.zeros(graph.vertices, CLASSES, dtype=torch.float64)
     for number in range(count):
         (block,), (drawn,) = sampled(sampler, roots, DrawKey(TRAIN, 1, 0, number))
         total += layer(block, features[drawn.src]).detach()
     wanted = dense("gcn", dict(layer.named_parameters()), adjacency(graph), features, True)
-    assert (total / count - wanted).abs().max() < 0.12
+    assert (total / count - wanted).abs().max() < 0.25
 
 
 def test_numbers_are_those_of_the_topology(graph):
@@ -172,3 +172,24 @@ def test_a_model_that_reads_no_features_of_edges_gets_none(model_config):
         "weight",
         "edge_weight",
     )
+
+
+def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
+    """A hub's in-neighbours come with chances in proportion to their weights; those of weight 0 never."""
+    degree = 20
+    weight = np.array([0, *range(1, degree)], np.float32)
+    topology = Topology(
+        np.array([0, degree, *[degree] * degree]), np.arange(1, degree + 1, dtype=np.int32), np.arange(degree + 1),
+        weight, np.array([weight.sum(), *[0.0] * degree]),
+    )  # fmt: skip
+    sampler = weighted.build(Setup(topology, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))
+    counts, draws = np.zeros(degree), 4000
+    for number in range(draws):
+        drawn = sampler.neighbours(DrawKey(TRAIN, 1, 0, number), 0, np.array([0]))
+        assert len(drawn.neighbours) == 5
+        counts[drawn.neighbours - 1] += 1
+        np.testing.assert_allclose((drawn.weight * weight[drawn.neighbours - 1]).sum(), weight.sum(), rtol=1e-5)
+    np.testing.assert_allclose(counts / draws, 5 * weight / weight.sum(), atol=0.03)
+    plain = replace(topology, edge_weight=None)
+    with pytest.raises(ConfigError, match="weights=edge: the dataset's edges have no weights that are used"):
+        weighted.build(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))

@@ -46,7 +46,7 @@ def by_hand(pairs, directed, weight, time, features):
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=120),
     st.booleans(),
