@@ -40,6 +40,8 @@ class AssemblyOptions:
     classes: int | None = None
     task: str | None = None
     features: FeatureRule | None = None
+    edge_data: str = "keep"
+    """Whether what edges carry is kept ("keep") or not ("drop")."""
 
 
 def make_graph(
@@ -64,6 +66,7 @@ def make_graph(
             progress=progress,
             arrays=raw.edge_arrays,
             notes=raw.notes,
+            carried=options.edge_data == "keep",
         )
     n = adjacency.vertices
     raw.names = raw.names if ids is None else ids

@@ -70,6 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of MUSAE's features, where the largest does not show it",
     )
     add("--duplicate-rows", choices=("first", "last"), help="which of two differing rows of a vertex counts, in MUSAE")
+    add(
+        "--edge-columns",
+        metavar="ROLES",
+        help="columns of edges after their two ends: weight, time, feature or -, in order, or as NAME=ROLE",
+    )
+    add(
+        "--edge-data",
+        choices=("keep", "drop"),
+        default="keep",
+        help="what edges carry (weights, features, times): keep it, or read edges alone",
+    )
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--task", choices=LABEL_KINDS, help="what the labels are; found out where not given (data_prep/README.md)")
@@ -94,7 +105,16 @@ def run(arguments: argparse.Namespace) -> int:
     shares = parse_shares(arguments.split_edges) if arguments.split_edges else None
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
-    names = ("seed", "directed", "largest_component", "feature_dtype", "feature_storage", "classes", "task")
+    names = (
+        "seed",
+        "directed",
+        "largest_component",
+        "feature_dtype",
+        "feature_storage",
+        "classes",
+        "task",
+        "edge_data",
+    )
     same = {name: getattr(arguments, name) for name in names}
     options = AssemblyOptions(
         parse_rule(arguments.splits), normalise=arguments.normalize_features, features=made, **same
@@ -136,6 +156,7 @@ def _read(
 
     # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
+    options += ("edge_columns",)
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
     for option, value in values.items():
         if value is not None and option not in source.OPTIONS:

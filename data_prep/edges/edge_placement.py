@@ -1,11 +1,11 @@
 """What edges carry, brought into the order of the sorted adjacency, in bounded memory.
 
-Records go to files by bucket of destinations while edges stream by. Once the adjacency is known, each bucket is placed by
-itself, in the order in which its records were read, and written in order.
+Records go to files by bucket of destinations while edges stream by. Once the adjacency is known, each bucket is placed
+by itself, in the order in which its records were read, and written in order.
 
 An edge may have been read several times. Its own direction counts, and the reverse one only where there is no other: a
-source that lists both directions keeps the values of each. Of what is left, weights add up, the earliest time counts, and
-the first features.
+source that lists both directions keeps the values of each. Of what is left, weights add up, the earliest time counts,
+and the first features.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING, _REVERSE, _OWN = 0, 1, 2
 class Placed:
     """What the edges of an adjacency carry, mapped, and how many records met an edge that had one.
 
-    repeated: all of those; differing: those whose features differ from the ones that count.
+    Reverse edges are left out. repeated: all of those; differing: those whose features differ from the ones that count.
     """
 
     data: EdgeData
@@ -45,8 +45,8 @@ class Placed:
             return []
         rules = {"weight": "weights add up", "time": "the earliest time counts", "features": "the first features count"}
         kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
-        differ = f" ({self.differing:,} times others were left out)" if self.differing else ""
-        return [f"of edges that were read again, {self.repeated:,} times, {', '.join(kept)}{differ}"]
+        differ = f" ({self.differing:,} had others)" if self.differing else ""
+        return [f"edges read again ({self.repeated:,}): {', '.join(kept)}{differ}"]
 
 
 @compiled
@@ -54,7 +54,7 @@ def _slots(rows, columns, backwards, first, indptr, indices, state, slot, fresh)
     """The place of each record among the edges of the rows from `first` on, and whether it is the first that counts.
 
     indptr cuts `indices`, the in-neighbours of these rows; state [edges] is kept between calls. A record of other rows,
-    or one that does not count, gets -1. Returns how many records met an edge that had one in the same direction.
+    or one that does not count, gets -1. Returns how many met an edge that had one, in the edge's own direction.
     """
     repeated = 0
     for i in range(len(rows)):
@@ -73,7 +73,7 @@ def _slots(rows, columns, backwards, first, indptr, indices, state, slot, fresh)
         if kind < state[low]:
             continue
         slot[i], fresh[i] = low, kind > state[low]
-        repeated += kind == state[low]
+        repeated += kind == state[low] and kind == _OWN
         state[low] = kind
     return repeated
 
@@ -109,9 +109,7 @@ class EdgePlacer:
     def add(self, edges: np.ndarray, carried: np.ndarray) -> None:
         """Take `edges` [2, k], valid sources and destinations, and the records [k]. Raises DataError for bad values."""
         if len(carried) != edges.shape[1]:
-            raise DataError(
-                f"{self._name}: {edges.shape[1]:,} edges, but what {len(carried):,} carry; is it truncated?"
-            )
+            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of what they carry")
         self._check(carried)
         self._read += len(carried)
         kept = edges[0] != edges[1]
@@ -203,7 +201,7 @@ class EdgePlacer:
                 elif field == "time":
                     _take_earliest(slot, fresh, values, array)
                 else:
-                    first, again = fresh & (slot >= 0), ~fresh & (slot >= 0)
+                    first, again = fresh & (slot >= 0), ~fresh & (slot >= 0) & ~records["backwards"]
                     array[slot[first]] = values[first]
                     differing += int((array[slot[again]] != values[again]).any(axis=1).sum())
         if "weight" in found:

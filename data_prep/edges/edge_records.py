@@ -1,7 +1,7 @@
 """Edges with what they carry: records beside the edges of a stream, from arrays or from the source itself.
 
-A record has some of the fields `weight` (float32), `features` (Fe numbers) and `time` (int64 or float64), one record per
-edge as read.
+A record has some of the fields `weight` (float32), `features` (Fe numbers) and `time` (int64 or float64); there is one
+for each edge as read.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class EdgeArrays:
         """Raise DataError unless there is a row for each of `edges` edges."""
         for field, array in self.arrays.items():
             if len(array) != edges:
-                raise DataError(
-                    f"{self.name}: {field} of edges have {len(array):,} rows, but there are {edges:,} edges"
-                )
+                raise DataError(f"{self.name}: {field} of edges have {len(array):,} rows, for {edges:,} edges")
 
     def records(self, start: int, stop: int) -> np.ndarray:
         """The records of the edges start ... stop - 1."""

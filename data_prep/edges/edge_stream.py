@@ -124,15 +124,18 @@ def sort_edges(
     progress: Progress = SILENT,
     arrays: EdgeArrays | None = None,
     notes: list[str] | None = None,
+    carried: bool = True,
 ) -> tuple[Adjacency, EdgeCounts, np.ndarray | None]:
     """Sort `edges` into an adjacency, each both ways unless `directed`; `name` is what messages call them.
 
     Returns also what became of them, and the source's id of each vertex, where vertices were renumbered.
     vertices: their number, or a function that gives it from the largest id and the number of edges. compact: ids are
     any numbers, and vertices are numbered by ascending id. arrays: what edges carry, unless the stream itself brings
-    it; the adjacency then has it too, and `notes` grow where edges were read several times. Raises DataError naming the first edge with a bad id.
+    it; the adjacency then has it too, and `notes` grow where edges were read several times. carried: if false,
+    all of that is left out. Raises DataError naming the
+    first edge with a bad id or a value that is not finite.
     """
-    stream = as_stream(edges, arrays)
+    stream = as_stream(edges, arrays if carried else None)
     final, staged, ids = stream.final, None, None
 
     # Where the vertices are not counted yet, read all edges into a temporary file first.
@@ -155,7 +158,7 @@ def sort_edges(
     # Sort.
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace)
     placer = None
-    if stream.carries is not None:
+    if carried and stream.carries is not None:
         placer = EdgePlacer(vertices, stream.carries, directed=directed, name=name, workspace=workspace)
     progress.start(stream.count, "edges taken")
     for chunk, records in with_records(stream.chunks()):

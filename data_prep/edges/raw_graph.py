@@ -38,6 +38,8 @@ class ReadOptions:
     feature_dim: int | None = None
     task: str | None = None
     """What labels are meant to be, one of names.LABEL_KINDS: class names or numbers. None: as their texts look."""
+    edge_columns: str | None = None
+    """What the columns of edges hold beside their ends, such as "weight,time" or "rating=weight"."""
     duplicate_rows: str | None = None
     """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None

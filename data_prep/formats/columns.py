@@ -1,16 +1,23 @@
-"""Tables with named columns: what a table offers, some of its rows by columns, and class numbers from a column."""
+"""Tables with named columns: some of its rows by columns, class numbers, and the columns that edges carry.
+
+The last are known by their names, or named by --edge-columns.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from data_prep.edges.edge_records import record_type
+from data_prep.formats.integer_lines import COMMENT, scanned
+from data_prep.formats.numeric_text import Layout, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
-from leapmpi.errors import DataError
+from leapmpi.errors import ConfigError, DataError
 
 _UNKNOWN = ("", "nan", "none", "null")
 
@@ -109,3 +116,142 @@ def _targets(table: TableColumns, name: str, texts: list[str]) -> np.ndarray:
             except ValueError:
                 raise DataError(f"{table.place(row)}: {text[:40]!r} in column {name!r} is no number") from None
     return values
+
+
+WEIGHT, TIME, FEATURE, UNUSED = "weight", "time", "feature", "-"
+_ROLES = (WEIGHT, TIME, FEATURE, UNUSED)
+_KNOWN = {
+    WEIGHT: ("weight", "weights", "edge_weight"),
+    TIME: ("time", "timestamp", "edge_time", "unixtime", "unix_time"),
+}
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """The columns of a table that edges carry: numbers or names of columns, None and () where there are none.
+
+    whole_times: whether times are whole numbers.
+    """
+
+    weight: int | str | None = None
+    time: int | str | None = None
+    features: tuple[int | str, ...] = ()
+    whole_times: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def all(self) -> tuple[int | str, ...]:
+        """All columns."""
+        return tuple(each for each in (self.weight, self.time, *self.features) if each is not None)
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """The type of the records, None where edges carry nothing."""
+        if not self:
+            return None
+        time = "" if self.time is None else "<i8" if self.whole_times else "<f8"
+        kind = np.dtype("<f4")
+        return record_type(kind, len(self.features), weight=self.weight is not None, time=time)
+
+    def records(self, values: dict[int | str, np.ndarray], where: str) -> np.ndarray:
+        """The records of rows whose columns hold `values`. Raises DataError for a time that is not whole, as others."""
+        found = np.empty(len(next(iter(values.values()))), self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when it is placed
+            if self.weight is not None:
+                found["weight"] = values[self.weight]
+            if self.time is not None:
+                times = values[self.time]
+                if self.whole_times and times.dtype.kind == "f" and (odd := times != np.floor(times)).any():
+                    raise DataError(f"{where}: the time {times[odd][0]} is not whole, but the first one is")
+                found["time"] = times
+            for number, column in enumerate(self.features):
+                found["features"][:, number] = values[column]
+        return found
+
+    def of_text(self, path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:
+        """The records of the lines of `text`, some whole lines of `path`. Raises DataError naming a bad field."""
+        columns = [column for column in self.all if isinstance(column, int)]
+        width = max(columns) + 1
+        values, lengths, fault = scanned(text, width, ord(layout.delimiter) if layout.delimiter else 0)
+        filled = lengths[(lengths != 0) & (lengths != COMMENT)]
+        if fault < 0 and (filled >= width).all():
+            rows = values.reshape(-1, width)[:, columns]
+        else:
+            # Numpy reads all that is allowed, and names what is not.
+            lines = io.StringIO(text.decode("utf-8", "replace"))
+            rows = parsed(path, lines, layout, np.float64, "number", rows_before, tuple(columns))
+        where = f"{path}, after data row {rows_before}"
+        return self.records({column: rows[:, number] for number, column in enumerate(columns)}, where)
+
+    def of_batch(self, batch: TableColumns) -> np.ndarray:
+        """The records of the rows of `batch`. Raises DataError naming the row of a field that is no number."""
+        return self.records({name: _numbers(batch, str(name)) for name in self.all}, batch.place(0))
+
+    def with_first_time(self, field: str) -> EdgeColumns:
+        """These columns, times being whole where `field`, the first of them, is."""
+        return replace(self, whole_times=field.strip().lstrip("+-").isdigit())
+
+
+def _numbers(batch: TableColumns, name: str) -> np.ndarray:
+    column = batch.columns[name]
+    if isinstance(column, np.ndarray):
+        return column
+    try:
+        return np.array(column, np.float64)
+    except ValueError:
+        row = next(row for row, text in enumerate(column) if not _is_number(text))
+        raise DataError(f"{batch.place(row)}: {column[row][:40]!r} in column {name!r} is not a number") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def edge_columns(names: Sequence[str], given: str | None, where: str, *, named: bool) -> EdgeColumns:
+    """The roles of the columns `names` that follow the ends of an edge in `where`, as names.
+
+    given: --edge-columns, such as weight,time or rating=weight,date=time: the roles of the first columns, or of named
+    ones. Without it columns are known by their names, where they are `named`. Raises ConfigError for what does not fit.
+    """
+    if given is None:
+        if not named:
+            return EdgeColumns()
+        return EdgeColumns(first_of(names, _KNOWN[WEIGHT]), first_of(names, _KNOWN[TIME]))
+
+    # Each item is a role, of the next column, or NAME=ROLE.
+    roles: dict[str, str] = {}
+    for number, item in enumerate(part.strip() for part in given.split(",")):
+        name, equals, role = item.rpartition("=")
+        if role not in _ROLES:
+            raise ConfigError(f"--edge-columns {given}: {role!r} is none of {', '.join(_ROLES)}")
+        if not equals and number >= len(names):
+            raise ConfigError(f"--edge-columns {given}: edges of {where} have {len(names)} columns besides their ends")
+        name = name if equals else names[number]
+        if name not in names:
+            shown = ", ".join(names) or "none"
+            raise ConfigError(
+                f"--edge-columns {given}: edges of {where} have no column {name!r}; further ones: {shown}"
+            )
+        roles[name] = role
+    for role in (WEIGHT, TIME):
+        if list(roles.values()).count(role) > 1:
+            raise ConfigError(f"--edge-columns {given}: an edge has one {role}, not several")
+    by_role = {role: next((name for name, found in roles.items() if found == role), None) for role in (WEIGHT, TIME)}
+    features = tuple(name for name, role in roles.items() if role == FEATURE)
+    return EdgeColumns(by_role[WEIGHT], by_role[TIME], features)
+
+
+def numbered(columns: EdgeColumns, names: Sequence[str]) -> EdgeColumns:
+    """`columns` by the numbers of `names`, the names of all columns of a table without names of its own."""
+
+    def number(name: int | str | None) -> int | None:
+        return None if name is None else list(names).index(str(name))
+
+    features = tuple(list(names).index(str(each)) for each in columns.features)
+    return replace(columns, weight=number(columns.weight), time=number(columns.time), features=features)

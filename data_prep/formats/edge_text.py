@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
+from data_prep.formats.columns import EdgeColumns, edge_columns, numbered
 from data_prep.formats.integer_lines import scanned, whole_lines
 from data_prep.formats.numeric_text import COMMENTS, DELIMITERS, Layout, find_layout, open_bytes, parsed
 from leapmpi.errors import DataError
@@ -59,8 +61,10 @@ def _is_whole(field: str) -> bool:
     return _WHOLE.fullmatch(field.strip()) is not None
 
 
-def edge_stream(path: Path) -> tuple[EdgeStream, list[str]]:
+def edge_stream(path: Path, given: str | None = None) -> tuple[EdgeStream, list[str]]:
     """The edges in the first two columns of the table at `path`, and notes on what was skipped.
+
+    given: --edge-columns, what further columns hold; without it, a header names them.
 
     Raises DataError, later also from the stream, naming file, row and text when a field is not a whole number, or
     when there are no edges.
@@ -73,13 +77,29 @@ def edge_stream(path: Path) -> tuple[EdgeStream, list[str]]:
     notes = []
     if layout.header:
         notes.append(f"{path.name}: the first line, {layout.header[:40]!r}, was taken as a header")
-    if layout.columns > 2:
-        notes.append(f"{path.name}: only the first two of {layout.columns} columns are used")
-    return EdgeStream(lambda: _chunks(path, layout)), notes
+    carried = carried_columns(path, layout, given)
+    if unused := layout.columns - 2 - len(carried.all):
+        used = f"only the first two of {layout.columns} columns are" if not carried else f"{unused} columns are not"
+        notes.append(f"{path.name}: {used} used" + (" (--edge-columns names others)" if given is None else ""))
+    return EdgeStream(lambda: _chunks(path, layout, carried), carries=carried.dtype), notes
 
 
-def _chunks(path: Path, layout: Layout) -> Iterator[np.ndarray]:
-    """The edges int64[2, k] by blocks of lines. Raises DataError where there are none."""
+def carried_columns(path: Path, layout: Layout, given: str | None) -> EdgeColumns:
+    """The columns of the table at `path` that edges carry, by their numbers; `given` as for `edge_stream`."""
+    numbers = [str(column) for column in range(layout.columns)]
+    names = [field.strip() for field in layout.header.split(layout.delimiter)] if layout.header else numbers
+    names = names if len(set(names)) == layout.columns else numbers
+    found = edge_columns(names[2:], given, str(path), named=names is not numbers)
+    carried = numbered(found, names)
+    if carried.time is not None:
+        first = next((text for _, text in _first_rows(path) if text != layout.header), "")
+        fields = first.split(layout.delimiter)
+        carried = carried.with_first_time(fields[int(carried.time)] if len(fields) > int(carried.time) else "")
+    return carried
+
+
+def _chunks(path: Path, layout: Layout, carried: EdgeColumns) -> Iterator[Chunk]:
+    """The edges int64[2, k] by blocks of lines, with what they carry. Raises DataError where there are none."""
     delimiter = ord(layout.delimiter) if layout.delimiter else 0
     rows = 0
     for text in whole_lines(path, layout.lines_before):
@@ -88,8 +108,8 @@ def _chunks(path: Path, layout: Layout) -> Iterator[np.ndarray]:
         # Numpy reads all that is allowed, and names what is not.
         plain = fault < 0 and not (lengths == 1).any()
         chunk = values.reshape(-1, 2).T if plain else _parsed_by_numpy(path, content, layout, rows)
+        yield (chunk, carried.of_text(path, content, layout, rows)) if carried else chunk
         rows += chunk.shape[1]
-        yield chunk
     if rows == 0:
         raise DataError(f"{path} holds no edges")
 

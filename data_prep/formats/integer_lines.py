@@ -27,12 +27,13 @@ class LineBlock:
     """Some whole lines: all numbers in `values` int64[k], how many each line has in `lengths` int32, or COMMENT.
 
     Where only the first columns are read, `values` holds those, but `lengths` counts all words of a line.
-    first_line: the number of the first line in the file, counted from 1.
+    first_line: the number of the first line in the file, counted from 1. text: the lines themselves.
     """
 
     values: np.ndarray
     lengths: np.ndarray
     first_line: int
+    text: bytes = b""
 
 
 @compiled
@@ -146,14 +147,16 @@ def blocks(path: Path, *, columns: int = _ALL, skip: int = 0) -> Iterator[LineBl
         if fault >= 0:
             word = text[fault : fault + 60].split()[0].decode("utf-8", "backslashreplace")
             raise DataError(f"{path}, line {line + len(lengths)}: {word!r} is not a whole number")
-        yield LineBlock(values.copy(), lengths.copy(), line)
+        yield LineBlock(values.copy(), lengths.copy(), line, text)
         line += len(lengths)
 
 
 def read_pairs(
     path: Path, *, skip: int = 0, words: range = range(2, _ALL), kind: str = "two vertex ids"
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """By blocks, the first two numbers [k, 2] of each line that has any, and the numbers of these lines int64[k].
+) -> Iterator[tuple[np.ndarray, np.ndarray, LineBlock]]:
+    """By blocks, the first two numbers [k, 2] of each line that has any, the numbers of these lines int64[k].
+
+    And the lines themselves.
 
     Raises DataError as `blocks`, and for a line whose number of words is not among `words`, which are for `kind`.
     """
@@ -165,7 +168,26 @@ def read_pairs(
                 f"{path}, line {block.first_line + line}: {block.lengths[line]} fields; expected {kind} per line"
             )
         filled = np.flatnonzero(block.lengths > 0)
-        yield block.values.reshape(-1, 2), block.first_line + filled
+        yield block.values.reshape(-1, 2), block.first_line + filled, block
+
+
+def third_numbers(path: Path, block: LineBlock) -> np.ndarray:
+    """float64[k]: the third number of each line that has words. Raises DataError naming the line of a bad one."""
+    values, _, fault = scanned(block.text, 3)
+    if fault < 0:
+        return values.reshape(-1, 3)[:, 2].astype(np.float64)
+    lines, filled = block.text.splitlines(), np.flatnonzero(block.lengths > 0)
+    try:
+        return np.array([lines[line].split()[2] for line in filled]).astype(np.float64)
+    except (ValueError, UnicodeDecodeError):
+        for line in filled:
+            word = lines[line].split()[2]
+            try:
+                float(word)
+            except ValueError:
+                shown = word[:40].decode("utf-8", "backslashreplace")
+                raise DataError(f"{path}, line {block.first_line + line}: {shown!r} is not a number") from None
+        raise
 
 
 def check_between(numbers: np.ndarray, lines: np.ndarray, low: int, high: int, path: Path) -> None:

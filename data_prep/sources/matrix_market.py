@@ -1,4 +1,7 @@
-"""Matrix Market coordinate files (Boisvert, Pozo, Remington, NIST 1996): entry (i, j) is the edge from i to j."""
+"""Matrix Market coordinate files (Boisvert, Pozo, Remington, NIST 1996): entry (i, j) is the edge from i to j.
+
+Its value is the weight of the edge.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_records import Chunk, record_type
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, far_too_many
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.integer_lines import check_between, read_pairs
+from data_prep.formats.integer_lines import check_between, read_pairs, third_numbers
 from data_prep.formats.numeric_text import open_bytes
 from leapmpi.errors import DataError
 
@@ -26,15 +30,18 @@ def can_read(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:
-    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions. Values are skipped."""
-    words, symmetric, vertices, stated, line = _header(path)
+    """The graph whose adjacency matrix is in `path`; of a symmetric one, both directions."""
+    words, symmetry, vertices, stated, line = _header(path)
     if far_too_many(vertices, stated):
         raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")
     kind = f"row and column{'' if words == 2 else ' and value'}"
 
-    def chunks() -> Iterator[np.ndarray]:
+    symmetric, mirrored = symmetry != "general", -1 if symmetry == "skew-symmetric" else 1
+    carries = record_type(weight=True) if words == 3 else None
+
+    def chunks() -> Iterator[Chunk]:
         found = 0
-        for block, lines in read_pairs(path, skip=line, words=range(words, words + 1), kind=kind):
+        for block, lines, whole_lines in read_pairs(path, skip=line, words=range(words, words + 1), kind=kind):
             check_between(block, lines, 1, vertices, path)
             found += len(block)
             if found > stated:
@@ -42,16 +49,24 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
             # The other triangle of a symmetric matrix, without the diagonal.
             edges = block.T - 1
-            yield np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1) if symmetric else edges
+            other = edges[0] != edges[1]
+            whole = np.concatenate([edges, edges[::-1, other]], axis=1) if symmetric else edges
+            if carries is None:
+                yield whole
+                continue
+            values, records = third_numbers(path, whole_lines), np.empty(whole.shape[1], carries)
+            with np.errstate(over="ignore"):  # what overflows is found when it is placed
+                records["weight"] = np.concatenate([values, mirrored * values[other]]) if symmetric else values
+            yield whole, records
         if found < stated:
             raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
 
     features, labels = read_companions(options)
-    return RawGraph(vertices, EdgeStream(chunks), features, labels, edges_name=str(path))
+    return RawGraph(vertices, EdgeStream(chunks, carries=carries), features, labels, edges_name=str(path))
 
 
-def _header(path: Path) -> tuple[int, bool, int, int, int]:
-    """Words per line, whether the other triangle is implied, rows, entries, and the number of the line of sizes."""
+def _header(path: Path) -> tuple[int, str, int, int, int]:
+    """Words per line, the symmetry, rows, entries, and the number of the line of sizes."""
     # The banner, and the first line that is no comment.
     with open_bytes(path) as file:
         banner = file.readline(1000)
@@ -80,4 +95,4 @@ def _header(path: Path) -> tuple[int, bool, int, int, int]:
     rows, columns, entries = map(int, numbers)
     if rows != columns:
         raise DataError(f"{path}, line {number}: the matrix is {rows} x {columns}; an adjacency matrix must be square")
-    return _FIELDS[words[3]], words[4] != "general", rows, entries, number
+    return _FIELDS[words[3]], words[4], rows, entries, number

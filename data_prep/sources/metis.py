@@ -1,7 +1,7 @@
 """Graph files of METIS, as Chaco, KaHIP and the 10th DIMACS challenge use them too (METIS manual, section 4.1).
 
 A line of sizes, `vertices edges [format [constraints]]`, then one line per vertex with its neighbours, counted from 1.
-Vertex sizes, vertex weights and edge weights are skipped.
+Edge weights are kept; vertex sizes and vertex weights are skipped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.edges.edge_records import Chunk, record_type
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
@@ -44,12 +45,13 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """The graph in `path`: an edge from each vertex to each neighbour on its line."""
     header = _header(path)
     features, labels = read_companions(options)
-    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges)
+    carries = record_type(weight=True) if header.edge_weights else None
+    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges, carries=carries)
     return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
 
 
-def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
-    """The edges int64[2, k] by blocks of lines. Raises DataError where counts differ from the header."""
+def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
+    """The edges int64[2, k] by blocks of lines, with weights. Raises DataError where counts differ from the header."""
     first = found = 0
     for block in blocks(path, skip=header.line):
         # The lines of vertices; only empty ones may follow the last vertex.
@@ -64,9 +66,15 @@ def _chunks(path: Path, header: _Header) -> Iterator[np.ndarray]:
 
         # Their neighbours, counted from 1.
         lengths = lengths[:left]
-        neighbours, row = _neighbours(block.values, lengths, lines, header, path)
+        neighbours, row, weights = _neighbours(block.values, lengths, lines, header, path)
         check_between(neighbours, lines[row], 1, header.vertices, path)
-        yield np.stack([first + row, neighbours - 1])
+        edges = np.stack([first + row, neighbours - 1])
+        if weights is None:
+            yield edges
+        else:
+            records = np.empty(len(row), record_type(weight=True))
+            records["weight"] = weights
+            yield edges, records
         first += len(lengths)
         found += len(neighbours)
 
@@ -107,11 +115,11 @@ def _header(path: Path) -> _Header:
 
 def _neighbours(
     values: np.ndarray, lengths: np.ndarray, lines: np.ndarray, header: _Header, path: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    """The neighbours on some lines, counted from 1, and the number among these lines on which each stands."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The neighbours on some lines, counted from 1, the number among these lines on which each stands, its weight."""
     vertex = np.repeat(np.arange(len(lengths)), lengths)
     if not header.before and not header.edge_weights:
-        return values, vertex
+        return values, vertex, None
 
     # Lines too short for the weights before the neighbours, or with a weight missing after one.
     odd = (lengths < header.before) | ((lengths - header.before) % (1 + header.edge_weights) != 0)
@@ -126,4 +134,5 @@ def _neighbours(
     # Neighbours are the numbers after the first weights, every second one where edges have weights.
     place = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths) - header.before
     kept = (place >= 0) & ((place % 2 == 0) | (not header.edge_weights))
-    return values[kept], vertex[kept]
+    weights = values[(place >= 0) & (place % 2 == 1)] if header.edge_weights else None
+    return values[kept], vertex[kept], weights

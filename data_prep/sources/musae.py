@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.assembly.vertex_rows import rows_held
+from data_prep.edges.edge_records import with_records
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, far_too_many
 from data_prep.formats.columns import TableColumns, first_of, labels_in
 from data_prep.formats.edge_text import edge_stream
@@ -50,7 +51,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     # Edges, features, and ids of labelled vertices; vertices are numbered from 0 on in all of them.
     stream, notes = edge_stream(edge_file)
     notes = [note for note in notes if "header" not in note]
-    edges = np.concatenate(list(stream.chunks()), axis=1)
+    edges = np.concatenate([chunk for chunk, _ in with_records(stream.chunks())], axis=1)
     vertex = feature = grouped = group = np.empty(0, np.int64)
     group_names = None
     if feature_file:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, whole_numbers
 from data_prep.formats.edge_text import edge_stream
@@ -45,7 +46,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     # What was taken: by their paths below `path`.
     parts = {"edge": "edges", "num-node-list": "counts", "num-edge-list": "counts"}
-    parts |= {"node-feat": "features", "node-label": "labels"}
+    parts |= {"node-feat": "features", "node-label": "labels", "edge-feat": "edge features"}
     found = {_csv(raw, stem): what for stem, what in parts.items()}
     if (raw / "data.npz").exists():
         found = {raw / "data.npz": "edges, features", raw / "node-label.npz": "labels"}
@@ -85,15 +86,17 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
     edges, notes = edge_stream(file)
     stated = _count(raw, "num-edge-list")
 
-    def counted() -> Iterator[np.ndarray]:
+    def counted() -> Iterator[Chunk]:
         found = 0
-        for chunk in edges.chunks():
+        for chunk, _ in with_records(edges.chunks()):
             found += chunk.shape[1]
             yield chunk
         if stated not in (None, found):
             raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
 
     features, labels = _csv(raw, "node-feat"), _csv(raw, "node-label")
+    of_edges = _csv(raw, "edge-feat")
+    carried = read_numbers(of_edges, np.float32, options.workspace) if of_edges else None
     return RawGraph(
         _count(raw, "num-node-list"),
         EdgeStream(counted, stated),
@@ -101,6 +104,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
         read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),
         notes=notes,
+        edge_arrays=EdgeArrays(str(of_edges), features=carried),
     )
 
 
@@ -112,7 +116,11 @@ def _binary(raw: Path, options: ReadOptions) -> RawGraph:
         raise DataError(f"{file.label('edge_index')} must have shape [2, edges], but it is {edges.shape}")
     vertices = file.number("num_nodes_list")
     features = file.array("node_feat") if "node_feat" in file.names else None
-    return RawGraph(vertices, edges, features, labels.array("node_label"), edges_name=file.label("edge_index"))
+    found = file.read("edge_feat") if "edge_feat" in file.names else None
+    carried = found if isinstance(found, np.ndarray) and found.dtype.kind in "biuf" and found.size else None
+    graph = RawGraph(vertices, edges, features, labels.array("node_label"), edges_name=file.label("edge_index"))
+    graph.edge_arrays = EdgeArrays(file.label("edge_feat"), features=carried)
+    return graph
 
 
 def _splits(folder: Path, split_index: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:

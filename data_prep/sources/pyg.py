@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.torch_files import load_torch
@@ -14,6 +15,8 @@ from leapmpi.errors import ConfigError, DataError
 SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
 OPTIONS = frozenset({"split_index", "vertices", "features", "labels"})
 
+
+_EDGE_TENSORS = {"weight": ("edge_weight",), "features": ("edge_attr",), "time": ("edge_time", "time")}
 
 _KNOWN = {"edge_index", "num_nodes", *(f"{name}_mask" for name in SPLIT_NAMES)}
 
@@ -55,7 +58,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         features = features[:, None]
     graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
     _add_splits(graph, data, options.split_index, path)
-    taken = {*_KNOWN, named_features or "x", named_labels or "y"}
+    carried = _edge_tensors(data, edges.shape[1], path)
+    label = f"{path}: {', '.join(name for name, _ in carried.values())}"
+    graph.edge_arrays = EdgeArrays(label, **{field: tensor for field, (_, tensor) in carried.items()})
+    taken = {*_KNOWN, *(name for name, _ in carried.values()), named_features or "x", named_labels or "y"}
     others = sorted(str(name) for name, content in data.items() if str(name) not in taken and content is not None)
     graph.notes += [f"{path.name}: not used: {', '.join(others)}"] if others else []
     return graph
@@ -82,6 +88,17 @@ def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
         return None
     if not isinstance(found, np.ndarray) or found.ndim == 0:
         raise DataError(f"{path}: {name} must be a dense tensor with a row per vertex or edge")
+    return found
+
+
+def _edge_tensors(data: dict, edges: int, path: Path) -> dict[str, tuple[str, np.ndarray]]:
+    """By field, the name and the tensor of what edges carry. One called time may also be that of vertices."""
+    found = {}
+    for field, names in _EDGE_TENSORS.items():
+        for name in names:
+            tensor = _tensor(data, name, path) if isinstance(data.get(name), np.ndarray) else None
+            if tensor is not None and field not in found and (name != "time" or len(tensor) == edges):
+                found[field] = name, tensor
     return found
 
 

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-import numpy as np
-
+from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions
 from data_prep.formats.array_files import read_companions
+from data_prep.formats.columns import EdgeColumns
+from data_prep.formats.edge_text import carried_columns
 from data_prep.formats.integer_lines import check_between, read_pairs
-from data_prep.formats.numeric_text import open_bytes
+from data_prep.formats.numeric_text import find_layout, open_bytes
 from leapmpi.errors import DataError
 
 SUMMARY = "SNAP's edge lists .txt, also .gz: any ids, under a comment with FromNodeId or Nodes: N Edges: M"
-OPTIONS = frozenset({"features", "labels"})
+OPTIONS = frozenset({"features", "labels", "edge_columns"})
 
 _HEAD_BYTES = 4096
 _SIGNS = re.compile(rb"FromNodeId|Nodes:\s*\d+\s+Edges:\s*\d+")
@@ -40,13 +41,20 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     Features and labels that `options` name have a row per vertex in that order.
     """
 
-    def chunks() -> Iterator[np.ndarray]:
-        for block, lines in read_pairs(path):
-            check_between(block, lines, 0, _LARGEST, path)
-            yield block.T
+    layout = find_layout(path)
+    carried = EdgeColumns() if layout is None else carried_columns(path, layout, options.edge_columns)
+
+    def chunks() -> Iterator[Chunk]:
+        rows = 0
+        for pairs, lines, block in read_pairs(path):
+            check_between(pairs, lines, 0, _LARGEST, path)
+            yield (
+                pairs.T if layout is None or not carried else (pairs.T, carried.of_text(path, block.text, layout, rows))
+            )
+            rows += len(pairs)
 
     features, labels = read_companions(options)
-    graph = RawGraph(0, EdgeStream(chunks), features, labels, edges_name=str(path), compact=True)
+    graph = RawGraph(0, EdgeStream(chunks, carries=carried.dtype), features, labels, edges_name=str(path), compact=True)
 
     # Called once all edges have been read: only then vertices are counted.
     def vertices(largest: int, count: int) -> int:

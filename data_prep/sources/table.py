@@ -13,15 +13,16 @@ import numpy as np
 
 from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, names_of, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
+from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions
-from data_prep.formats.columns import Table, TableColumns, first_of, labels_in
+from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in
 from data_prep.formats.tables import SUFFIXES, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
-OPTIONS = frozenset({"label_column"})
+OPTIONS = frozenset({"label_column", "edge_columns"})
 
 _EDGES = ("edges",)
 _VERTICES = ("vertices", "nodes")
@@ -54,18 +55,20 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
     edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
     ends = _ends(edges)
+    carried = _carried(edges, ends, options.edge_columns)
     if vertex_file is None:
         if options.label_column:
             raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
-        graph = _edges_alone(edges, ends, options.workspace)
+        graph = _edges_alone(edges, ends, carried, options.workspace)
     else:
         graph, numbering = _vertices(open_table(vertex_file), options)
-        graph.edges = EdgeStream(lambda: _chunks(edges, ends, numbering.numbers))
+        graph.edges = EdgeStream(lambda: _chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
     graph.edges_name = str(edge_file)
     graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
-    further = len(edges.names) + len(edges.unread) - 2
+    further = len(edges.names) + len(edges.unread) - 2 - len(carried.all)
     if further:
-        graph.notes.append(f"{edge_file.name}: {further} further columns are not used")
+        hint = "" if options.edge_columns else " (--edge-columns names them)"
+        graph.notes.append(f"{edge_file.name}: {further} further columns are not used{hint}")
     return graph
 
 
@@ -85,25 +88,42 @@ def _ends(edges: Table) -> list[str]:
     return names
 
 
-def _chunks(edges: Table, ends: list[str], numbered: Callable[[Ids, Place], np.ndarray]) -> Iterator[np.ndarray]:
-    """The edges int64[2, k] in the columns `ends`, their ids `numbered`."""
+def _carried(edges: Table, ends: list[str], given: str | None) -> EdgeColumns:
+    """The columns of `edges` that edges carry, by their names or by `given`, --edge-columns."""
+    others = [name for name in edges.names if name not in ends]
+    columns = edge_columns(others, given, str(edges.path), named=True)
+    if columns.time is None or columns.time in edges.integers:
+        return columns
+    first = next(edges.batches([str(columns.time)]), None)
+    values = [] if first is None else first.columns[str(columns.time)]
+    return columns.with_first_time(str(values[0]) if len(values) else "")
+
+
+def _chunks(
+    edges: Table, ends: list[str], carried: EdgeColumns, numbered: Callable[[Ids, Place], np.ndarray]
+) -> Iterator[Chunk]:
+    """The edges int64[2, k] in the columns `ends`, their ids `numbered`, with what they carry."""
     rows = 0
-    for batch in edges.batches(ends):
-        yield np.stack([numbered(batch.columns[name], batch.place) for name in ends])
+    for batch in edges.batches([*ends, *map(str, carried.all)]):
+        chunk = np.stack([numbered(batch.columns[name], batch.place) for name in ends])
+        yield (chunk, carried.of_batch(batch)) if carried else chunk
         rows += batch.rows
     if rows == 0:
         raise DataError(f"{edges.path} holds no edges")
 
 
-def _edges_alone(edges: Table, ends: list[str], workspace: Workspace | None) -> RawGraph:
+def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace: Workspace | None) -> RawGraph:
     """The graph of a table of edges; its vertices are counted and numbered as it streams by."""
     if edges.integers.issuperset(ends):
-        stream = EdgeStream(lambda: _chunks(edges, ends, plain))
+        stream = EdgeStream(lambda: _chunks(edges, ends, carried, plain), carries=carried.dtype)
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
 
     # Ids of texts are numbered while they stream by; the final numbers follow once all are known.
     numbering = TextNumbering(workspace)
-    graph = RawGraph(0, EdgeStream(lambda: _chunks(edges, ends, numbering.provisional), final=numbering.final))
+    stream = EdgeStream(
+        lambda: _chunks(edges, ends, carried, numbering.provisional), final=numbering.final, carries=carried.dtype
+    )
+    graph = RawGraph(0, stream)
 
     def vertices(largest: int, count: int) -> int:
         graph.names = numbering.finish()

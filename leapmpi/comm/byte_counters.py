@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 KINDS = (
-    *("ids", "features", "row gradients", "labels", "parameters"),
+    *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
     *("gradients", "activations", "embeddings", "schedule", "control"),
 )
 """What bytes are sent for. "row gradients" are those of learned rows; "control" is everything that is no payload of

@@ -132,8 +132,8 @@ def edge_lanes(
 ) -> np.ndarray:
     """The sums uint64[2] of the hashes of what the m in-edges of k vertices carry; zeros where they carry nothing.
 
-    They are added to `content_lanes`. indptr: int64[k + 1] that cuts `indices` and the arrays of `data`, from any number
-    on. The others are as there.
+    They are added to `content_lanes`. indptr: int64[k + 1] that cuts `indices` and the arrays of `data`, from any
+    number on. The others are as there.
     """
     total = np.zeros(2, np.uint64)
     known = np.empty(0, np.int64) if original_of is None else np.asarray(original_of)

@@ -66,7 +66,7 @@ def edge_feature_dim(found: Attributes, path: Path) -> int:
 
 
 def map_edge_data(file: h5py.File, path: Path, found: Attributes, edges: int) -> EdgeData:
-    """The arrays of `edges` edges that the attributes `found` list, mapped. Raises DataError for another type or size."""
+    """The arrays of `edges` edges that the attributes `found` list, mapped. Raises DataError where they do not fit."""
     width, arrays = edge_feature_dim(found, path), {}
     for name, there, shape in (
         (names.EDGE_WEIGHT, bool(found.get(names.HAS_EDGE_WEIGHT, False)), (edges,)),
@@ -98,6 +98,6 @@ def check_not_negative(weight: np.ndarray, where: str) -> None:
     """Raise DataError where an edge weight is negative or no number: sums of weights are divided by."""
     if len(bad := np.flatnonzero(~(weight >= 0) | np.isinf(weight))):
         raise DataError(
-            f"{where}: {names.EDGE_WEIGHT}, row {bad[0]} is {weight[bad[0]]}; training takes weights that are finite and "
-            "not negative: import the graph with others, or train without them (--edge-weights ignore)"
+            f"{where}: {names.EDGE_WEIGHT}, row {bad[0]} is {weight[bad[0]]}; training takes weights that are finite "
+            "and not negative: import the graph with others, or train without them (--edge-weights ignore)"
         )

@@ -45,8 +45,9 @@ def scan(
     """Check in-neighbours, features and edge data of `rows`; returns their content lanes uint64[2] (see content_hash).
 
     original_of: int64[vertices], the original id of each vertex that indices may name; None where ids are original ids.
-    first: the id of the first row. features: if false, features, of edges too, are neither checked nor hashed. hashed: if false, the
-    lanes are zeros. sinks: by array name, a function that gets all blocks of the array, in order, in this thread.
+    first: the id of the first row. features: if false, features, of edges too, are neither checked nor hashed. hashed:
+    if false, the lanes are zeros. sinks: by array name, a function that gets all blocks of the array, in order, in this
+    thread.
     progress: called with the number of rows done. `rows.indptr` must have been checked.
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.engine.context import RankContext
-from leapmpi.nn.tensors import to_tensors
+from leapmpi.engine.edge_features import stand_ins
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
@@ -124,7 +125,9 @@ def link_seconds(communicator: Communicator) -> tuple[float, float]:
 def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     """Forward and backward on rows that stand for any others."""
     count = blocks[0].n_dst
-    tensors: list[Any] = [to_tensors(block, ctx.device) for block in blocks]
+    sampled = MicroBatch(blocks[0].dst, blocks, None)
+    stand_ins(ctx, sampled)
+    tensors: list[Any] = sampled.on_device(ctx.device)
     logits = ctx.model(tensors, ctx.stand_in(blocks[-1].n_src), key)
     ctx.task.loss(logits, ctx.task.stand_in_labels(count, logits.dtype, ctx.device), 0.0).backward()
     # The clock of a device is read when its work is done.
@@ -132,5 +135,6 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
 
 
 def _without_edges(block: Block) -> Block:
-    weight = None if block.weight is None else block.weight[:0]
-    return replace(block, indptr=np.zeros_like(block.indptr), indices=block.indices[:0], weight=weight)
+    names = ("indices", "weight", "edge_numbers", "edge_weight")
+    arrays = {name: array[:0] for name in names if (array := getattr(block, name)) is not None}
+    return replace(block, indptr=np.zeros_like(block.indptr), **arrays)

@@ -40,6 +40,8 @@ class RankContext:
     seed: int
     columns: FeatureFetcher | None = None
     """This rank's columns of the features of all vertices, where a strategy splits features by columns."""
+    edge_features: FeatureFetcher | None = None
+    """The features of edges by their numbers in the topology, where a layer reads them."""
     hidden_rows: Mapping[int, FeatureFetcher] = field(default_factory=dict)
     """By layer l > 0: the rows that layer l reads, where ranks hold the output of layer l - 1 for their vertices."""
     in_place: bool = True

@@ -12,6 +12,7 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
@@ -78,6 +79,7 @@ class Engine:
         ctx = self.ctx
         with ctx.phases("exchange"):
             self.mode.request(minibatch)
+            fetch_edge_features(ctx, minibatch.micro_batches)
 
             # Weights and labels of the roots whose loss this rank computes.
             roots = self.placement.labelled(minibatch)

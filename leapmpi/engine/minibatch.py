@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from leapmpi.engine.edge_loss import EdgeLoss
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.block import Block
 from leapmpi.system import channels
@@ -31,10 +32,19 @@ class MicroBatch:
     positions: np.ndarray | None
     tensors: list[BlockTensors] | None = None
     """The blocks on the device, where several models train on them."""
+    edge_features: list[Tensor] | None = None
+    """By block, the features of its edges, float[edges, Fe], where a layer reads them."""
 
     def block(self, layer: int) -> Block:
         """The block that `layer` reads; layer 0 reads the outermost one."""
         return self.blocks[-1 - layer]
+
+    def on_device(self, device: torch.device) -> list[BlockTensors]:
+        """The tensors of the blocks on `device`, with the features of their edges."""
+        tensors = [to_tensors(block, device) for block in self.blocks]
+        if self.edge_features is None:
+            return tensors
+        return [replace(each, edge_features=found) for each, found in zip(tensors, self.edge_features, strict=True)]
 
 
 @dataclass

@@ -21,7 +21,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.edge_data import with_weights
+from leapmpi.sampling.edge_lookup import with_weights
 from leapmpi.sampling.hop_sampler import indptr_of
 from leapmpi.system.counter_rng import DrawKey
 

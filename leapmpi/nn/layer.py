@@ -93,7 +93,8 @@ class Layer(nn.Module):
     """How shares of the aggregate combine; None where the layer offers no shares."""
 
     edge_data: tuple[str, ...] = ("weight",)
-    """What edges carry that this layer reads: "weight", the sampler's weights; "edge_weight", those of the dataset."""
+    """What edges carry that this layer reads: "weight", the sampler's weights; "edge_weight" and
+    "edge_features", those of the dataset."""
 
     shares_sums = False
     """Whether the aggregate of raw rows depends on the rows alone, not on a weight or setting of this layer.

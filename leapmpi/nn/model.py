@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -101,7 +102,12 @@ class Model(nn.Module):
         return self.head(rows, blocks[0].src_original[:roots], dropout)
 
 
-def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+def takes_edge_features(name: str) -> bool:
+    """Whether the model called `name` reads features of edges: its `build` takes their width, `edge_dim`."""
+    return "edge_dim" in inspect.signature(builder(name).build).parameters
+
+
+def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A model of `layers` equal layers of width config.hidden.
 
     The last has width `out_dim`, unless `config.jumping` has a head make the output of all of them.
@@ -112,7 +118,7 @@ def stack(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int, out
     return Model(hidden_layers(layer, config, layers, in_dim), Head(config, layers, out_dim))
 
 
-def hidden_layers(layer: type[Layer], config: ModelConfig, layers: int, in_dim: int) -> list[Layer]:
+def hidden_layers(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int) -> list[Layer]:
     """Layers of width config.hidden, for a model whose output a head makes."""
     widths = [in_dim, *[config.hidden] * layers]
     return [layer(config, n, widths[n - 1], widths[n], False) for n in range(1, layers + 1)]
@@ -171,11 +177,18 @@ def builder(name: str) -> ModuleType:
 
 
 def build_model(
-    config: ModelConfig, layers: int, in_dim: int, out_dim: int, seed: int, dtype: torch.dtype = torch.float32
+    config: ModelConfig,
+    layers: int,
+    in_dim: int,
+    out_dim: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    edge_dim: int = 0,
 ) -> Model:
     """The model named config.name, on the CPU, with weights that depend on `seed` and parameter names alone.
 
-    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes. Raises ConfigError for an
+    `layers` is the number of blocks, `in_dim` that of features, `out_dim` that of classes, `edge_dim`
+    that of features of edges, which a model gets whose `build` takes it. Raises ConfigError for an
     unknown model or unsuitable sizes.
     """
     if layers < 1:
@@ -184,7 +197,8 @@ def build_model(
         raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
     # A user's code may draw weights by itself.
     config = replace(config, seed=seed) if names_code(config.name) else config
-    model = builder(config.name).build(config, layers, in_dim, out_dim).to(dtype)
+    given = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}
+    model = builder(config.name).build(config, layers, in_dim, out_dim, **given).to(dtype)
     initialise(model, seed)
     return model
 
@@ -234,8 +248,8 @@ def model_of(config: Config, dataset: Dataset) -> Model:
     Raises ConfigError for an unknown model or unsuitable sizes.
     """
     layers, dtype = len(config.sampling.fanout), getattr(torch, config.train.dtype)
-    task = task_of(config, dataset)
-    model = build_model(config.model, layers, input_width(config, dataset), task.width, config.model_seed, dtype)
+    task, width = task_of(config, dataset), input_width(config, dataset)
+    model = build_model(config.model, layers, width, task.width, config.model_seed, dtype, dataset.edge_feature_dim)
     if (scorer := task.scorer()) is not None:
         model.scorer = scorer.to(dtype)
         initialise(model, config.model_seed)

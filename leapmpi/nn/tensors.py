@@ -102,6 +102,8 @@ class BlockTensors:
     """float32[edges]: with it, the sum of weight x value estimates the sum over all in-neighbours."""
     weights: EdgeWeights | None = None
     """The weights of the dataset's edges, where they are used."""
+    edge_features: Tensor | None = None
+    """float[edges, Fe]: the features of the dataset's edges, where a layer reads them."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """By kind and type of layer, what it summed up of the features; kept where several models read the same ones."""
 
@@ -122,9 +124,12 @@ class BlockTensors:
         return Edges(indptr, indices, self.n_src)
 
     def values_with_self(self, own: Tensor, others: Tensor) -> Tensor:
-        """float[edges_with_self]: `own` (float[n_dst]) from each destination to itself, and `others` (float[edges])."""
+        """float[edges_with_self, ...]: `own` (float[n_dst, ...]) for self edges, else `others` (float[edges, ...])."""
         edges = self.edges_with_self
-        values, is_self = others.new_empty(len(edges.indices)), torch.zeros_like(edges.indices, dtype=torch.bool)
+        values, is_self = (
+            others.new_empty((len(edges.indices), *others.shape[1:])),
+            torch.zeros_like(edges.indices, dtype=torch.bool),
+        )
         is_self[edges.indptr[:-1]] = True
         values[is_self], values[~is_self] = own, others
         return values

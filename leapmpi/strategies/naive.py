@@ -32,6 +32,7 @@ from leapmpi.engine.ring_payload import (
     to_words,
 )
 from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
@@ -55,6 +56,13 @@ class RingMode(ExchangeMode):
 
     needs_weights = True
     description = "models with the blocks of their roots and what their first layer gathers, past all ranks and back"
+
+    @classmethod
+    def refusal(cls, layer: Layer) -> str | None:
+        """Refuses features of edges: blocks travel, and the rows of their edges do not."""
+        if "edge_features" in layer.edge_data:
+            return "it reads features of edges, which do not travel with blocks"
+        return super().refusal(layer)
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:
         super().__init__(ctx, layer)

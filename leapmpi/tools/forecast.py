@@ -15,7 +15,7 @@ from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
-from leapmpi.sampling.edge_data import uses_weights
+from leapmpi.sampling.edge_lookup import uses_weights
 from leapmpi.tools.link_rates import LinkRates, check_link
 from leapmpi.training.setup import open_for_training
 from leapmpi.training.simulation.simulator import Forecaster

@@ -15,7 +15,7 @@ from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
-from leapmpi.nn.model import canonical, input_width, settings_without_effect
+from leapmpi.nn.model import canonical, input_width, settings_without_effect, takes_edge_features
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -45,12 +45,12 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     """The banner, given the `rank_facts` of all ranks."""
     config, world, loaded = trainer.config, trainer.world, trainer.loaded
     dataset, topology = loaded.dataset, loaded.topology
-    topology_bytes = topology.indptr.nbytes + topology.indices.nbytes + topology.original_id.nbytes
+    topology_bytes = sum(array.nbytes for array in topology.arrays.values())
     method = dataset.attributes.get("method", "unknown")
     return [
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
-        f"{dataset.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); "
+        f"{dataset.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
         f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
@@ -66,6 +66,15 @@ def _inputs(config: Config, dataset: Dataset) -> str:
     if dataset.feature_dim:
         return f"{dataset.feature_dim} features"
     return f"no features, learned rows of {input_width(config, dataset)} columns with moments and the best"
+
+
+def _of_edges(trainer: Trainer) -> str:
+    """'edges carry weights; ', or nothing."""
+    dataset = trainer.loaded.dataset
+    carried = ["weights"] * (trainer.loaded.topology.edge_weight is not None)
+    carried += [f"{dataset.edge_feature_dim} features"] * (dataset.edge_feature_dim > 0)
+    carried += ["times"] * (trainer.loaded.topology.edge_time is not None)
+    return f"edges carry {enumeration(carried)}; " if carried else ""
 
 
 def _plan(trainer: Trainer) -> str:
@@ -190,10 +199,25 @@ def ignored(trainer: Trainer) -> list[str]:
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
+    if not trainer.loaded.dataset.has_edge_weight:
+        why["sampling.edge_weights"] = "edges have no weights"
+
     # Of a setting that is varied, the values of the models count.
     values = [flattened(each.to_values()) for each in (config, *models)]
-    return [
+    return _unread(trainer) + [
         f"--{setting.flag} is ignored: {why[key]}"
         for key, setting in fields()
         if key in why and any(canonical(each)[key] != canonical(each | {key: setting.default})[key] for each in values)
     ]
+
+
+def _unread(trainer: Trainer) -> list[str]:
+    """Sentences about what edges carry and no model reads."""
+    names = dict.fromkeys(each.model.name for each in models_of(trainer.config))
+    found, sentences = enumeration(list(names)), []
+    weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)
+    if trainer.loaded.topology.edge_weight is not None and len(names) == 1 and not weights_are_read:
+        sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
+    if trainer.loaded.dataset.edge_feature_dim and not any(map(takes_edge_features, names)):
+        sentences.append(f"edge features are not read by --model {found}")
+    return sentences

@@ -13,13 +13,14 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
-from leapmpi.sampling.edge_data import with_edge_data
+from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
@@ -35,7 +36,9 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
-        sampler = with_edge_data(NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads))
+        sampler = with_edge_data(
+            NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads), ctx.edge_features is not None
+        )
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
@@ -165,6 +168,7 @@ class Evaluator:
         minibatch = MiniBatch(None, key, [micro_batch], drops=False)
         chosen = [mode or self._chosen_mode(minibatch) for mode in modes]
         chosen[0].request(minibatch)
+        fetch_edge_features(self.ctx, minibatch.micro_batches)
         minibatch.complete()
         if len(chosen) > 1:
             share_among_models(micro_batch, self.ctx.device)

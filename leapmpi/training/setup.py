@@ -17,6 +17,8 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -29,11 +31,10 @@ from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.build import build_sampler
-from leapmpi.sampling.edge_data import uses_weights
+from leapmpi.sampling.edge_lookup import uses_weights
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
@@ -120,7 +121,8 @@ def load(
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_of(models_of(config)[0], dataset).to(device)
-    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads))
+    reads = reads_features(config, dataset)
+    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -136,6 +138,7 @@ def load(
         device=device,
         seed=config.train.seed,
         machine=rates or MachineRates(),
+        edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases) if reads else None,
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
@@ -165,7 +168,9 @@ def _run_once(ctx: RankContext, config: Config) -> None:
     begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    blocks = [to_tensors(block, ctx.device) for block in ctx.sampler.sample(key, roots)]
+    sampled = MicroBatch(roots, ctx.sampler.sample(key, roots), None)
+    stand_ins(ctx, sampled)
+    blocks = sampled.on_device(ctx.device)
     features = ctx.stand_in(blocks[-1].n_src)
     labels = ctx.task.stand_in_labels(len(roots), getattr(torch, config.train.dtype), ctx.device)
     ctx.task.loss(ctx.model(blocks, features, key), labels, 1.0).backward()

@@ -6,7 +6,7 @@ import pytest
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import content_uuid
-from leapmpi.dataset.graph_file import open_graph, write_graph
+from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import from_graph, load_topology
 from leapmpi.dataset.verify import verify, verify_graph

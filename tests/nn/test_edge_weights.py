@@ -10,7 +10,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
-from leapmpi.sampling.edge_data import EdgeDataSampler, edge_numbers
+from leapmpi.sampling.edge_lookup import EdgeDataSampler, edge_numbers
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import weighted
@@ -73,11 +73,11 @@ def test_all_neighbours_give_the_dense_formula(graph, features, model_config, na
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage"])
-@pytest.mark.parametrize("draws", ["node-wise", "weighted"])
+@pytest.mark.parametrize("draws", ["node-wise", "degree", "edge"])
 def test_batches_of_any_size_give_the_same_gradient(graph, features, model_config, name, draws):
     sampler = NodeWiseSampler(graph, (3, 2))
-    if draws == "weighted":
-        sampler = weighted.build(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options("degree"))
+    if draws != "node-wise":
+        sampler = weighted.build(Setup(graph, (3, 2), np.empty(0, np.int64), 0), weighted.Options(draws))
     model = build_model(model_config(name), 2, WIDTH, CLASSES, 3, torch.float64)
     labels = torch.arange(graph.vertices) % CLASSES
     found = []
@@ -90,21 +90,21 @@ def test_batches_of_any_size_give_the_same_gradient(graph, features, model_confi
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("draws", ["node-wise", "weighted"])
+@pytest.mark.parametrize("draws", ["node-wise", "degree", "edge"])
 def test_sampled_sums_estimate_weighted_ones(graph, features, model_config, draws):
     """Over many draws, the mean of gcn's sums is the weighted sum over all in-neighbours."""
     sampler = NodeWiseSampler(graph, (3,))
-    if draws == "weighted":
-        options = weighted.Options("degree", row_normalise=False)
+    if draws != "node-wise":
+        options = weighted.Options(draws, row_normalise=False)
         sampler = weighted.build(Setup(graph, (3,), np.empty(0, np.int64), 0), options)
     layer = build_model(model_config("gcn"), 1, WIDTH, CLASSES, 3, torch.float64).layers[0]
-    roots, count = np.arange(graph.vertices), 3000
+    roots, count = np.arange(graph.vertices), 700
     total = torch.zeros(graph.vertices, CLASSES, dtype=torch.float64)
     for number in range(count):
         (block,), (drawn,) = sampled(sampler, roots, DrawKey(TRAIN, 1, 0, number))
         total += layer(block, features[drawn.src]).detach()
     wanted = dense("gcn", dict(layer.named_parameters()), adjacency(graph), features, True)
-    assert (total / count - wanted).abs().max() < 0.12
+    assert (total / count - wanted).abs().max() < 0.25
 
 
 def test_numbers_are_those_of_the_topology(graph):
@@ -123,3 +123,73 @@ def test_numbers_of_repeated_and_disordered_neighbours():
     assert numbers.tolist() == [2, 0, 0, 1]
     with pytest.raises(ConfigError, match=r"joins vertices 0 and 20 \(original ids\), between which there is no edge"):
         edge_numbers(topology, np.array([0, 1, 2]), np.array([2, 0]), np.array([0, 1]))
+
+
+def dense_gat(p, edge, x, last):
+    """`edge` float[n, n, 3]: the features of u -> v in [v, u], NaN without an edge; 0 from a vertex to itself."""
+    heads, width = p["attend_source"].shape
+    z = (x @ p["neighbour.weight"].T).view(len(x), heads, width)
+    there = ~edge.isnan().any(2) | torch.eye(len(x), dtype=bool)
+    e = edge.nan_to_num() @ p["edge"].T
+    out = []
+    for h in range(heads):
+        score = (z[:, h] @ p["attend_target"][h])[:, None] + (z[:, h] @ p["attend_source"][h])[None, :]
+        score = score + e.view(*there.shape, heads, width)[:, :, h] @ p["attend_edge"][h]
+        share = torch.nn.functional.leaky_relu(score, 0.2).masked_fill(~there, -torch.inf).softmax(1)
+        out.append(share @ z[:, h])
+    if last:
+        return sum(out) / heads + p["bias"]
+    return torch.nn.functional.elu(torch.cat(out, 1) + p["bias"])
+
+
+def test_features_of_edges_enter_attention_as_in_the_dense_formula(graph, features, model_config, either_operations):
+    of_edges = torch.from_numpy(np.random.default_rng(8).standard_normal((graph.edges, 3)))
+    dense_edges = torch.full((graph.vertices, graph.vertices, 3), torch.nan, dtype=torch.float64)
+    destination = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
+    dense_edges[destination, graph.indices] = of_edges
+    model = build_model(model_config("gat"), 2, WIDTH, CLASSES, 3, torch.float64, edge_dim=3)
+    roots = np.arange(graph.vertices)
+    tensors, blocks = sampled(NodeWiseSampler(graph, (-1, -1)), roots)
+    tensors = [
+        replace(each, edge_features=of_edges[torch.from_numpy(block.edge_numbers)])
+        for each, block in zip(tensors, blocks, strict=True)
+    ]
+    x = features
+    for number, layer in enumerate(model.layers):
+        x = dense_gat(dict(layer.named_parameters()), dense_edges, x, number == 1)
+    got = model(tensors, features[blocks[-1].src])
+    torch.testing.assert_close(got, x)
+
+    # Gradients of all parameters, those of the features' weights too.
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    wanted = torch.autograd.grad(x.square().sum(), parameters)
+    for name, a, b in zip(names, torch.autograd.grad(got.square().sum(), parameters), wanted, strict=True):
+        torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_model_that_reads_no_features_of_edges_gets_none(model_config):
+    assert build_model(model_config("sage"), 1, WIDTH, CLASSES, 3, edge_dim=3).layers[0].edge_data == (
+        "weight",
+        "edge_weight",
+    )
+
+
+def test_draws_by_edge_weight_have_their_chances_and_count_alike(graph):
+    """A hub's in-neighbours come with chances in proportion to their weights; those of weight 0 never."""
+    degree = 20
+    weight = np.array([0, *range(1, degree)], np.float32)
+    topology = Topology(
+        np.array([0, degree, *[degree] * degree]), np.arange(1, degree + 1, dtype=np.int32), np.arange(degree + 1),
+        weight, np.array([weight.sum(), *[0.0] * degree]),
+    )  # fmt: skip
+    sampler = weighted.build(Setup(topology, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))
+    counts, draws = np.zeros(degree), 4000
+    for number in range(draws):
+        drawn = sampler.neighbours(DrawKey(TRAIN, 1, 0, number), 0, np.array([0]))
+        assert len(drawn.neighbours) == 5
+        counts[drawn.neighbours - 1] += 1
+        np.testing.assert_allclose((drawn.weight * weight[drawn.neighbours - 1]).sum(), weight.sum(), rtol=1e-5)
+    np.testing.assert_allclose(counts / draws, 5 * weight / weight.sum(), atol=0.03)
+    plain = replace(topology, edge_weight=None)
+    with pytest.raises(ConfigError, match="weights=edge: the dataset's edges have no weights that are used"):
+        weighted.build(Setup(plain, (5,), np.empty(0, np.int64), 0), weighted.Options("edge"))

@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
 from mpi4py import MPI
 
 from leapmpi import train
@@ -20,7 +21,6 @@ from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import IDS, ROWS
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.run_training import evaluate
 from leapmpi.training.setup import load, open_for_training

@@ -6,6 +6,7 @@ from mpi4py import MPI
 from tests.support import datasets
 from tests.support.equality import Case, Runner, check, here, references
 
+EDGES = "single, edges with data"
 COMMON = {
     "partition": "uneven", "parts": 4, "batch": "even", "fanout": "4,3", "dropout": "everywhere", "shape": "plain",
     "labels": "single", "threads": 1, "merge": "balanced", "rows": "copied", "cache": "none", "prefetch": 0,
@@ -35,13 +36,26 @@ EVERY = [
         ("tests/support/graph_sage.py:GraphSage", "pull", "partial", "sage"),
     ]
 ]
+# Edges with weights and features: what layers read of them, in each way in which the first layer is fed.
+EVERY[-1:-1] = [
+    Case(sampler=sampler, strategy=strategy, remote=remote, model=model, **COMMON | {"labels": EDGES})
+    for sampler, strategy, remote, model in [
+        ("weighted,weights=edge", "leap", "partial", "sage"),
+        ("node-wise", "naive", "own", "sage"),
+        ("node-wise", "p3", "own", "gat"),
+        ("node-wise", "leap, ring", "projected", "gat"),
+        ("node-wise", "leap, ring of all steps but one", "partial", "gcn"),
+    ]
+]
 # The last one is compiled anew by every process, in seconds: one job will do.
 CASES = [*here(EVERY[:-1]), *(EVERY[-1:] if MPI.COMM_WORLD.size == 2 else [])]
 
 
 @pytest.fixture(scope="module")
 def base(world, folder):
-    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single")})
+    datasets.build(
+        world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single"), datasets.whole(EDGES)}
+    )
     return folder
 
 

@@ -19,7 +19,8 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     home = home_ranks(loaded.dataset, communicator.size)
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
-    for part in (INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)):
+    parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
+    for part in (*parts, _of_edges(minibatch, loaded, home)):
         for kind, count in part.items():
             counts[kind] += count
     if communicator.rank == 0:
@@ -48,6 +49,22 @@ def _labels(roots: set[int], loaded, home: np.ndarray, engine) -> dict[str, int]
         return {}
     asked, answered = _request(roots, loaded.ctx.communicator, home)
     return {"ids": ID * asked, "labels": answered * width, "control": _header(loaded.ctx.communicator)}
+
+
+def _of_edges(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Features of every distinct edge of the iteration whose destination is at home elsewhere."""
+    if not any("edge_features" in layer.edge_data for layer in loaded.ctx.model.layers):
+        return {}
+    communicator, edges = loaded.ctx.communicator, set()
+    for block in (each for micro_batch in minibatch.micro_batches for each in micro_batch.blocks):
+        of_edge = np.repeat(block.src[: block.n_dst], np.diff(block.indptr))
+        edges |= set(zip(of_edge.tolist(), block.src[block.indices].tolist(), strict=True))
+    away = [destination for destination, _ in edges if home[destination] != communicator.rank]
+    answered = sum(
+        int(home[each]) == communicator.rank for found in communicator.comm.allgather(away) for each in found
+    )
+    width = 4 * loaded.dataset.edge_feature_dim
+    return {"ids": ID * len(away), "edge_features": answered * width, "control": _header(communicator)}
 
 
 def _raw(minibatch, loaded, home: np.ndarray) -> dict[str, int]:

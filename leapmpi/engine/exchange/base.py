@@ -19,7 +19,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
-from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 
 
@@ -112,7 +112,7 @@ class ExchangeMode(ABC):
 
     def tensors(self, micro_batch: MicroBatch) -> list[BlockTensors]:
         """The blocks of `micro_batch` on the device. Local."""
-        return micro_batch.tensors or [to_tensors(block, self.ctx.device) for block in micro_batch.blocks]
+        return micro_batch.tensors or micro_batch.on_device(self.ctx.device)
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
         """The share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.
@@ -129,5 +129,5 @@ class ExchangeMode(ABC):
 
 def share_among_models(micro_batch: MicroBatch, device: torch.device) -> None:
     """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
-    *upper, first = (to_tensors(block, device) for block in micro_batch.blocks)
+    *upper, first = micro_batch.on_device(device)
     micro_batch.tensors = [*upper, replace(first, sums={})]

@@ -16,7 +16,7 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
-from leapmpi.sampling.edge_data import drawn_weights
+from leapmpi.sampling.edge_lookup import drawn_weights
 from leapmpi.system.jit import compiled
 
 

@@ -1,10 +1,14 @@
 """Graph attention. Velickovic et al. (ICLR 2018), equations 1-6: the destination attends to itself as well.
 
 Hidden layers put their heads side by side (heads x width = hidden), the last layer averages them.
+
+Features of edges enter the attention, as with PyG's `edge_dim`: an edge's score is a^T [W h_i || W h_j || W_e e_ij].
+The edge of a destination to itself has none, a term of 0.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +22,7 @@ from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, Edges
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -35,7 +39,9 @@ class GATLayer(Layer):
 
     linear = False
 
-    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
+    ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.heads, self.attention_dropout = config.heads, config.attention_dropout
         width = out_dim if last else out_dim // self.heads
@@ -43,6 +49,12 @@ class GATLayer(Layer):
         self.attend_source = nn.Parameter(torch.empty(self.heads, width))
         self.attend_target = nn.Parameter(torch.empty(self.heads, width))
         self.fans = {"attend_source": (width, 1), "attend_target": (width, 1)}
+        self.edge = self.attend_edge = None
+        if edge_dim:
+            self.edge_data = ("weight", "edge_features")
+            self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
+            self.attend_edge = nn.Parameter(torch.empty(self.heads, width))
+            self.fans |= {"edge": (edge_dim, width), "attend_edge": (width, 1)}
 
     @property
     def projected_width(self) -> int:
@@ -63,12 +75,30 @@ class GATLayer(Layer):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         edges, z = block.edges_with_self, dense(z)
         source, target = self.scores(z).split(self.heads, dim=1)
-        share = edge_softmax(edges, source, target[: block.n_dst], SLOPE)
+        target = target[: block.n_dst]
+        if self.edge is None:
+            share = edge_softmax(edges, source, target, SLOPE)
+        else:
+            share = edge_softmax(*self._scores_of_edges(block, source), target, SLOPE)
         if block.weight is not None:
             share = reweighted(share, block)
         rate = self.attention_dropout
         share = drop_attention(share, edges, block.src_original, self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
+
+    def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
+        """The edges, each with a source of its own; float[edges_with_self, heads]: scores of source and features."""
+        assert self.edge is not None and self.attend_edge is not None and block.edge_features is not None
+        edges = block.edges_with_self
+        count = len(edges.indices)
+        every = torch.arange(count + 1, device=source.device)
+
+        # A score of an edge's features is a product with W_e^T a; that of its source is copied by a sum of one.
+        folded = torch.einsum("hwf,hw->hf", self.edge.unflatten(0, (self.heads, -1)), self.attend_edge)
+        of_features = product(block.edge_features.to(source.dtype), folded)
+        copied = weighted_sum(Edges(every, edges.indices, edges.sources), source, source.new_ones(count))
+        scores = copied + block.values_with_self(source.new_zeros(block.n_dst, self.heads), of_features)
+        return Edges(edges.indptr, every[:-1].to(edges.indices.dtype), count), scores
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Average the heads in the last layer, then as in every layer."""
@@ -100,7 +130,10 @@ def check_heads(config: ModelConfig, layers: int) -> None:
         raise ConfigError(f"model.hidden = {config.hidden} cannot be shared evenly among model.heads = {config.heads}")
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GAT of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
+    """A GAT of `layers` layers, which read `edge_dim` features of edges.
+
+    Raises ConfigError when the heads do not divide the hidden width.
+    """
     check_heads(config, layers)
-    return stack(GATLayer, config, layers, in_dim, out_dim)
+    return stack(partial(GATLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)

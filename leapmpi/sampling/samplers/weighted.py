@@ -7,7 +7,9 @@ min(1, fan-out x weight / sum); successive draws without replacement do not have
 1 / chance: sums are unbiased.
 `row-normalise` divides by the sum of the weights instead.
 
-Datasets hold no weights of edges. They are computed from in-degrees, as whole numbers.
+Weights are whole numbers, computed from in-degrees, or, with `weights=edge`, from the weights of the dataset's edges:
+those of a row relative to its largest, in steps of 2**-24. Edges of weight 0 are then never drawn. The weights of what
+is drawn, times 1 / chance, add up to those of the row as they are, so that rows are not normalised.
 """
 
 from __future__ import annotations
@@ -17,19 +19,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
+from leapmpi.errors import ConfigError
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr, normalise_rows
 from leapmpi.sampling.sampler import Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded_wide, fold, key_hash
 from leapmpi.system.jit import compiled
 
 _UNIT = 1 << 20
-_NO_WEIGHT = 0
-"""Marks in-neighbours that are taken for certain."""
+_NO_WEIGHT, _NEVER = 0, -1
+"""Marks in-neighbours that are taken for certain, and those that are never drawn."""
+
+_STEPS, _LEAST = 1 << 24, 1e-300
 
 
 @dataclass(frozen=True)
 class Options:
-    weights: str = setting("inverse-degree", "weight of a source", choices=("inverse-degree", "degree", "uniform"))
+    weights: str = setting(
+        "inverse-degree",
+        "weight of a source, or that of the edge",
+        choices=("inverse-degree", "degree", "uniform", "edge"),
+    )
     row_normalise: bool = setting(True, "weights of a row add up to its degree")
 
 
@@ -41,7 +50,7 @@ def _take_certain(row, fanout, left):
     """
     total = 0
     for j in range(len(row)):
-        total += left[j]
+        total += max(left[j], 0)
 
     # Each removal raises the chances of the others: repeat until no chance exceeds 1.
     while True:
@@ -58,6 +67,24 @@ def _take_certain(row, fanout, left):
 
 
 @compiled
+def _pick(row, left, fanout, hashed, place, out, weight):
+    """Write the picks from `row` by the weights `left`, which are changed, and 1 / chance of each, from `place` on."""
+    # Systematic sampling in whole numbers: points lie `total` apart on a line of length picks x total.
+    picks, total = _take_certain(row, fanout, left)
+    point = np.int64(bounded_wide(hashed, max(1, total)))
+    for j in range(len(row)):
+        if left[j] == _NO_WEIGHT:
+            out[place], weight[place] = row[j], 1
+            place += 1
+        elif picks > 0 and left[j] > 0:
+            point += picks * left[j]
+            if point >= total:
+                point -= total
+                out[place], weight[place] = row[j], total / (picks * left[j])
+                place += 1
+
+
+@compiled
 def _draw(
     first, end, hashed, vertices, original, topology_indptr, topology_indices, source_weight, indptr, out, weight
 ):
@@ -71,19 +98,34 @@ def _draw(
         for j in range(len(row)):
             left[j] = source_weight[row[j]]
 
-        # Systematic sampling in whole numbers: points lie `total` apart on a line of length picks x total.
-        picks, total = _take_certain(row, fanout, left)
-        point = np.int64(bounded_wide(fold(hashed, original[i]), max(1, total)))
+        _pick(row, left, fanout, fold(hashed, original[i]), place, out, weight)
+
+
+@compiled
+def _draw_by_edge(
+    first, end, hashed, vertices, original, topology_indptr, topology_indices, edge_weight, indptr, out, weight
+):
+    """As `_draw`, by the weights of the edges."""
+    left = np.empty(0, np.int64)
+    for i in range(first, end):
+        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
+        row = topology_indices[start:stop]
+        if len(left) < len(row):
+            left = np.empty(2 * len(row), np.int64)
+        largest = 0.0
         for j in range(len(row)):
-            if left[j] == _NO_WEIGHT:
-                out[place], weight[place] = row[j], 1
-                place += 1
-            elif picks > 0:
-                point += picks * left[j]
-                if point >= total:
-                    point -= total
-                    out[place], weight[place] = row[j], total / (picks * left[j])
-                    place += 1
+            largest = max(largest, edge_weight[start + j])
+        for j in range(len(row)):
+            steps = np.int64(edge_weight[start + j] / max(largest, _LEAST) * _STEPS)
+            left[j] = (steps if steps > 1 else 1) if edge_weight[start + j] > 0 else _NEVER
+        _pick(row, left, indptr[i + 1] - indptr[i], fold(hashed, original[i]), indptr[i], out, weight)
+
+
+@compiled
+def _count_positive(indptr, edge_weight, counts):
+    for v in range(len(counts)):
+        for e in range(indptr[v], indptr[v + 1]):
+            counts[v] += edge_weight[e] > 0
 
 
 class Weighted(HopSampler):
@@ -94,7 +136,11 @@ class Weighted(HopSampler):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)
-        self.row_normalise = options.row_normalise
+        self.row_normalise = options.row_normalise and options.weights != "edge"
+        self._positive: np.ndarray | None = None
+        if options.weights == "edge":
+            self._source_weight, self._positive = self._of_edges()
+            return
         degree = np.diff(setup.topology.indptr)
         rules = {
             "inverse-degree": lambda: np.maximum(1, _UNIT // np.maximum(1, degree)),
@@ -105,14 +151,27 @@ class Weighted(HopSampler):
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         fanout, topology = self.fanouts[hop], self.topology
-        indptr = capped_indptr(degree, fanout)
+        indptr = capped_indptr(degree if self._positive is None else self._positive[vertices], fanout)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
         arrays = vertices, original, topology.indptr, topology.indices, self._source_weight, indptr, out, weight
         hashed = np.uint64(fold(key_hash(key), hop))
-        self.share_work(degree, lambda first, end: _draw(first, end, hashed, *arrays))
+        kernel = _draw if self._positive is None else _draw_by_edge
+        self.share_work(degree, lambda first, end: kernel(first, end, hashed, *arrays))
         if self.row_normalise:
             normalise_rows(indptr, weight, degree)
         return Drawn(indptr, out, weight)
+
+    def _of_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The weights of the edges, and int64[n]: how many in-edges of each vertex have one above 0."""
+        weight = self.topology.edge_weight
+        if weight is None:
+            raise ConfigError(
+                "--sampler-option weights=edge: the dataset's edges have no weights that are used; import the graph "
+                "with weights, leave out --edge-weights ignore, or choose other weights"
+            )
+        counts = np.zeros(self.topology.vertices, np.int64)
+        _count_positive(self.topology.indptr, weight, counts)
+        return weight, counts
 
 
 build = Weighted

@@ -207,7 +207,7 @@ class Forecaster:
         models: the bytes of the parameters of several models, 0 for one. A rank has room for all of them and their
         optimizers.
         """
-        topology = self.topology.indptr.nbytes + self.topology.indices.nbytes + self.topology.original_id.nbytes
+        topology = sum(array.nbytes for array in self.topology.arrays.values())
         model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in sampled], axis=0)
         return [

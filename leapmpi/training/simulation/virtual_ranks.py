@@ -12,6 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import edge_fetcher, reads_features
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
@@ -51,7 +52,8 @@ def virtual_ranks(
 
     # What all ranks share.
     phases = PhaseTimers()
-    sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train)
+    reads = reads_features(config, dataset)
+    sampler = real.sampler if real else build_sampler(config, topology, dataset.splits.train, edge_numbers=reads)
     model = real.model if real else model_of(config, dataset)
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
@@ -60,6 +62,7 @@ def virtual_ranks(
     contexts = []
     for rank in range(ranks):
         virtual_rank = VirtualRank(rank, ranks)
+        held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
         width = 0 if dataset.feature_dim else input_width(config, dataset)
         features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype))
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
@@ -78,6 +81,7 @@ def virtual_ranks(
                 device=device,
                 seed=config.train.seed,
                 in_place=config.run.device != "cuda",
+                edge_features=edge_fetcher(virtual_rank, dataset, held, device, dtype) if reads else None,
             )
         )
     return contexts

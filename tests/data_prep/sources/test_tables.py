@@ -46,7 +46,8 @@ def test_tables(imported, folder, tmp_path):
     assert graph.split.tolist() == [1, 2, 3, 0]
     assert read_names(tmp_path / "out.h5", graph) == ["ann", "bob", "eve, jr", "dan"]
     assert "not used as features: remark" in graph.table
-    assert "edges.csv: 1 further columns are not used" in graph.table
+    assert graph.edge_data.weight.tolist() == [1, 1, 2, 2]
+    assert "further columns" not in graph.table
 
 
 def test_tables_under_other_names(imported, folder):

@@ -1,7 +1,7 @@
 """What the edges of a sample carry: their numbers in the topology, and their weights, looked up after the draws.
 
-The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it would
-without them; `with_edge_data` lets any sampler's blocks carry them.
+The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it
+would without them; `with_edge_data` lets any sampler's blocks carry them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def edge_numbers(
 ) -> np.ndarray:
     """int64[edges]: the positions in `topology` of edges from `neighbours` to `destinations`.
 
-    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations: int64[n].
-    Raises ConfigError where there is no such edge.
+    indptr: int64[n + 1], where the edges of each destination start; neighbours: integers[edges]; destinations:
+    int64[n]. Raises ConfigError where there is no such edge.
     """
     numbers = np.empty(len(neighbours), np.int64)
     arrays = topology.indptr, topology.indices, topology.original_id
@@ -92,14 +92,16 @@ def drawn_weights(
     return numbers, weight, drawn
 
 
-def with_weights(block: Block, topology: Topology) -> Block:
-    """`block` with what its edges carry; itself where the topology has no weights."""
+def with_weights(block: Block, topology: Topology, numbers: bool = False) -> Block:
+    """`block` with what its edges carry; itself where the topology has no weights, and `numbers` are not wanted."""
     if topology.edge_weight is None or topology.weight_sum is None:
-        return block
-    numbers, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
+        if not numbers:
+            return block
+        return replace(block, edge_numbers=edge_numbers(topology, block.indptr, block.src[block.indices], block.dst))
+    found, weight, drawn = drawn_weights(topology, block.indptr, block.src[block.indices], block.dst)
     return replace(
         block,
-        edge_numbers=numbers,
+        edge_numbers=found,
         edge_weight=weight,
         drawn_weight=drawn,
         src_weight_sum=topology.weight_sum[block.src],
@@ -120,7 +122,7 @@ class EdgeDataSampler(Sampler):
         return self._inner
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
-        return [with_weights(block, self.topology) for block in self._inner.sample(key, roots, batch)]
+        return [with_weights(block, self.topology, numbers=True) for block in self._inner.sample(key, roots, batch)]
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         return self._inner.neighbours(key, hop, vertices, batch)
@@ -140,9 +142,9 @@ class EdgeDataSampler(Sampler):
         return self._inner.root_weights(key, roots, batch_size)
 
 
-def with_edge_data(sampler: Sampler) -> Sampler:
-    """`sampler`, whose blocks carry what the edges of its topology carry."""
-    return sampler if sampler.topology.edge_weight is None else EdgeDataSampler(sampler)
+def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:
+    """`sampler`, whose blocks carry what the edges of its topology carry, and their `numbers` if wanted."""
+    return EdgeDataSampler(sampler) if numbers or sampler.topology.edge_weight is not None else sampler
 
 
 def uses_weights(config: Config, dataset: Dataset) -> bool:

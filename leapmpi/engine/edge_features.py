@@ -1,0 +1,91 @@
+"""Features of edges: rows that lie with the part of the destination, fetched by the numbers of the edges.
+
+Weights of edges are in the topology of every node; features are not, since they may be wide. Each rank holds the rows
+of the in-edges of its vertices, so that only those of remote destinations cross ranks, each once per mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.config.schema import Config, models_of
+from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.host_shard import HostShard
+from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.model import takes_edge_features
+from leapmpi.plan.homes import RankView, rank_offsets
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.system.phase_timers import PhaseTimers
+
+KIND = "edge_features"
+"""The kind under which their bytes are counted, and the name by which layers ask for them."""
+
+
+def reads_features(config: Config, dataset: Dataset) -> bool:
+    """Whether edges have features, and one of the models that `config` describes reads them."""
+    return dataset.edge_feature_dim > 0 and any(takes_edge_features(each.model.name) for each in models_of(config))
+
+
+def edge_fetcher(
+    communicator: Communicator | RankView,
+    dataset: Dataset,
+    parts: Sequence[Part],
+    device: torch.device,
+    dtype: torch.dtype,
+    phases: PhaseTimers | None = None,
+) -> FeatureFetcher:
+    """Fetches rows by the numbers of edges; `parts` are those of this rank. Their features must be there."""
+    offsets = rank_offsets(dataset.edge_offsets, communicator.size)
+    rows = [part.edge_data.features for part in parts]
+    held = [array for array in rows if array is not None]
+    shard = HostShard(held, int(offsets[communicator.rank]))
+    return FeatureFetcher(communicator, shard, offsets, device, dtype, KIND, phases)
+
+
+def fetch_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch]) -> None:
+    """Give every micro-batch the features of the edges of its blocks, where a layer reads them. Collective."""
+    if ctx.edge_features is None:
+        return
+    numbers, places = _distinct(micro_batches)
+    rows = ctx.edge_features.fetch(numbers)
+    assert isinstance(rows, torch.Tensor), "features of edges are stored dense"
+
+    # A copy for each block: the rows lie in memory that is used again.
+    found = iter(rows[torch.from_numpy(place).to(ctx.device)] for place in places)
+    for micro_batch in micro_batches:
+        micro_batch.edge_features = [next(found) for _ in micro_batch.blocks]
+
+
+def predict_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch], traffic: Traffic) -> None:
+    """Add what `fetch_edge_features` requests and receives to `traffic`. Local."""
+    if ctx.edge_features is None:
+        return
+    fetcher = ctx.edge_features
+    numbers, _ = _distinct(micro_batches)
+    request = RowRequest(numbers, fetcher.rank_offsets, ctx.rank)
+    traffic.add_request(ctx.rank, request.remote_counts, fetcher.id_codec.id_bytes, KIND, fetcher.shard.row_bytes)
+
+
+def stand_ins(ctx: RankContext, micro_batch: MicroBatch) -> None:
+    """Give `micro_batch` zeros for the features of edges, to compile and to measure with. Local."""
+    if ctx.edge_features is not None:
+        fetcher = ctx.edge_features
+        counts = [block.edges for block in micro_batch.blocks]
+        width = fetcher.shard.width
+        micro_batch.edge_features = [torch.zeros(k, width, dtype=fetcher.dtype, device=ctx.device) for k in counts]
+
+
+def _distinct(micro_batches: Sequence[MicroBatch]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The distinct numbers of the edges of all blocks, ascending, and by block the place of each edge among them."""
+    of_blocks = [
+        block.edge_numbers for each in micro_batches for block in each.blocks if block.edge_numbers is not None
+    ]
+    numbers, inverse = np.unique(np.concatenate(of_blocks), return_inverse=True)
+    return numbers, np.split(inverse, np.cumsum([len(each) for each in of_blocks])[:-1])
