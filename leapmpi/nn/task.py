@@ -49,6 +49,12 @@ class Task(ABC):
     columns = "classes"
     """What the columns of its labels are called."""
 
+    class_weights: Tensor | None = None
+    """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
+
+    scale: Tensor | None = None
+    """float[2, targets], mean and deviation of each in training; None where there are no targets. Set likewise."""
+
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Raises DataError for a dataset without the labels that it reads, ConfigError for unsuitable ones."""
         if not dataset.classes:
@@ -58,14 +64,8 @@ class Task(ABC):
                 f"train.task: {self.name} cannot read the labels of {dataset.folder}, which are {dataset.label_kind}; "
                 f"leave it out, or give --task {dataset.label_kind}"
             )
-        if config.train.class_weights and not self.weighs_classes:
-            raise ConfigError(f"train.class_weights: the task {self.name} has no classes; leave them out")
         self.width = dataset.classes
         """Columns of the model's output."""
-        self.class_weights: Tensor | None = None
-        """float[classes], by which losses are multiplied; None: by nothing. Set once the labels are in place."""
-        self.scale: Tensor | None = None
-        """float[2, targets], mean and deviation of each in training; None where there are no targets. Set likewise."""
 
     def scorer(self) -> Scorer | None:
         """What scores pairs of outputs, a new one, where roots are edges."""
@@ -112,6 +112,8 @@ def task_of(config: Config, dataset: Dataset) -> Task:
     name = dataset.label_kind if config.train.task == "auto" else config.train.task
     kind: type[Task] = TASKS.load(name).TASK
     kind.name = name
+    if config.train.class_weights and not kind.weighs_classes:
+        raise ConfigError(f"train.class_weights: the task {name} has no classes; leave them out")
     return kind(config, dataset)
 
 

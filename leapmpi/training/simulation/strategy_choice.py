@@ -24,6 +24,7 @@ from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.traffic_model import Traffic
@@ -131,7 +132,7 @@ def choose(
 
     In a job `real` is the context of this rank. Raises ConfigError and DataError for what no strategy can train.
     """
-    if why := _without_counting(config, ranks):
+    if why := _without_counting(config, dataset, ranks):
         return Choice(FIRST, why)
 
     # Caches bear on leap and pull alike, and take long to choose.
@@ -153,7 +154,7 @@ def choose(
     return Choice(_least(forecasts), "", forecasts, left_out, iterations, rates)
 
 
-def _without_counting(config: Config, ranks: int) -> str:
+def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
     """Why the first candidate is taken at once; empty where there is a choice."""
     if ranks == 1:
         return "there is one rank"
@@ -161,6 +162,10 @@ def _without_counting(config: Config, ranks: int) -> str:
         return "models that differ are not counted"
     if names_code(config.sampling.sampler):
         return "a sampler of your own is not counted"
+    if names_code(config.model.name):
+        return "a model of your own is not counted"
+    if task_of(config, dataset).roots == "edges":
+        return "the training of edges is not counted"
     flags = _given(config, _OF_LEAP)
     return f"{flags[0]} is a setting of leap" if flags else ""
 
