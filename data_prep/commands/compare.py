@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.commands.partition import add_report_flags, reported_training
-from data_prep.partitioning.method_registry import METHODS
+from data_prep.commands.partition import add_report_flags, reported_training, sampling_of
+from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.runs.tables.text import aligned
 
 HELP = "cut a graph by several methods and set their figures, time and memory side by side"
 
+_BALANCES = ("vertex_balance", "training_balance", "edge_balance", "work_balance", "replication")
 _DEFAULT = "metis,grem,reldg,fennel,ldg,bgl,random"
 
 
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(METHODS.names())
     parser.add_argument("--methods", default=_DEFAULT, metavar="LIST", help=f"some of {known}")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
-    largest = "largest part / mean that is allowed, of vertices and of training vertices"
+    balance = "what parts are balanced by besides vertices, as of leapmpi-prep partition"
+    parser.add_argument("--balance", choices=BALANCES, default=BALANCES[0], help=balance)
+    largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
     parser.add_argument("--max-mem", metavar="SIZE", help="most memory that a method may use, such as 4G")
     add_report_flags(parser)
@@ -44,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     request = {
         "levels": (arguments.parts,),
         "seed": arguments.seed,
+        "balance": arguments.balance,
+        "fanout": sampling_of(arguments)[0],
         "tolerance": arguments.tolerance,
         "memory": memory_budget(arguments.max_mem) if arguments.max_mem else None,
         "threads": processor_count(),
@@ -84,7 +89,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     """A line per method that succeeded, then the choice of `auto` and the errors."""
     done = [row for row in rows if "error" not in row]
     sampled = any("micrograph_locality" in row for row in done)
-    headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "replication"]
+    headings = ["method", "edge cut", "largest / mean: vertices", "training", "edges", "work", "replication"]
     headings += ["R_micro", "remote rows: leap", "pull"] if sampled else []
     lines = [[*headings, "seconds", "MiB"], *(_line(row, sampled) for row in done)]
 
@@ -94,7 +99,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _line(row: dict[str, Any], sampled: bool) -> list[str]:
-    balances = (f"{row[name]:.3f}" for name in ("vertex_balance", "training_balance", "edge_balance", "replication"))
+    balances = (f"{row[name]:.3f}" for name in _BALANCES)
     cells = [row["method"], f"{row['edge_cut_share']:.2%}", *balances]
     if sampled:
         cells.append(f"{row['micrograph_locality']:.3f}" if "micrograph_locality" in row else "-")

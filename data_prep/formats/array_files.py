@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
 
@@ -28,6 +29,32 @@ def read_companions(options: ReadOptions) -> tuple[np.ndarray | SparseRows | Non
     if options.labels:
         labels = _read(options.labels, np.float64, ".npy, .csv, .tsv or .txt")
     return features, labels
+
+
+def companions_of(
+    file: NamedArrays, options: ReadOptions, features: Sequence[str], labels: str
+) -> tuple[np.ndarray | SparseRows | None, np.ndarray | None]:
+    """Features and labels of `file`: the files or arrays that flags name, else the first of `features`, and `labels`.
+
+    A sparse matrix in several arrays, such as attr_indptr and attr_data, goes by the name that they have in common.
+    Raises DataError for a name that is neither a file nor in `file`.
+    """
+    prefixes = (name.removesuffix("indptr") for name in file.names if name.endswith("indptr"))
+    sparse = {prefix.rstrip("_."): prefix for prefix in prefixes if prefix.rstrip("_.")}
+    options, named_features, named_labels = options.of_source({*file.names, *sparse}, file.path)
+    found, classes = read_companions(options)
+
+    held = (name for name in features if name in {*file.names, *sparse})
+    name = named_features or (next(held, None) if found is None else None)
+    if name in file.names:
+        found = file.read(name)
+        if isinstance(found, np.ndarray) and found.dtype.kind not in "biuf":
+            raise DataError(f"{file.label(name)} must be an array of numbers")
+    elif name:
+        found = file.sparse(sparse[name])
+    if classes is None and (name := named_labels or file.first(labels)):
+        classes = file.array(name)
+    return found, classes
 
 
 def read_ids(path: Path) -> np.ndarray:

@@ -69,11 +69,24 @@ def _admitted() -> dict[tuple[str, str], Callable]:
     return table
 
 
+_PIECE = 1 << 20
+"""Bytes read at a time: a file would make room for as many as a damaged length says."""
+
+
 class _WholeLines:
-    """A file whose last line may not be cut off."""
+    """A file whose last line may not be cut off, and which never takes much more memory than it holds."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.read = file, file.read
+        self.file = file
+
+    def read(self, count: int) -> bytes:
+        if count <= _PIECE:
+            return self.file.read(count)
+        pieces = []
+        while count and (piece := self.file.read(min(count, _PIECE))):
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
 
     def readline(self) -> bytes:
         line = self.file.readline()

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, edges_of_rows
+from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz of gnn-benchmark: adj_data, adj_indices, adj_indptr, attr_*, labels"
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"features", "labels"})
 
 # The project has used two spellings.
 _ADJACENCY = ("adj_", "adj_matrix.")
-_FEATURES = ("attr_", "attr_matrix.")
+_FEATURES = ("attr", "attr_matrix")
 
 
 def can_read(path: Path) -> bool:
@@ -28,7 +29,6 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         raise DataError(f"{path} is not in gnn-benchmark's layout: it has no array 'adj_indptr'")
     indptr, indices = file.array(f"{prefix}indptr"), file.array(f"{prefix}indices")
     edges = edges_of_rows(indptr, indices, f"{path}: {prefix}*", rows_are="source")
-    features = next((file.sparse(prefix) for prefix in _FEATURES if f"{prefix}indptr" in file.names), None)
-    labels = file.array("labels") if "labels" in file.names else None
+    features, labels = companions_of(file, options, _FEATURES, "labels")
     notes = file.unused([f"{prefix}data", f"{prefix}shape"])
     return RawGraph(len(indptr) - 1, edges, features, labels, edges_name=file.label(f"{prefix}indices"), notes=notes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, SparseRows, edges_of_rows
+from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz of GraphData: pickled adj_matrix and node_attr, node_label"
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"features", "labels"})
 
 
 def can_read(path: Path) -> bool:
@@ -24,6 +25,5 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         raise DataError(f"{file.label('adj_matrix')} must be a square sparse matrix")
     name = file.label("adj_matrix")
     edges = edges_of_rows(matrix.indptr, matrix.indices, name, rows_are="source")
-    features = file.read("node_attr") if "node_attr" in file.names else None
-    labels = file.array("node_label") if "node_label" in file.names else None
+    features, labels = companions_of(file, options, ["node_attr"], "node_label")
     return RawGraph(matrix.shape[0], edges, features, labels, edges_name=name, notes=file.unused())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, whole_numbers
+from data_prep.formats.array_files import companions_of
 from data_prep.formats.npz_reader import NpzFile, npz_names
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = ".npz of the heterophilous collection: edges, node_features, node_labels, train_masks"
-OPTIONS = frozenset({"split_index"})
+OPTIONS = frozenset({"split_index", "features", "labels"})
 
 
 def can_read(path: Path) -> bool:
@@ -25,10 +26,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     edges = whole_numbers(file.array("edges"), file.label("edges"))
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{file.label('edges')} must have shape [edges, 2], but it is {edges.shape}")
-    features = file.array("node_features")
-
-    labels = file.array("node_labels") if "node_labels" in file.names else None
-    graph = RawGraph(len(features), edges.T, features, labels, edges_name=file.label("edges"))
+    features, labels = companions_of(file, options, ["node_features"], "node_labels")
+    if features is None:
+        raise DataError(f"{path} has no array 'node_features'")
+    graph = RawGraph(features.shape[0], edges.T, features, labels, edges_name=file.label("edges"))
     _add_splits(graph, file, options.split_index)
     graph.notes += file.unused()
     return graph

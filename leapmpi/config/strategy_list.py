@@ -27,6 +27,10 @@ def parse_strategies(text: str, config: Config) -> dict[str, Config]:
 def _values_of(label: str) -> dict[str, str]:
     """The settings in 'leap:time-steps=N:migrate=none'. Raises ConfigError."""
     name, *settings = label.split(":")
+    if name == "auto":
+        raise ConfigError(
+            f"--strategies {label}: auto chooses one of the others, which leapmpi plan shows; name those to be compared"
+        )
     values = {"strategy.name": name}
     for setting in settings:
         flag, equals, value = setting.partition("=")

@@ -21,6 +21,18 @@ def open_regular(path: Path | str) -> BinaryIO:
     return open(descriptor, "rb")
 
 
+def regular_only(path: str, flags: int) -> int:
+    """An opener for `open`, to write or append to. Raises OSError where `path` is there and no regular file."""
+    # Without O_NONBLOCK a pipe would wait here for a reader.
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    try:
+        check_regular(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def check_regular(file: Path | str | int, path: Path | str) -> None:
     """Raise OSError, naming `path`, unless `file` (a path or a descriptor) is a regular file."""
     mode = os.stat(file).st_mode

@@ -16,6 +16,7 @@ from pathlib import Path
 from leapmpi.system import channels
 from leapmpi.system.atomic_files import explain
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.regular_files import regular_only
 
 NAMES = {channels.FOREGROUND: "training", channels.AHEAD: "ahead"}
 """What each channel with a clock is called."""
@@ -54,7 +55,8 @@ class Trace:
         events = self._events
         self._events = []
         try:
-            with self.path.open("a" if self._written else "w", encoding="utf-8") as file:
+            mode = "a" if self._written else "w"
+            with open(self.path, mode, encoding="utf-8", opener=regular_only) as file:
                 for number, event in enumerate(events, self._written):
                     file.write(("," if number else "[") + json.dumps(event) + "\n")
                 file.write(last)

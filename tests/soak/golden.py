@@ -30,7 +30,20 @@ SOURCES = {
 }
 SPLITS = {"photo": ("--splits", "random:0.6,0.2,0.2")}
 
-_COMMON = ("--epochs", "2", "--batch-size", "256", "--hidden", "16", "--fanout", "5,5", "--threads", "1")
+_COMMON = (
+    "--strategy",
+    "leap",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "256",
+    "--hidden",
+    "16",
+    "--fanout",
+    "5,5",
+    "--threads",
+    "1",
+)
 
 RUNS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "leap-1": (1, "photo", ()),

@@ -29,6 +29,7 @@ def test_strategies_are_configs_by_label():
     [
         ("", "names no strategy"),
         ("lep", "did you mean 'leap'?"),
+        ("pull,auto", "auto chooses one of the others"),
         ("leap:ring", "write settings as NAME:KEY=VALUE"),
         ("leap:steps=2", "unknown key 'strategy.steps'"),
         ("leap:name=pull", "the name comes first"),

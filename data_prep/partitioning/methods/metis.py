@@ -17,6 +17,9 @@ from data_prep.partitioning.undirected import Undirected
 from data_prep.workspace import require
 from leapmpi.dataset.graph import Graph
 
+_SECOND_SEED = 2**31 - 2
+"""Stands for seed 1."""
+
 WEIGHTS = True
 """Parts can be balanced by any weight of vertices."""
 
@@ -46,7 +49,9 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
 
     # One balance constraint for vertices, a second one for training vertices.
     sizes = (graph.vertices, undirected.edges, 2 if training.any() else 1)
-    found = run_metis(sizes, fill, request.parts, tolerance=request.tolerance, seed=request.seed)
+    # METIS draws by the C library's rand, to which seeds 0 and 1 are one.
+    seed = _SECOND_SEED if request.seed == 1 else request.seed
+    found = run_metis(sizes, fill, request.parts, tolerance=request.tolerance, seed=seed)
     return MethodResult(found.assignments[0], rows_in_memory(undirected.indptr, found.neighbours))
 
 

@@ -4,6 +4,7 @@ import collections
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -129,3 +130,20 @@ def test_import_refuses_pickles_of_the_wrong_kind(tmp_path, refused):
     assert "array 'adj_matrix' holds a dict, not an array or a sparse matrix" in refused(tmp_path / "g.npz")
     np.savez(tmp_path / "g.npz", adj_matrix=sp.csr_matrix(np.ones((2, 3))))
     assert "must be a square sparse matrix" in refused(tmp_path / "g.npz")
+
+
+def test_a_damaged_length_takes_no_memory(tmp_path):
+    path = tmp_path / "damaged"
+    path.write_bytes(b"\x80\x02T" + (1_500_000_000).to_bytes(4, "little") + b"cut off")
+    tracemalloc.start()
+    try:
+        with path.open("rb") as file, pytest.raises(DataError, match="truncated"):
+            load_pickle(file, "x")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_texts_are_read_whole():
+    long = "x" * (5 << 20)
+    assert loaded(long, 2) == long

@@ -70,3 +70,9 @@ def test_the_tolerance_reaches_metis_through_every_bisection(parts, tolerance):
         allowed = metis_process.allowed_imbalance(tolerance, parts, recursive)
         bisections = 3 if parts == 7 else 2
         assert allowed ** (bisections if recursive else 1) == pytest.approx(tolerance)
+
+
+def test_seeds_0_and_1_are_two():
+    graph = communities(800, groups=16)
+    cuts = [partition_graph(graph, PartitionRequest((7,), "metis", seed=seed)).assignment for seed in (0, 1)]
+    assert (cuts[0] != cuts[1]).any()
