@@ -43,7 +43,7 @@ class ColumnSums(ComputedRowsMode):
     """
 
     description = (
-        "blocks of the first layer to all ranks, every rank's partial sums (gat and max: projected rows) for them and "
+        "blocks of the first layer to all ranks, every rank's partial sums (layers not linear: projected rows) for them and "
         "their gradients"
     )
 
