@@ -218,7 +218,13 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
         why |= {name: one for name in _OF_HIDDEN if not any(name in each for each in reads)}
     if all("residual" in getattr(module, "HAS", ()) for module in modules):
         why["residual"] = f"layers of {found} have residuals of their own"
-    return why
+
+    # What one model's other settings make idle; of several, what none reads.
+    idle = [
+        module.unread(each.model) if hasattr(module, "unread") else {}
+        for module, each in zip(modules, configs, strict=True)
+    ]
+    return why | {name: idle[0][name] for name in idle[0] if all(name in each for each in idle)}
 
 
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:

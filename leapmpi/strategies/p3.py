@@ -43,8 +43,8 @@ class ColumnSums(ComputedRowsMode):
     """
 
     description = (
-        "blocks of the first layer to all ranks, every rank's partial sums (gat and max: projected rows) for them and "
-        "their gradients"
+        "blocks of the first layer to all ranks, every rank's partial sums (of layers not linear, projected rows) for "
+        "them and their gradients"
     )
 
     def __init__(self, ctx: RankContext, layer: int = 0) -> None:

@@ -16,6 +16,7 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, model_names
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
@@ -295,6 +296,8 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
     if trainer.predicted_bytes:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
+        for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
+            log.info("remote %s is left out: %s", name, reason)
     told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
     for sentence in (*told, *banner.unverified(trainer.config, facts)):
         log.info(sentence)

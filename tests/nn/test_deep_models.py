@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
 
+from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.nn.messages import modulated_sum, pair_scores, softmax_mean
-from leapmpi.nn.model import build_model
+from leapmpi.nn.model import build_model, canonical, settings_without_effect
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import set_threads
@@ -293,3 +294,29 @@ def test_any_stack_may_combine_all_layers(name, jumping, graph, features, sample
     torch.testing.assert_close(model(blocks, features[src]), expected)
     middle = model.layers[1](blocks[1], model.layers[0](blocks[2], features[src]))
     torch.testing.assert_close(model.after(1, blocks[:1], middle, below=rows[:1]), expected)
+
+
+def without_effect(**values):
+    config = Config.from_values({"data": "x", **{f"model.{name}": value for name, value in values.items()}})
+    return settings_without_effect([config])
+
+
+def test_settings_that_a_model_does_not_read_are_known():
+    assert "temperature" in without_effect(name="deepgcn", aggregate="mean")
+    assert "learn_scalars" in without_effect(name="deepgcn")
+    assert not {"temperature", "learn_scalars"} & without_effect(name="deepgcn", aggregate="power").keys()
+    assert without_effect(name="deepgcn")["residual"] == "layers of deepgcn have residuals of their own"
+    assert {"mlp_layers", "aggregate", "heads"} <= without_effect(name="gatv2", heads=2).keys() | {"heads"}
+
+
+@pytest.mark.parametrize(
+    ("name", "aggregate", "norm"),
+    [("sage", "mean", "none"), ("gat", "auto", "none"), ("deepgcn", "softmax_sg", "layer"), ("film", "sum", "layer")],
+)
+def test_runs_are_compared_by_what_auto_stands_for(name, aggregate, norm):
+    values = {"model.name": name, "model.aggregate": "auto", "model.norm": "auto"}
+    found = {"model.name": name, "model.aggregate": aggregate, "model.norm": norm}
+    assert canonical(values) == canonical(found) == found
+    # Of a run before there was a choice.
+    before = values | {"model.aggregate": "mean", "model.norm": "none"}
+    assert (canonical(before) == canonical(values)) == (name in ("sage", "gat"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from leapmpi.comm.world import World, start
 from tests.support import datasets
-from tests.support.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
+from tests.support.equality import DEEP, EXCLUDED, OPTIONS, Case, Runner, check, references
 from tests.support.pairs import full_product, pair
 
 # Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for
@@ -21,7 +21,7 @@ PRODUCT = {
     "partition": ("metis", "hash", "uneven"),
     "labels": ("single", "multi"),
     "fanout": ("3,2", "10,10", "all,all"),
-    "model": OPTIONS["model"],
+    "model": (*OPTIONS["model"], *DEEP),
     "dropout": ("none", "everywhere"),
     "shape": ("plain", "both"),
     "batch": ("even", "one root in the last batch", "three roots"),

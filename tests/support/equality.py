@@ -89,13 +89,12 @@ DEEP = {
     "deepgcn": {"model.name": "deepgcn", "model.message_norm": True, "model.jumping": "cat"},
     "deepgcn softmax": {"model.name": "deepgcn", "model.aggregate": "softmax", "model.learn_scalars": True},
     "deepgcn power": {"model.name": "deepgcn", "model.aggregate": "power", "model.learn_scalars": True},
-    "deepgcn mean": {"model.name": "deepgcn", "model.aggregate": "mean", "model.mlp_layers": 2},
     "deepgcn max": {"model.name": "deepgcn", "model.aggregate": "max"},
     "film": {"model.name": "film", "model.jumping": "max"},
-    "film mean": {"model.name": "film", "model.aggregate": "mean"},
     "gin": {"model.name": "gin", "model.learn_scalars": True},
     "gatv2": {"model.name": "gatv2", "model.jumping": "cat"},
-    "gat": {"model.name": "gat"},
+    "deepgcn mean": {"model.name": "deepgcn", "model.aggregate": "mean", "model.mlp_layers": 2},
+    "film mean": {"model.name": "film", "model.aggregate": "mean"},
 }
 """Models that meet fewer options."""
 OPTIONS = {
@@ -123,10 +122,10 @@ EXCLUDED = {
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
-    pair("remote", "partial", "model", "gat"),
+    *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2", "film", "film mean")),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
     pair("rows", "in place", "dropout", "everywhere"),
-    *(pair("rows", "in place", "model", model) for model in ("gat", "sage max")),
+    *(pair("rows", "in place", "model", model) for model in ("gat", "sage max", *DEEP)),
     *(pair("rows", "in place", "shape", shape) for shape in ("residual", "both")),
     *(pair("remote", mode, "shape", shape) for mode in ("projected", "partial", OWN) for shape in ("residual", "both")),
 }

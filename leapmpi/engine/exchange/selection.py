@@ -42,6 +42,12 @@ def serving_modes(layer: Layer) -> list[str]:
     return sorted(names, key=lambda name: (mode_class(name).order, name))
 
 
+def refused_modes(layer: Layer) -> dict[str, str]:
+    """The modes that cannot feed `layer`, and why."""
+    reasons = {name: mode_class(name).refusal(layer) for name in MODES.names()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
 def compute_seconds_of(minibatch: MiniBatch, rates: Rates) -> float:
     """Predicted seconds that this rank computes in `minibatch`. Local."""
     rows = sum(micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches)

@@ -41,6 +41,18 @@ AGGREGATES = ("softmax_sg", "softmax", "power", "mean", "max", "sum")
 HAS = ("norm", "residual")
 """What its layers have without being asked: normalised input (`auto`), and residuals in a way of their own."""
 
+
+def unread(config: ModelConfig) -> dict[str, str]:
+    """Settings that the aggregate of `config` does not read, and why."""
+    kind = aggregate_of(config, AGGREGATES)
+    why = {}
+    if kind in ("mean", "max", "sum"):
+        why["temperature"] = f"--aggregate {kind} has no temperature"
+    if kind not in ("softmax", "power") and not config.message_norm:
+        why["learn_scalars"] = f"--aggregate {kind} without --message-norm has nothing to learn by it"
+    return why
+
+
 EPSILON = 1e-7
 """Added to messages, so that powers have gradients; also the least that a power mean takes and gives."""
 MOST = 10.0

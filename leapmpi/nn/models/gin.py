@@ -23,8 +23,8 @@ from leapmpi.nn.tensors import BlockTensors, PartialBlock
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
 
-READS: tuple[str, ...] = ("learn_scalars", "mlp_layers")
-"""Settings that some models read, and this one does."""
+READS: tuple[str, ...] = ("learn_scalars", "mlp_layers", "hidden", "norm")
+"""Settings that some models read, or that a stack of one layer does not, and this one does."""
 
 
 class GINLayer(Layer):
