@@ -21,8 +21,8 @@ from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
-from leapmpi.training.scoring.report import Outcome, counts_of, report
 
 
 class Evaluator:
