@@ -172,8 +172,9 @@ def _evaluate(
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
         evaluator = world.on_all(partial(Evaluator, config, loaded.dataset, loaded.topology, loaded.ctx))
+        chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
-            found = evaluator.full_report(metrics or [evaluator.metric.name], by_class)
+            found = evaluator.full_report(chosen, by_class)
         name, scores = next(iter(found["metrics"].items()))
         further = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
         if by_class and (class_names := loaded.dataset.attributes.get("class_names")):
