@@ -23,8 +23,8 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
-from leapmpi.training.scoring.report import Outcome, counts_of, report
 
 
 class Evaluator:
@@ -107,13 +107,15 @@ class Evaluator:
             return [None] * len(modes)
         return [self._value(self.metric, each) for each in self._outcomes(split, modes)]
 
-    def full_report(self, metrics: Sequence[str], by_class: bool) -> dict[str, dict]:
-        """`metrics`: the score of each of them on each split, and `classes`, if `by_class`: what is said of each class.
+    def choose(self, names: Sequence[str]) -> list[Metric]:
+        """The metrics called `names`. Raises ConfigError for one that does not fit. Local."""
+        return [choose_metric(name, self.ctx.task) for name in names]
 
-        Splits without vertices have None. The same on all ranks. Collective. Raises ConfigError for a metric that does
-        not fit.
+    def full_report(self, chosen: Sequence[Metric], by_class: bool) -> dict[str, dict]:
+        """`metrics`: the score of each of `chosen` on each split; `classes`, if `by_class`: what is said of each class.
+
+        Splits without vertices have None. The same on all ranks. Collective.
         """
-        chosen = [choose_metric(name, self.ctx.task) for name in metrics]
         self._use_whole_model()
         found: dict[str, dict] = {
             "metrics": {each.name: {} for each in chosen},

@@ -78,9 +78,10 @@ def evaluate(
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
     Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
-    "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first of which takes the
-    place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also {"classes": {"val", "test"}},
-    what training/scoring/report.py says of each class, label or target, and {"class_names"} where they are known.
+    "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first of which
+    takes the place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also {"classes":
+    {"val", "test"}}, what training/scoring/class_report.py says of each class, label or target, and {"class_names"}
+    where they are known.
 
     Raises DataError when weights belong to another kind of dataset.
     """
@@ -192,8 +193,9 @@ def _evaluate(
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
         scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
+        chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
-            found = evaluator.full_report(metrics or [evaluator.metric.name], by_class)
+            found = evaluator.full_report(chosen, by_class)
         name, scores = next(iter(found["metrics"].items()))
         further = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
         if by_class and (class_names := loaded.dataset.attributes.get("class_names")):

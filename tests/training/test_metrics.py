@@ -8,8 +8,8 @@ import pytest
 
 from leapmpi.errors import ConfigError
 from leapmpi.runs.tables.class_table import class_table
+from leapmpi.training.scoring.class_report import counts_of, report
 from leapmpi.training.scoring.metric import METRICS, CountedMetric, metric_named
-from leapmpi.training.scoring.report import counts_of, report
 from tests.support.tasks import task
 
 OF_NUMBERS = ("mse", "mae", "rmse", "r2")

@@ -14,7 +14,7 @@ _MOST_CONFUSED = 3
 
 
 def class_table(found: dict[str, Any], names: Sequence[str] | None = None) -> str:
-    """The table of one split's report (leapmpi/training/scoring/report.py); `names` of the classes, where known."""
+    """The table of one split, from its class_report (leapmpi/training/scoring); `names` of classes, where known."""
     regression = "mse" in found
     count = len(found["known"])
     kind = "target" if regression else "class" if "confusion" in found else "label"

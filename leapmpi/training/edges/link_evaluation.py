@@ -24,7 +24,8 @@ from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.edges.edge_ranks import all_figures
-from leapmpi.training.evaluation import Evaluator, choose_metric
+from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.scoring.metric import Metric
 
 _STREAMS = {"val": VAL, "test": TEST}
 _CHUNK_NUMBERS = 1 << 22
@@ -66,17 +67,16 @@ class LinkEvaluator(Evaluator):
                 self.details[name] = all_figures(self._table(name, edges, own, embeddings))
         return {name: self.details[name][self.metric.name] if name in self.details else None for name in self._edges}
 
-    def full_report(self, metrics: Sequence[str], by_class: bool) -> dict[str, dict]:
+    def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
         """`metrics`: the score of each of them on each split, and `figures`: all figures of each split that has edges.
 
-        The same on all ranks. Collective. Raises ConfigError for a metric that does not fit, and for `by_class`.
+        The same on all ranks. Collective. Raises ConfigError for `by_class`.
         """
         if by_class:
             raise ConfigError("edges that are predicted have no classes; leave out --per-class")
-        chosen = [choose_metric(name, self.ctx.task).name for name in metrics]
         self.scores()
         by_split = {split: self.details.get(split, {}) for split in self._edges}
-        found = {name: {split: figures.get(name) for split, figures in by_split.items()} for name in chosen}
+        found = {name: {split: figures.get(name) for split, figures in by_split.items()} for name in (each.name for each in metrics)}
         return {"metrics": found, **({"figures": self.details} if self.details else {})}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
