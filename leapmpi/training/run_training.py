@@ -258,7 +258,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         sizes = ", ".join(f"{name} {size_text(count)}" for name, count in trainer.predicted_bytes.items())
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
     told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
-    for sentence in (*told, *banner.unverified(trainer.config, facts)):
+    for sentence in (*told, *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)):
         log.info(sentence)
     if taken := trainer.started_from:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"
