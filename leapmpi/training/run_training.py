@@ -15,6 +15,7 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, model_names
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.own_model import changed_code, code_of, findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.errors import RESUMABLE, DataError
@@ -33,7 +34,6 @@ from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.epoch_record import scores_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.model_state import below
-from leapmpi.training.own_model import changed_code, code_of, findings
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model

@@ -18,6 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
 from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.errors import LeapmpiError
@@ -31,7 +32,6 @@ from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.own_model import code_of
 from leapmpi.training.setup import warm_up
 
 log = logging.getLogger("leapmpi")

@@ -11,7 +11,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model, settings_without_effect
-from leapmpi.nn.own.examination import examine
+from leapmpi.nn.own.batch_check import examine
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
