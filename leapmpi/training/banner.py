@@ -162,6 +162,14 @@ def _moves(trainer: Trainer) -> str:
     return "moves between ranks in an iteration: " + ", ".join(moving)
 
 
+def own_modules(trainer: Trainer) -> list[str]:
+    """A sentence where a module of the user's own is trained: how its input comes."""
+    names = dict.fromkeys(config.model.name for config, layout in trainer.models if not layout.model.layers[0].splits)
+    return [
+        f"{name} is run as a whole, on raw rows: projected rows and partial sums need layers in parts" for name in names
+    ]
+
+
 def unverified(config: Config, facts: list[dict]) -> list[str]:
     """A sentence where features were loaded without a check, given the `rank_facts` of all ranks."""
     ranks = [rank for rank, each in enumerate(facts) if not each["verified"]]

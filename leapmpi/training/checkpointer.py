@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.setting import parse_interval
+from leapmpi.engine.own_model import code_of
 from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError
 from leapmpi.fault_tolerance.stop_signals import NOTHING, SAVE, STOP, Signals, StopRequest, begin_vote
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder, name_of
@@ -25,7 +26,6 @@ from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.feature_cache import summed_errors
 from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import named
-from leapmpi.training.own_model import code_of
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
 

@@ -20,6 +20,7 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.features.learned_rows import without_rows
@@ -33,7 +34,6 @@ from leapmpi.system.phase_timers import PHASES
 from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below, evaluations_since
-from leapmpi.training.own_model import changed_code
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")

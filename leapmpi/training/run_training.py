@@ -17,6 +17,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, model_names
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.exchange.selection import refused_modes
+from leapmpi.engine.own_model import changed_code, code_of, findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
@@ -41,7 +42,6 @@ from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below
-from leapmpi.training.own_model import changed_code, code_of, findings
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
@@ -301,7 +301,7 @@ def _announce(trainer: Trainer, folder: RunFolder) -> None:
         for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
             log.info("remote %s is left out: %s", name, reason)
     told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
-    for sentence in (*told, *banner.unverified(trainer.config, facts)):
+    for sentence in (*told, *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)):
         log.info(sentence)
     if taken := trainer.started_from:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"

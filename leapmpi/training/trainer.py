@@ -18,6 +18,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
 from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.errors import LeapmpiError
@@ -33,7 +34,6 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.own_model import code_of
 from leapmpi.training.setup import warm_up
 from leapmpi.training.simulation.strategy_choice import Choice
 

@@ -19,7 +19,7 @@ LAYERS = {
     "ChebConv": lambda i, o: pyg.ChebConv(i, o, K=2),
     "ClusterGCNConv": lambda i, o: pyg.ClusterGCNConv(i, o),
     "EdgeConv": lambda i, o: pyg.EdgeConv(nn.Linear(2 * i, o)),
-    "EGConv": lambda i, o: pyg.EGConv(i, o, aggregators=["mean", "max"], num_heads=1),
+    "EGConv": lambda i, o: pyg.EGConv(i, o, aggregators=["mean", "max"], num_heads=1, add_self_loops=False),
     "FAConv": lambda i, o: Initial(i, o, pyg.FAConv(o, dropout=0.2)),
     "FeaStConv": lambda i, o: pyg.FeaStConv(i, o, heads=2),
     "FiLMConv": lambda i, o: pyg.FiLMConv(i, o),

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The settings of the run hold unless a flag gives another value.
     changed = {**given(arguments), "data": arguments.data, **({"evaluate.metric": metrics[0]} if metrics else {})}
     outcomes = run_training.evaluate(
-        [(_with_code(run, arguments.model).replaced(changed, "evaluate"), run) for run in runs.values()],
+        [(with_code(run, arguments.model).replaced(changed, "evaluate"), run) for run in runs.values()],
         arguments.weights,
         metrics=metrics,
         by_class=arguments.per_class,
@@ -76,7 +76,7 @@ def _number(named: list[str]) -> int | None:
     return int(numbers[0]) if numbers else None
 
 
-def _with_code(run: Run, named: list[str]) -> Config:
+def with_code(run: Run, named: list[str]) -> Config:
     """The config of `run`, whose model, if it is code, --model names. Raises ConfigError where it does not."""
     config, code = run.config, [each for each in named if names_code(each)]
     if not names_code(config.model.name):

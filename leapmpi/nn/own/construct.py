@@ -12,6 +12,7 @@ from torch import nn
 
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
+from leapmpi.config.user_code import arguments_of, load_named, said
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
@@ -19,7 +20,6 @@ from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.sampling.block import Block
 from leapmpi.system.counter_rng import fold
-from leapmpi.system.user_code import arguments_of, load_named, said
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config

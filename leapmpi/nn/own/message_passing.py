@@ -70,7 +70,10 @@ class MessagePassings:
         if passage is None:
             return None
         passage.inside += 1
-        if passage.inside > 1 or passage.block_wise:
+        if passage.inside > 1:
+            return None
+        passage.outer = len(passage.names)
+        if passage.block_wise:
             return None
         bound = inspect.signature(conv.forward).bind(*args, **kwargs)
         bound.apply_defaults()

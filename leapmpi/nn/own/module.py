@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from leapmpi.config.user_code import arguments_of, said
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
@@ -17,7 +18,6 @@ from leapmpi.nn.own.message_passing import MessagePassings
 from leapmpi.nn.own.passage import Passage
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.system.user_code import arguments_of, said
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig

@@ -54,6 +54,8 @@ class Passage(TorchFunctionMode):
         """Message passings that are done."""
         self.inside = 0
         """How many of the modules that pass messages are being run, one within the other."""
+        self.outer = 0
+        """Where, in `names`, the outermost of those stands."""
         self.names: list[str] = []
         """The modules that are being run, from the outermost on."""
         self.random: dict[str, None] = {}
@@ -107,7 +109,9 @@ class Passage(TorchFunctionMode):
             return
         # Inside message passing on a square graph, only destinations have got their messages.
         count = min(len(out), self.graphs[self.calls].n_dst) if self.inside else len(out)
-        self.seen.append((self.names[-1], self.vertices[:count], out.detach()[:count]))
+        # What a layer computes is the layer's own, unless it is a normalisation inside it.
+        name = self.names[self.outer] if self.inside and "Norm" not in self.names[-1] else self.names[-1]
+        self.seen.append((name, self.vertices[:count], out.detach()[:count]))
 
     def marked(self, out: Any, level: int) -> Any:
         """`out`, known to hold the rows of `level` where it is a tensor of as many, or several."""

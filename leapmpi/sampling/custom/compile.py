@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
+from leapmpi.config.user_code import load_named
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.custom.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
-from leapmpi.system.user_code import load_named
 
 _ATTEMPTS = 1000
 """Draws in a row that may repeat an earlier vertex before the sampler is refused."""

@@ -76,7 +76,9 @@ class LinkEvaluator(Evaluator):
             raise ConfigError("edges that are predicted have no classes; leave out --per-class")
         self.scores()
         by_split = {split: self.details.get(split, {}) for split in self._edges}
-        found = {name: {split: figures.get(name) for split, figures in by_split.items()} for name in (each.name for each in metrics)}
+        found = {
+            metric.name: {split: figures.get(metric.name) for split, figures in by_split.items()} for metric in metrics
+        }
         return {"metrics": found, **({"figures": self.details} if self.details else {})}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:

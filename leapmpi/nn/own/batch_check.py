@@ -81,8 +81,8 @@ def _check_gradients(model: OwnModel, gradients: Sequence[Tensor | None]) -> Non
     if unused:
         more = f" (and {len(unused) - 1} more)" if len(unused) > 1 else ""
         raise ConfigError(
-            f"--model {model.named}: parameter {unused[0]}{more} gets no gradient, since forward does not use it; "
-            "use it or leave it out"
+            f"--model {model.named}: parameter {unused[0]}{more} gets no gradient, since what forward returns "
+            "does not depend on it; use it or leave it out"
         )
 
 

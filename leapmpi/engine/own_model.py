@@ -11,14 +11,14 @@ import torch
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
+from leapmpi.config.user_code import digest_of
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.nn.model import build_model
-from leapmpi.nn.own.examination import Sample, examine
+from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.rows import dense
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.system.user_code import digest_of
 
 _ROOTS = 64
 _BYTES = 64 << 20

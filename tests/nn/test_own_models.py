@@ -1,0 +1,231 @@
+"""Users' own modules: PyG's layers give what they give on the whole graph; mistakes get a sentence."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.cli.commands.evaluate import with_code
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import ModelConfig
+from leapmpi.errors import ConfigError
+from leapmpi.nn.model import build_model, settings_without_effect
+from leapmpi.nn.own.batch_check import examine
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support import twin
+from tests.support.launch import PROJECT
+
+pyg = pytest.importorskip("torch_geometric", reason="torch_geometric is not installed: pip install 'leapmpi[pyg]'")
+
+from tests.support.pyg_layers import COUNTING, LAYERS  # noqa: E402
+
+PYG_LAYERS = PROJECT / "tests/support/pyg_layers.py"
+README = PROJECT / "leapmpi/nn/README.md"
+KEY = DrawKey(TRAIN, 0, 0, 0)
+FEATURES, CLASSES = 6, 3
+TOPOLOGY = twin.random_topology(90, 700, seed=4)
+ROWS = torch.randn(TOPOLOGY.vertices, FEATURES, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+ROOTS = np.arange(0, 40, 3)
+
+
+def built(name, fanouts=(3, 2), dtype=torch.float64, **settings):
+    config = ModelConfig(name=str(name), hidden=8, **{"dropout": 0.4} | settings)
+    return build_model(config, len(fanouts), FEATURES, CLASSES, 0, dtype)
+
+
+def sample(roots, fanouts=(3, 2), rows=ROWS):
+    blocks = NodeWiseSampler(TOPOLOGY, fanouts, 1).sample(KEY, roots)
+    return [to_tensors(block) for block in blocks], rows[blocks[-1].src]
+
+
+def examined(model, fanouts=(3, 2), rows=ROWS):
+    return examine(model, sample(ROOTS, fanouts, rows), [sample(ROOTS[n::2], fanouts, rows) for n in (0, 1)], KEY)
+
+
+@pytest.mark.parametrize("name", sorted(set(LAYERS) - set(COUNTING)))
+def test_a_layer_gives_what_it_gives_on_the_whole_graph_and_does_not_see_where_roots_are(name):
+    model = built(f"{PYG_LAYERS}:{name}")
+    logits = model(*sample(ROOTS, (-1, -1)))
+    target = np.repeat(np.arange(TOPOLOGY.vertices), np.diff(TOPOLOGY.indptr))
+    edge_index = torch.from_numpy(np.stack([TOPOLOGY.indices, target])).long()
+    # The module as it is, without blocks.
+    whole = model.module.eval()(ROWS, edge_index)[ROOTS]
+    torch.testing.assert_close(logits, whole, rtol=1e-10, atol=1e-12)
+    assert examined(model) == []
+
+
+def test_degrees_that_are_counted_inside_a_block_are_told():
+    (sentence,) = examined(built(f"{PYG_LAYERS}:SGConv"))
+    assert "layers.0 (SGConv) gives a vertex other values among other vertices" in sentence
+
+
+def test_a_sampled_block_gives_what_a_plain_loop_over_pyg_gives():
+    model = built(f"{PYG_LAYERS}:TransformerConv", dropout=0.0)
+    blocks, rows = sample(ROOTS)
+    logits, h = model(blocks, rows), rows
+    for number, block in enumerate(reversed(blocks)):
+        target = torch.arange(block.n_dst).repeat_interleave(block.edges.counts)
+        edge_index = torch.stack([block.edges.indices.long(), target])
+        h = model.module.layers[number]((h, h[: block.n_dst]), edge_index)
+        h = torch.nn.functional.elu(h) if number == 0 else h + model.module.skip(rows[: len(ROOTS)])
+    torch.testing.assert_close(logits, h, rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_bear_the_modules_names_and_depend_on_the_seed_alone():
+    one, other = built(f"{PYG_LAYERS}:GATConv"), built(f"{PYG_LAYERS}:GATConv", dtype=torch.float32)
+    assert [name for name, _ in one.named_parameters()] == list(one.module.state_dict())
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b.double())
+    config = ModelConfig(name=f"{PYG_LAYERS}:GATConv", hidden=8)
+    third = build_model(config, 2, FEATURES, CLASSES, 1)
+    assert not torch.equal(next(third.parameters()), next(other.parameters()))
+
+
+def test_pygs_own_models_are_named_by_their_module():
+    for name in ("GraphSAGE", "GCN", "GAT"):
+        assert examined(built(f"torch_geometric.nn.models:{name}")) == []
+    why = settings_without_effect([Config.from_values({"model.name": "torch_geometric.nn.models:GCN"})])
+    assert set(why) >= {"heads", "norm"}
+    assert "hidden" not in why
+
+
+HEAD = """
+import torch, torch.nn.functional as F
+from torch import nn
+class Mean(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.lin, self.own = nn.Linear(i, o), nn.Linear(i, o)
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        sums = x.new_zeros(len(x), x.shape[1]).index_add(0, target, x[source])
+        return self.own(x) + self.lin(sums)
+class Net(nn.Module):
+    def __init__(self, in_channels, hidden, num_classes, dropout=0.5):
+        super().__init__()
+        self.a, self.b, self.p = Mean(in_channels, hidden), Mean(hidden, num_classes), dropout
+EXTRA    def forward(self, x, edge_index):
+        h = F.relu(self.a(x, edge_index))
+BODY
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "body", "sentence"),
+    [
+        ("", "return self.b(F.dropout(h, self.p, self.training) + h, edge_index)", None),
+        ("", "return torch.cat([self.b(h, edge_index), h], 1)[:, :3]", None),
+        (
+            "self.n = nn.BatchNorm1d(hidden)",
+            "return self.b(self.n(h), edge_index)",
+            r"n \(BatchNorm1d\) gives a vertex",
+        ),
+        ("", "return self.b(h + torch.rand_like(h), edge_index)", r"drawn by rand_like in forward \(Net\)"),
+        ("", "return self.b(h - h.mean(0), edge_index)", r"b \(Mean\) gives a vertex other values"),
+    ],
+)
+def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
+    found = examined(built(written(tmp_path, extra, body)))
+    assert (found == []) if sentence is None else re.search(sentence, found[0])
+
+
+@pytest.mark.parametrize(
+    ("extra", "body", "sentence"),
+    [
+        ("", "return self.b(x, edge_index)", r"RuntimeError: .*at net\.py, line \d+, in forward in b\.own \(Linear\)"),
+        ("", "return h.nothing", r"'Tensor' object has no attribute 'nothing', at net\.py, line 19"),
+        ("", "return self.b(h, edge_index.flip(0))", r"b \(Mean\) gets an edge_index other than the one"),
+        ("", "return self.b(self.b(h, edge_index), edge_index)", "RuntimeError|message passing number 3"),
+        ("", "return h", "passes messages 1 time, but --fanout names 2 layers"),
+        ("", "return self.b(h, edge_index)[:2]", r"returned \[2, 3\] for 3 roots of 3 classes"),
+        ("", "return [self.b(h, edge_index)]", "returned list and not a tensor"),
+        ("", "return self.b(torch.log(h - 9), edge_index)", r"log in forward \(Net\) gives values that are infinite"),
+        (
+            "self.n = nn.Linear(2, 2)",
+            "return self.b(h, edge_index)",
+            r"parameter n\.weight \(and 1 more\) gets no gradie",
+        ),
+        (
+            "self.a.lin.weight.requires_grad_(False)",
+            "return self.b(h, edge_index)",
+            r"a\.lin\.weight takes no gradient",
+        ),
+        (
+            "self.register_buffer('c', torch.zeros(1))",
+            "self.c += 1; return self.b(h, edge_index)",
+            "changes the buffer c",
+        ),
+        ("self.nothing.x = 1", "return h", r"__init__ raised AttributeError: .*line 16, in __init__"),
+    ],
+)
+def test_a_mistake_in_a_module_gets_a_sentence(tmp_path, extra, body, sentence):
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        examined(built(written(tmp_path, extra, body)))
+    assert "--model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "there is no file"),
+        ("def f(:", "cannot be loaded: SyntaxError"),
+        ("class Other: pass", "has no class Net"),
+        ("import torch\nclass Net(torch.nn.Module):\n    def __init__(self, foo): pass", "wants an argument 'foo'"),
+        ("import torch\nclass Net(torch.nn.Linear):\n    def __init__(self): super().__init__(2, 2)", "forward takes"),
+        (
+            "import torch\nclass Net(torch.nn.Module):\n    def __init__(self): super().__init__()",
+            "has no method forward",
+        ),
+        ("def Net(): return 3", "it made a int"),
+        ("Net = 3", "name a class or a function"),
+    ],
+)
+def test_what_is_no_module_gets_a_sentence(tmp_path, text, sentence):
+    path = tmp_path / "net.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=sentence):
+        built(f"{path}:Net")
+
+
+def written(folder, extra, body):
+    text = HEAD.replace("EXTRA", f"        {extra or 'pass'}\n").replace("BODY", f"        {body}")
+    (folder / "net.py").write_text(text)
+    return f"{folder / 'net.py'}:Net"
+
+
+def examples():
+    """The Python blocks of the README's section, with the names of what they define."""
+    section = README.read_text().split("## Your own model")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return [(re.findall(r"^(?:class|def) (\w+)", block, re.MULTILINE)[-1], block) for block in blocks]
+
+
+@pytest.mark.parametrize(("name", "text"), examples(), ids=lambda each: each if each.isidentifier() else "")
+def test_the_examples_of_the_page_can_be_trained(tmp_path, name, text):
+    (tmp_path / "page.py").write_text(text)
+    model = built(f"{tmp_path / 'page.py'}:{name}")
+    if hasattr(model, "module"):
+        assert examined(model) == []
+    else:
+        assert model(*sample(ROOTS)).shape == (len(ROOTS), CLASSES)
+
+
+def test_the_table_of_the_page_lists_all_layers():
+    section = README.read_text().split("## Your own model")[1].split("\n## ")[0]
+    listed = set(re.findall(r"`(\w+)`", section.split("<!-- layers -->")[1]))
+    counting = set(re.findall(r"`(\w+)`", section.split("<!-- counting -->")[1]))
+    assert (listed, counting) == (set(LAYERS) - set(COUNTING), set(COUNTING))
+
+
+def test_evaluate_runs_code_only_when_it_is_named(tmp_path):
+    class Trained:
+        path, config = tmp_path, Config.from_values({"model.name": "net.py:Net"})
+
+    assert with_code(Trained, ["far/net.py:Net"]).model.name == "far/net.py:Net"
+    with pytest.raises(ConfigError, match=r"add --model net\.py:Net"):
+        with_code(Trained, ["1"])

@@ -1,0 +1,44 @@
+"""Rule R2 for users' own modules, and for one of PyTorch Geometric's layers; the others are in tests/soak."""
+
+from importlib.util import find_spec
+
+import pytest
+from mpi4py import MPI
+
+from tests.support import datasets
+from tests.support.equality import Case, Runner, check, references
+from tests.support.launch import PROJECT
+
+COMMON = {
+    "parts": 4, "batch": "even", "dropout": "hidden", "shape": "plain", "labels": "single", "threads": 1,
+    "remote": "raw", "merge": "paper", "rows": "copied", "cache": "none", "balance": "off",
+}  # fmt: skip
+OWN = f"{PROJECT}/tests/support/own_module.py:Net"
+OTHER = [
+    Case(model=OWN, strategy="leap", partition="lopsided", fanout="3,2", prefetch=0, **COMMON),
+    Case(model=OWN, strategy="pull", partition="lopsided", fanout="4,3,2", prefetch=1, **COMMON),
+]
+CASES = [
+    *OTHER[MPI.COMM_WORLD.size % 2 :][:1],
+    Case(model=OWN, strategy="leap, ring", partition="lopsided", fanout="3,2", prefetch=0, **COMMON),
+]
+# Loading it takes each process seconds: one job will do.
+if find_spec("torch_geometric") and MPI.COMM_WORLD.size == 2:
+    layer = f"{PROJECT}/tests/support/pyg_layers.py:GATv2Conv"
+    CASES += [Case(model=layer, strategy="leap, ring", partition="lopsided", fanout="3,2", prefetch=0, **COMMON)]
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single")})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    return references(CASES, base, world.comm)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model.rpartition(':')[2]}-{case.strategy}")
+def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
+    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
