@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from data_prep.mapped_arrays import mapped, temporary_file
-from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import row_groups
@@ -82,7 +82,7 @@ def split_edges(
     if graph.edge_splits is not None:
         raise DataError("the edges of this graph are split already; leave out --split-edges")
     base = np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _STREAM))
-    original, both_ways = np.asarray(graph.original_id), not graph.attributes.get("directed", False)
+    original, symmetric = np.asarray(graph.original_id), both_ways(graph.attributes)
     kept = np.zeros(graph.vertices, np.int64)
 
     # Block by block: what stays goes to a file, what is held back too.
@@ -95,7 +95,7 @@ def split_edges(
             indptr = np.array(graph.indptr[start : stop + 1])
             indices = np.array(graph.indices[indptr[0] : indptr[-1]])
             codes = np.empty(len(indices), np.int8)
-            _codes(indptr, indices, original, start, base, *shares[:2], both_ways, codes, kept[start:stop])
+            _codes(indptr, indices, original, start, base, *shares[:2], symmetric, codes, kept[start:stop])
             indices[codes == names.TRAIN].tofile(topology)
             destination = np.repeat(np.arange(start, stop), np.diff(indptr))
             for code, file in files.items():

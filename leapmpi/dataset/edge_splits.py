@@ -104,16 +104,28 @@ def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndar
         falls = (ends[1:, 1] < ends[:-1, 1]) | ((ends[1:, 1] == ends[:-1, 1]) & (ends[1:, 0] <= ends[:-1, 0]))
         if len(bad := np.flatnonzero(falls)):
             raise DataError(f"{where}: {name}, row {bad[0] + 1} does not ascend by destination and source")
-        if (row := first_in(edges, rows.indptr, rows.indices, original_of)) >= 0:
-            source, destination = ends[row].tolist()
-            raise DataError(
-                f"{where}: {name}, row {row}, the edge {source} -> {destination} (original ids) or its reverse is also "
-                "an edge of the topology, so that training would see it; split the edges again"
-            )
+    check_unseen(splits, rows, original_of, where)
     pairs = [np.unique(np.sort(np.asarray(edges), axis=1), axis=0) for edges in seen.values()]
     both = np.concatenate(pairs)
     if len(np.unique(both, axis=0)) < len(both):
         raise DataError(f"{where}: an edge, or its reverse, is in both {' and '.join(seen)}; split the edges again")
+
+
+def check_unseen(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
+    """Raise DataError where an edge, or its reverse, is one of the topology; arguments are as above."""
+    for name, edges in splits.arrays().items() if splits else ():
+        arrays = (np.asarray(each) for each in (edges, rows.indptr, rows.indices, original_of))
+        if (row := int(_first_in(*arrays))) >= 0:
+            source, destination = original_of[np.asarray(edges)[row]].tolist()
+            raise DataError(
+                f"{where}: {name}, row {row}, the edge {source} -> {destination} (original ids) or its reverse is also "
+                "an edge of the topology, so that training would see it; split the edges again"
+            )
+
+
+def both_ways(attributes: Attributes) -> bool:
+    """Whether each edge of the graph with these root attributes has its reverse; not where nothing is said."""
+    return attributes.get("directed") is False
 
 
 def check_ends(edges: np.ndarray, vertices: int, where: str, name: str) -> None:
@@ -182,9 +194,3 @@ def _first_in(edges, indptr, indices, original):
         if has_edge(u, v, indptr, indices, original) or has_edge(v, u, indptr, indices, original):
             return e
     return -1
-
-
-def first_in(edges: np.ndarray, indptr: np.ndarray, indices: np.ndarray, original: np.ndarray) -> int:
-    """The first of `edges` (int64[k, 2]) that the topology has in either direction, -1 if none."""
-    arrays = (np.asarray(each) for each in (edges, indptr, indices, original))
-    return int(_first_in(*arrays))

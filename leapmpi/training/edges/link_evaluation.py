@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from leapmpi.config.schema import Config
-from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
@@ -45,7 +45,7 @@ class LinkEvaluator(Evaluator):
         self._topology = topology
         self._all = config.link.eval_negatives == "all"
         self._count = _DRAWN_FOR_AUC if self._all else int(config.link.eval_negatives)
-        self._known = KnownEdges(topology, splits, not dataset.attributes.get("directed", False))
+        self._known = KnownEdges(topology, splits, both_ways(dataset.attributes))
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
         self._vertices = self._needed()
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
+from leapmpi.dataset.edge_splits import both_ways, check_unseen
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.link_engine import LinkEngine
@@ -43,6 +44,7 @@ class LinkTrainer(Trainer):
 
 
 def training_edges(loaded: Loaded) -> TrainingEdges:
-    """The edges that are trained: those of the topology."""
-    both_ways = not loaded.dataset.attributes.get("directed", False)
-    return TrainingEdges(loaded.topology, both_ways)
+    """The edges that are trained: those of the topology. Raises DataError where it has an edge that is held back."""
+    dataset, topology = loaded.dataset, loaded.topology
+    check_unseen(dataset.edge_splits, topology, topology.original_id, str(dataset.folder))
+    return TrainingEdges(topology, both_ways(dataset.attributes))

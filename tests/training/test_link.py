@@ -1,0 +1,113 @@
+"""Link prediction in one process, against formulas written here: the loss, and the ranks of edges held back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mpi4py import MPI
+
+from data_prep.assembly.split_edges import split_edges
+from leapmpi.comm.world import start
+from leapmpi.config.schema import Config
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.errors import DataError
+from leapmpi.nn.tensors import to_tensors
+from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.run_training import make_trainer
+from leapmpi.training.setup import load, open_for_training
+from tests.support import datasets
+
+pytestmark = pytest.mark.compiles
+
+SETTINGS = {
+    "train.task": "link", "train.dtype": "float64", "train.batch_size": 50, "model.hidden": 6, "model.dropout": 0.0,
+    "sampling.fanout": "4,3", "evaluate.fanout": "all", "link.negatives_per_edge": 2, "link.eval_negatives": "30",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    graph = replace(datasets.make_graph(datasets.LABELS[0]), attributes={"directed": True})
+    folder = tmp_path_factory.mktemp("link") / "data"
+    graph = split_edges(graph, (0.9, 0.05, 0.05), 1)
+    write_dataset(folder, graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0)
+    return folder
+
+
+def trainer_of(folder, **settings):
+    config = Config.from_values({**SETTINGS, **settings, "data": str(folder)})
+    world = start(threads=1, comm=MPI.COMM_SELF)
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    return make_trainer(config, world, loaded, 0.0)
+
+
+def embeddings(trainer, sampler, key: DrawKey, vertices: np.ndarray) -> torch.Tensor:
+    """Outputs of the model for `vertices`, from their own blocks and all features."""
+    blocks = sampler.sample(key, vertices)
+    rows = trainer.ctx.features.local(blocks[-1].src)
+    return trainer.ctx.model([to_tensors(block) for block in blocks], rows)
+
+
+def test_the_loss_is_the_mean_cross_entropy_over_edges_and_negatives(folder):
+    trainer = trainer_of(folder)
+    engine, batch = trainer.engine, trainer.epoch_batches(0)[1]
+    minibatch = engine.plan(batch, 0, 1)
+    engine.fetch(minibatch)
+    trainer.ctx.parameters.gradients.zero_()
+    loss, found = engine.forward_backward(minibatch), trainer.ctx.parameters.gradients.clone()
+
+    # The same by hand: every vertex is embedded, targets are 1 for edges and 0 for negatives.
+    key = DrawKey(TRAIN, 0, 0, 1)
+    rows = embeddings(trainer, trainer.ctx.sampler, key, np.arange(datasets.VERTICES))
+    negatives = engine.negatives.draw(key, batch, 2)
+    pairs = np.concatenate([batch, *(np.stack([batch[:, 0], each], axis=1) for each in negatives.T)])
+    scores = (rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(dim=1)
+    targets = torch.zeros(len(pairs), dtype=torch.float64)
+    targets[: len(batch)] = 1
+    wanted = F.binary_cross_entropy_with_logits(scores, targets)
+    trainer.ctx.parameters.gradients.zero_()
+    wanted.backward()
+    assert abs(loss - wanted.item()) < 1e-12
+    assert torch.allclose(found, trainer.ctx.parameters.gradients, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("negatives", ["30", "all"])
+def test_ranks_are_those_of_a_sort_of_all_scores(negatives, folder):
+    trainer = trainer_of(folder, **{"link.eval_negatives": negatives})
+    scorer, topology = trainer.evaluator, trainer.loaded.topology
+    scorer.scores()
+    with torch.no_grad():
+        rows = embeddings(trainer, scorer.ctx.sampler, DrawKey(VAL, 0, 0, 0), np.arange(datasets.VERTICES)).numpy()
+    splits = trainer.loaded.dataset.edge_splits
+    held_back = {tuple(each) for each in np.concatenate([splits.val, splits.test]).tolist()}
+    known = held_back | {(int(u), v) for v in range(topology.vertices) for u in _sources(topology, v)}
+    ranks = []
+    for u, v in splits.test.tolist():
+        drawn = scorer._negatives("test", np.array([[u, v]]))[0]
+        candidates = [w for w in range(topology.vertices) if w != u] if negatives == "all" else drawn.tolist()
+        others = [rows[u] @ rows[w] for w in candidates if (u, w) not in known]
+        score = rows[u] @ rows[v]
+        ranks.append(1 + sum(s > score + 1e-12 for s in others) + sum(abs(s - score) <= 1e-12 for s in others) / 2)
+    ranks = np.array(ranks)
+    found = scorer.details["test"]
+    assert abs(found["mrr"] - (1 / ranks).mean()) < 1e-9
+    assert found["hits-10"] == (ranks <= 10).mean()
+    assert 0 <= found["auc"] <= 1
+
+
+def _sources(topology, v: int) -> np.ndarray:
+    return topology.indices[topology.indptr[v] : topology.indptr[v + 1]]
+
+
+def test_a_dataset_whose_topology_has_an_edge_to_be_tested_is_refused(tmp_path):
+    graph = datasets.make_graph(datasets.LABELS[0])
+    destination = int(np.flatnonzero(np.diff(graph.indptr))[0])
+    edge = np.array([[int(graph.indices[graph.indptr[destination]]), destination]])
+    leaky = replace(graph, edge_splits=EdgeSplits(np.empty((0, 2), np.int64), edge))
+    write_dataset(tmp_path / "data", leaky, np.zeros(600, np.int32), 1, method="hash", figures={}, seed=0)
+    with pytest.raises(DataError, match=r"edge_splits/test, row 0.*training would see"):
+        trainer_of(tmp_path / "data")
