@@ -18,6 +18,8 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.tasks import weighted_loss
 
 pytestmark = pytest.mark.compiles
+
+KEY = DrawKey(TRAIN, 5, 2, 7)
 WIDTH, CLASSES = 5, 4
 
 
@@ -56,7 +58,7 @@ def dense(name, p, a, x, last):
     return h if last else h.relu()
 
 
-def sampled(sampler, roots, key=DrawKey(TRAIN, 5, 2, 7)):
+def sampled(sampler, roots, key=KEY):
     blocks = EdgeDataSampler(sampler).sample(key, np.asarray(roots, np.int64))
     return [to_tensors(block) for block in blocks], blocks
 
