@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edge_features import stand_ins
+from leapmpi.engine.edges.edge_features import stand_ins
 from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.plan.cost_model import Rates
 from leapmpi.plan.homes import home_of

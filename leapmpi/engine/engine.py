@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.engine.edge_loss import EdgeLoss
+from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leapmpi.engine.edge_features import predict_edge_features
+from leapmpi.engine.edges.edge_features import predict_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowRequest

@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes

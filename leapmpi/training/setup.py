@@ -17,7 +17,7 @@ from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
-from leapmpi.engine.edge_features import edge_fetcher, reads_features, stand_ins
+from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for

@@ -88,7 +88,8 @@ class GATLayer(Layer):
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
         """The edges, each with a source of its own; float[edges_with_self, heads]: scores of source and features."""
-        assert self.edge is not None and self.attend_edge is not None, "the model was built with edge_dim"
+        assert self.edge is not None, "the model was built with edge_dim"
+        assert self.attend_edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         edges = block.edges_with_self
         count = len(edges.indices)

@@ -10,8 +10,8 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import both_ways, check_unseen
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.edges.link_engine import LinkEngine
 from leapmpi.engine.engine import Engine
-from leapmpi.engine.link_engine import LinkEngine
 from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.evaluation import Evaluator

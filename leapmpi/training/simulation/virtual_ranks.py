@@ -12,7 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edge_features import edge_fetcher, reads_features
+from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard

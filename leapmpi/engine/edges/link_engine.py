@@ -12,7 +12,7 @@ from leapmpi.config.link import LinkConfig
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edge_loss import EdgeLoss
+from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
