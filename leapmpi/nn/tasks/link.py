@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Link(Task):
-    """Whether there is an edge. The loss is that of leapmpi/engine/edges/edge_loss.py; outputs are as wide as hidden rows."""
+    """Whether there is an edge. The loss is leapmpi/engine/edges/edge_loss.py; outputs are as wide as hidden rows."""
 
     answers = "edges"
     metric = "auc"
