@@ -23,7 +23,8 @@ def test_train_returns_the_run_that_load_run_reads(small_data, tmp_path):
     run = leapmpi.train(asked)
     again = leapmpi.load_run(tmp_path / "run")
     assert run.path == again.path == tmp_path / "run"
-    assert again.config == run.config == asked
+    # One rank has no choice of strategy, and records what it took.
+    assert again.config == run.config == asked.replaced({"strategy.name": "leap"})
     assert again.summary == run.summary
     assert len(again.summary["epochs"]) == 2
     assert [record["event"] for record in again.metrics()] == ["start", "banner", "epoch", "epoch", "end"]

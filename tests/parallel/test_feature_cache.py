@@ -9,7 +9,7 @@ from tests.support.equality import here
 
 LOPSIDED = datasets.Variant("single", "lopsided", 4)
 EVEN = datasets.Variant("single", "metis", 4)
-HALF = datasets.Variant("single, half-precision features", "hash", 4)
+HALF = datasets.Variant("targets, half-precision features", "hash", 4)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from leapmpi.tools.simulation.simulator import Forecaster, predicted_traffic
 from mpi4py import MPI
 
 from leapmpi import train
@@ -24,6 +23,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.run_training import evaluate
 from leapmpi.training.setup import load, open_for_training
+from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support.graphs import random_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}

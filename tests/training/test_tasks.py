@@ -55,7 +55,7 @@ def test_training_stops_early_where_a_run_without_restart_would(targets, tmp_pat
     settings = {"train.lr": 0.3, "train.early_stop": 2, "run.checkpoint_every": "1", "run.checkpoint_keep": 1}
     whole = train(config(targets, tmp_path / "whole", **settings))
     epochs = whole.summary["epochs"]
-    assert whole.summary["stopped_early"] == len(epochs) == whole.summary["best"]["epoch"] + 3 < 30
+    assert whole.summary["stopped_early"] == len(epochs) == whole.summary["best"]["epoch"] + 2 < 30
     assert len([line for line in whole.metrics() if line["event"] == "epoch"]) == len(epochs)
 
     # Stopped between the last two evaluations, when one of them has counted.
@@ -86,7 +86,7 @@ def test_models_that_differ_stop_when_all_have(targets, tmp_path):
     varied = {"strategy.replicas": "independent", "strategy.vary": ("train.lr=0.1,0.3",), "train.early_stop": 2}
     run = train(config(targets, tmp_path / "run", **varied))
     best = [each["best"]["epoch"] for each in run.summary["models"]]
-    assert run.summary["stopped_early"] == max(best) + 3 == len(run.summary["epochs"])
+    assert run.summary["stopped_early"] == max(best) + 2 == len(run.summary["epochs"])
 
 
 def test_early_stop_needs_something_to_stop_by(small_data, tmp_path):

@@ -12,7 +12,6 @@ from leapmpi.config.parser import CommandParser
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import Sweep, read_sweep
 from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
-from leapmpi.runs.checkpoint_folder import CheckpointFolder
 from leapmpi.runs.run import Run
 
 HELP = "train all runs of a sweep file, or one of them"
@@ -73,6 +72,8 @@ def _train(index: int, config: Config) -> int:
 
     folder = Path(config.run.folder)
     if Run(folder).finished:
+        from leapmpi.runs.checkpoint_folder import CheckpointFolder
+
         done = CheckpointFolder(folder).end()
         if not 0 < done < config.train.epochs:
             _print_once(f"run {index}: {folder} is finished")
