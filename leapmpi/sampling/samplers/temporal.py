@@ -61,7 +61,7 @@ def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time,
     largest, most = 0, 0
     for i in range(first, end):
         largest, most = max(largest, counts[i]), max(most, indptr[i + 1] - indptr[i])
-    marks, held = np.zeros(largest // 64 + 1, np.uint64), np.empty(most, np.int64)
+    marks, held = np.zeros(largest // 64 + 1, np.uint64), np.empty(most, topology_indices.dtype)
     for i in range(first, end):
         chosen = held[: indptr[i + 1] - indptr[i]]
         distinct_positions(hashed, original[i], counts[i], chosen, marks)
@@ -70,7 +70,7 @@ def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time,
         found, passed, e = 0, 0, topology_indptr[vertices[i]]
         while found < len(chosen):
             if low <= edge_time[e] <= high:
-                if passed == chosen[found]:
+                if passed == np.int64(chosen[found]):
                     out[indptr[i] + found] = topology_indices[e]
                     found += 1
                 passed += 1
@@ -78,29 +78,44 @@ def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time,
 
 
 @compiled
+def _sink(heap, time):
+    """Replace the smallest entry of `heap`, a binary heap, by `time`."""
+    place = 0
+    while 2 * place + 1 < len(heap):
+        child = 2 * place + 1
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if time <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = time
+
+
+@compiled
 def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw):
     """Write the sources of the latest edges; of equal times those of small original ids. `draw` is not read."""
-    largest = 0
+    most = 0
     for i in range(first, end):
-        largest = max(largest, counts[i])
-    times = np.empty(largest, edge_time.dtype)
+        most = max(most, indptr[i + 1] - indptr[i])
+    held = np.empty(most, edge_time.dtype)
     for i in range(first, end):
         start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
         place, wanted = indptr[i], indptr[i + 1] - indptr[i]
         if wanted == 0:
             continue
 
-        # The time of the last edge that is taken, and how many of that time are.
+        # The time of the oldest edge that is taken, and how many of that time are.
         oldest, ties = low, wanted
         if wanted < counts[i]:
-            count = 0
+            latest = held[:wanted]
+            latest[:] = low
             for e in range(start, stop):
-                if low <= edge_time[e] <= high:
-                    times[count] = edge_time[e]
-                    count += 1
-            oldest = np.partition(times[:count], count - wanted)[count - wanted]
-            for j in range(count):
-                ties -= times[j] > oldest
+                if latest[0] < edge_time[e] <= high:
+                    _sink(latest, edge_time[e])
+            oldest = latest[0]
+            for j in range(wanted):
+                ties -= latest[j] > oldest
 
         for e in range(start, stop):
             time = edge_time[e]
@@ -114,8 +129,8 @@ def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, 
 def _latest_in_edges(indptr, edge_time, times):
     """Write the largest time of each vertex's in-edges; vertices without any keep what `times` holds."""
     for v in range(len(times)):
-        if indptr[v] < indptr[v + 1]:
-            times[v] = edge_time[indptr[v] : indptr[v + 1]].max()
+        for e in range(indptr[v], indptr[v + 1]):
+            times[v] = edge_time[e] if e == indptr[v] else max(times[v], edge_time[e])
 
 
 class Temporal(HopSampler):
