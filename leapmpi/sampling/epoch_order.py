@@ -63,5 +63,5 @@ class _InOrder(Sequence):
 def shuffled(batches: Sequence[np.ndarray], seed: int, epoch: int, stream: int = ORDER) -> Sequence[np.ndarray]:
     """`batches` in the order of a hash of (stream, seed, epoch); the last one, which may be shorter, stays last."""
     whole = np.arange(max(0, len(batches) - 1))
-    base = fold(key_hash(DrawKey(stream, seed, epoch, 0)), _BATCHES)
+    base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _BATCHES))
     return _InOrder(batches, np.append(np.argsort(fold_all(base, whole), kind="stable"), whole.size)[: len(batches)])
