@@ -11,7 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from leapmpi.config.options import SAMPLERS
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
@@ -150,3 +152,16 @@ def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:
 def uses_weights(config: Config, dataset: Dataset) -> bool:
     """Whether the weights of the dataset's edges are used: it has some, and they are not to be ignored."""
     return dataset.has_edge_weight and config.sampling.edge_weights == "use"
+
+
+def uses_times(config: Config, dataset: Dataset) -> bool:
+    """Whether the sampler reads the times of edges. Raises ConfigError where it does and the dataset has none."""
+    name = config.sampling.sampler
+    if names_code(name) or not getattr(SAMPLERS.load(name), "READS_TIMES", False):
+        return False
+    if not dataset.has_edge_time:
+        raise ConfigError(
+            f"--sampler {name} needs the times of edges, and {config.data} has none; import the graph with times "
+            "(such as --edge-columns time), or choose another --sampler"
+        )
+    return True

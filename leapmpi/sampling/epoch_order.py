@@ -6,10 +6,14 @@ number of ranks trains the same batches. No root is dropped or repeated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from leapmpi.errors import ConfigError
-from leapmpi.system.counter_rng import ORDER, DrawKey, fold_all, key_hash
+from leapmpi.system.counter_rng import ORDER, DrawKey, fold, fold_all, key_hash
+
+_BATCHES = 0x62617463_68657321  # keeps the order of batches apart from that of roots
 
 
 def epoch_order(train: np.ndarray, original_ids: np.ndarray, seed: int, epoch: int, stream: int = ORDER) -> np.ndarray:
@@ -34,3 +38,30 @@ def batches(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
     if batch_size < 1:
         raise ConfigError(f"the batch size must be at least 1, not {batch_size}")
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def by_time(order: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """`order` (integers[n]) by ascending `time` (numbers[n]); entries of one time stay in their order."""
+    return order[np.argsort(time, kind="stable")]
+
+
+class _InOrder(Sequence):
+    """The same batches in another order."""
+
+    def __init__(self, batches: Sequence[np.ndarray], order: np.ndarray) -> None:
+        self._batches, self._order = batches, order
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, number):
+        if isinstance(number, slice):
+            return [self._batches[each] for each in self._order[number]]
+        return self._batches[self._order[number]]
+
+
+def shuffled(batches: Sequence[np.ndarray], seed: int, epoch: int, stream: int = ORDER) -> Sequence[np.ndarray]:
+    """`batches` in the order of a hash of (stream, seed, epoch); the last one, which may be shorter, stays last."""
+    whole = np.arange(max(0, len(batches) - 1))
+    base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _BATCHES))
+    return _InOrder(batches, np.append(np.argsort(fold_all(base, whole), kind="stable"), whole.size)[: len(batches)])

@@ -81,17 +81,25 @@ def _sweep(marks, out):
 
 
 @compiled
+def distinct_positions(hashed, original, degree, out, marks):
+    """Draw len(out) distinct positions below `degree`, ascending, for the destination called `original`.
+
+    hashed: uint64, of key and hop; marks: uint64 words for `degree` bits, zero before and after.
+    """
+    if len(out) == degree:
+        for j in range(len(out)):
+            out[j] = j
+    elif degree <= 64:
+        _subset_of_word(fold(hashed, original), degree, out)
+    else:
+        _subset(fold(hashed, original), degree, out, marks)
+
+
+@compiled
 def _positions(first, end, original, degree, hashed, indptr, out, marks):
     """Write the drawn positions of destinations first..end-1 in their adjacency lists to their place in `out`."""
     for i in range(first, end):
-        drawn = out[indptr[i] : indptr[i + 1]]
-        if len(drawn) == degree[i]:
-            for j in range(len(drawn)):
-                drawn[j] = j
-        elif degree[i] <= 64:
-            _subset_of_word(fold(hashed, original[i]), degree[i], drawn)
-        else:
-            _subset(fold(hashed, original[i]), degree[i], drawn, marks)
+        distinct_positions(hashed, original[i], degree[i], out[indptr[i] : indptr[i + 1]], marks)
 
 
 @compiled

@@ -11,9 +11,9 @@ has the whole batch. `sample` returns the part of the sample that some of the ba
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.system.counter_rng import ORDER, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.edges.training_edges import TrainingEdges
 
 LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontier-global"
 
@@ -102,6 +105,26 @@ class Sampler(ABC):
         """The roots of each iteration of an epoch: all of `train` (int64[t]) once, in shuffled order."""
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return batches(order, batch_size)
+
+    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
+        """The batches of an epoch where the roots are `edges`: each once, in shuffled order."""
+        return edges.batches(seed, epoch, batch_size)
+
+    def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
+        """Hear that the roots of the iteration of `key` are `edges` (int64[k, 2]), before their ends draw."""
+
+    def for_scoring(
+        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+    ) -> Sampler | None:
+        """The sampler by which runs of this one are scored; None: node-wise.
+
+        splits: the vertices of each split (integers) by the stream of its draws, none where edges are scored.
+        """
+        return None
+
+    def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
+        """The groups into which a split has to be cut, drawn by keys of iteration 0, 1, ...; None: any, with key 0."""
+        return None
 
     def root_weights(self, key: DrawKey, roots: np.ndarray, batch_size: int) -> float | np.ndarray:
         """The weight of each root's loss (rule: loss = sum of weight x loss), one for all or float64[roots].

@@ -12,7 +12,10 @@ from pathlib import Path
 
 from leapmpi.system.processor import user_cache
 
-_SHARED_KERNELS = ("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py", "sampling/source_numbers.py")
+_SHARED_KERNELS = (
+    *("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py"),
+    *("sampling/source_numbers.py", "sampling/node_wise.py"),
+)
 """Modules whose kernels others inline."""
 
 

@@ -15,7 +15,7 @@ from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
-from leapmpi.sampling.edge_lookup import uses_weights
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.tools.link_rates import LinkRates, check_link
 from leapmpi.training.setup import open_for_training
 from leapmpi.training.simulation.simulator import Forecaster
@@ -128,7 +128,9 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
     if iterations < 1:
         raise ConfigError(f"--iterations must be at least 1, not {iterations}")
     dataset = open_for_training(config)
-    return Forecaster(dataset, load_topology(dataset, uses_weights(config, dataset)), iterations)
+    return Forecaster(
+        dataset, load_topology(dataset, uses_weights(config, dataset), uses_times(config, dataset)), iterations
+    )
 
 
 def _compared(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:

@@ -22,6 +22,7 @@ from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
@@ -36,9 +37,8 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
-        sampler = with_edge_data(
-            NodeWiseSampler(topology, config.evaluation_fanout, ctx.sampler.threads), ctx.edge_features is not None
-        )
+        self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+        sampler = with_edge_data(self._sampler(config.evaluation_fanout, topology, ctx), ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
         self._remote = config.strategy.remote
@@ -46,7 +46,13 @@ class Evaluator:
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.details: dict[str, dict[str, float]] = {}
         """Further figures of the last evaluation, by split, where there are any."""
-        self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+
+    def _sampler(self, fanouts: tuple[int, ...], topology: Topology, ctx: RankContext) -> Sampler:
+        """What draws for evaluation: node-wise, unless the sampler of training has a way of its own."""
+        splits = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
+        timed = splits if ctx.task.roots == "vertices" else {}
+        own = ctx.sampler.drawing.for_scoring(fanouts, timed, self.batch_size)
+        return own or NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
 
     def size(self, split: str) -> int:
         """How many roots of `split` are scored."""
@@ -140,17 +146,23 @@ class Evaluator:
 
     def _outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
-        stream, ids = self.splits[split]
-        home = home_of(ids, self.ctx.rank_offsets)
-        rounds = -(-int(np.bincount(home).max()) // self.batch_size)
-        mine = ids[home == self.ctx.communicator.rank]
-        key = DrawKey(stream, self.ctx.seed, 0, 0)
         outcomes = []
-        for number in range(rounds):
+        for key, roots in self._rounds(split):
             with self.round():
-                roots = mine[number * self.batch_size : (number + 1) * self.batch_size]
                 outcomes.append(self._logits(key, roots, modes))
         return [[each[number] for each in outcomes] for number in range(len(modes))]
+
+    def _rounds(self, split: str) -> list[tuple[DrawKey, np.ndarray]]:
+        """Keys and this rank's roots of the rounds in which a split is scored; as many on all ranks. Local."""
+        stream, ids = self.splits[split]
+        own, seed = self.ctx.communicator.rank, self.ctx.seed
+        if (groups := self.ctx.sampler.drawing.scoring_groups(stream)) is not None:
+            homes = [home_of(group, self.ctx.rank_offsets) for group in groups]
+            return [(DrawKey(stream, seed, 0, i), groups[i][home == own]) for i, home in enumerate(homes)]
+        home = home_of(ids, self.ctx.rank_offsets)
+        rounds, mine = -(-int(np.bincount(home).max()) // self.batch_size), ids[home == own]
+        slices = [mine[i * self.batch_size : (i + 1) * self.batch_size] for i in range(rounds)]
+        return [(DrawKey(stream, seed, 0, 0), roots) for roots in slices]
 
     def _value(self, metric: Metric, outcomes: list[Outcome]) -> float | None:
         """The metric from one model's outputs and labels of all rounds; None where it is undefined. Collective."""

@@ -34,7 +34,7 @@ from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.build import build_sampler
-from leapmpi.sampling.edge_lookup import uses_weights
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
@@ -100,7 +100,7 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = share_topology(world, dataset, uses_weights(config, dataset))
+    topology, held = share_topology(world, dataset, uses_weights(config, dataset), uses_times(config, dataset))
 
     # Features and labels, and the communicator that moves them.
     host: HostShard

@@ -11,6 +11,7 @@ from data_prep.assembly.split_edges import split_edges
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.setup import load, open_for_training
@@ -31,6 +32,7 @@ THIRD = {
     "link.scorer": "distmult", "link.negatives": "in-batch", "link.negatives_per_edge": 3, "model.name": "gat",
     "sampling.sampler": "weighted", "sampling.fanout": "all,2", "model.heads": 2,
 }  # fmt: skip
+TIMED = {"sampling.sampler": "temporal", "sampling.options": ["window=30"]}
 RING = {"strategy.time_steps": "N"}
 CASES = {
     "leap": (PLAIN, {"strategy.remote": "raw"}),
@@ -40,6 +42,7 @@ CASES = {
     "partial": (PLAIN | OTHER, {"strategy.remote": "partial", "strategy.balance": "on"}),
     "pulled mlp": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "third": (PLAIN | THIRD, {"strategy.remote": "projected"} | RING),
+    "temporal": (PLAIN | TIMED, {"strategy.remote": "partial"} | RING),
 }
 HERE = here(list(CASES))
 
@@ -48,7 +51,8 @@ HERE = here(list(CASES))
 def base(world, folder):
     if world.rank == 0:
         graph = datasets.make_graph(datasets.LABELS[0])
-        graph = split_edges(replace(graph, attributes={"directed": True}), (0.8, 0.1, 0.1), 5)
+        times = EdgeData(time=np.random.default_rng(6).integers(0, 50, graph.edges))
+        graph = split_edges(replace(graph, attributes={"directed": True}, edge_data=times), (0.8, 0.1, 0.1), 5)
         for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
             cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
             write_dataset(folder / partition, graph, cut, parts, method=partition, figures={}, seed=1)
@@ -82,7 +86,8 @@ def outcome(values: dict, world) -> list[tuple[dict, float]]:
 @pytest.fixture(scope="module")
 def alone(world, base):
     """What one process finds, by the settings that count; shared out among the ranks."""
-    kinds = [kind for kind in (PLAIN, PLAIN | OTHER, PLAIN | THIRD) if any(CASES[name][0] == kind for name in HERE)]
+    every = PLAIN, PLAIN | OTHER, PLAIN | THIRD, PLAIN | TIMED
+    kinds = [kind for kind in every if any(CASES[name][0] == kind for name in HERE)]
     single = start(threads=1, comm=MPI.COMM_SELF)
     found = {
         number: outcome(kinds[number] | {"data": str(base / datasets.WHOLE)}, single)

@@ -42,6 +42,8 @@ EVERY[-1:-1] = [
     for sampler, strategy, remote, model in [
         ("weighted,weights=edge", "leap", "partial", "sage"),
         ("node-wise", "naive", "own", "sage"),
+        ("temporal,window=25", "leap, ring of all steps but one", "partial", "gcn"),
+        ("temporal,draw=latest,same-time=no", "pull", "raw", "sage"),
         ("node-wise", "p3", "own", "gat"),
         ("node-wise", "leap, ring", "projected", "gat"),
         ("node-wise", "leap, ring of all steps but one", "partial", "gcn"),

@@ -13,7 +13,8 @@ from tests.support.draw_digest import block_edges
 pytestmark = pytest.mark.compiles
 
 KEY = DrawKey(TRAIN, 7, 1, 2)
-ABLE = [kind for kind in kinds.KINDS if kind.startswith(("node-wise", "with-replacement", "labor-0", "weighted"))]
+NAMES = ("node-wise", "with-replacement", "labor-0", "weighted", "temporal")
+ABLE = [kind for kind in kinds.KINDS if kind.startswith(NAMES)]
 
 
 @pytest.fixture(scope="module")

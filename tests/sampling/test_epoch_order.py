@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.epoch_order import batches, epoch_order
+from leapmpi.sampling.epoch_order import batches, epoch_order, shuffled
 
 pytestmark = pytest.mark.compiles
 
@@ -60,3 +60,13 @@ def test_batches_cover_the_order(size, batch_size):
 def test_batch_size_must_be_positive(batch_size):
     with pytest.raises(ConfigError, match="at least 1"):
         batches(np.arange(3), batch_size)
+
+
+def test_batches_are_shuffled_but_for_the_last():
+    cut = batches(np.arange(23), 5)
+    orders = [[batch.tolist() for batch in shuffled(cut, 7, epoch)] for epoch in range(20)]
+    for order in orders:
+        assert sorted(order[:-1]) == [batch.tolist() for batch in cut[:-1]]
+        assert order[-1] == [20, 21, 22]
+    assert len({str(order) for order in orders}) > 10
+    assert [len(shuffled(cut[:count], 7, 1)) for count in (0, 1)] == [0, 1]

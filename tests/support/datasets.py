@@ -89,7 +89,8 @@ def make_graph(labels: str) -> Graph:
     graph = Graph(indptr, edges[1].astype(np.int32), features, values, split, original, classes, regression=targets)
     if "edges" in labels:
         weight = rng.integers(0, 5, graph.edges).astype(np.float32) / 2
-        graph.edge_data = EdgeData(weight, rng.standard_normal((graph.edges, 3)).astype(np.float32))
+        features = rng.standard_normal((graph.edges, 3)).astype(np.float32)
+        graph.edge_data = EdgeData(weight, features, rng.integers(-20, 30, graph.edges))
     validate(graph)
     return graph
 

@@ -1,5 +1,7 @@
 """All samplers with the options worth telling apart, and ways to make and read them in tests."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from leapmpi.config.options import SAMPLERS, parse_options
@@ -27,6 +29,8 @@ KINDS = {
     "graph-saint": ("draws=walk", "size=60", "walk-length=3", "subgraphs=4"),
     "graph-saint, edges": ("draws=edge", "size=60", "subgraphs=4"),
     "graph-saint, vertices": ("draws=node", "size=50", "subgraphs=4"),
+    "temporal": (),
+    "temporal, latest": ("draw=latest", "window=60", "same-time=no", "order=time"),
     "ladies": ("layer-size=30",),
     "ladies, unbiased": ("layer-size=30,45", "row-normalise=no"),
 }
@@ -40,8 +44,21 @@ def make(
     name = kind.partition(",")[0]
     module = SAMPLERS.load(name)
     train = np.arange(topology.vertices) if train is None else train
+    topology = with_times(topology) if name == "temporal" and topology.edge_time is None else topology
     options = parse_options(getattr(module, "Options", None), KINDS[kind], name)
     return module.build(Setup(topology, fanouts, train, SEED, threads), options)
+
+
+def time_of(source, destination):
+    """The time of an edge between original ids, in [0, 100), by which tests need no look-up."""
+    return (source * 37 + destination * 61 + source * destination) % 100
+
+
+def with_times(topology: Topology) -> Topology:
+    """The same topology, whose edges have times by the original ids of their ends."""
+    original = topology.original_id
+    destinations = np.repeat(original, np.diff(topology.indptr))
+    return replace(topology, edge_time=time_of(original[topology.indices], destinations))
 
 
 def weighted_edges(blocks, topology: Topology) -> np.ndarray:

@@ -36,7 +36,7 @@ class LinkEngine(Engine):
         if not ctx.sampler.leaves_edges_out:
             raise ConfigError(
                 "sampling.sampler: this sampler cannot leave out the edges that a batch is to predict, and the model "
-                "would see them; use node-wise, with-replacement, labor-0 or weighted with --task link"
+                "would see them; use node-wise, with-replacement, labor-0, weighted or temporal with --task link"
             )
         self.per_edge = link.negatives_per_edge
         offsets = ctx.rank_offsets if link.negatives_at == HOME else None
@@ -56,6 +56,7 @@ class LinkEngine(Engine):
         with ctx.phases("sample"):
             # By construction no block holds a target edge: they are left out before anything is drawn.
             ctx.sampler.leave_out(key, edges)
+            ctx.sampler.drawing.root_edges(key, edges)
             minibatch = self.sample(plan.schedule, key)
         with ctx.phases("plan"):
             minibatch.edge_loss = self._loss(plan)
@@ -64,6 +65,7 @@ class LinkEngine(Engine):
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
         time_steps, edges = self._broadcast(batch, time_steps)
         key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
+        self.ctx.sampler.drawing.root_edges(key, edges)
         return self.sample(self._plan(key, edges, time_steps).schedule, key)
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:

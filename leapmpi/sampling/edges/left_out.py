@@ -26,8 +26,8 @@ class DrawsFromLists(Protocol):
 
 
 @compiled
-def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, out):
-    """Copy the lists of `vertices` without their `sources`; returns how many entries there are.
+def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, numbers):
+    """Write the positions of the lists of `vertices` without their `sources`; returns how many there are.
 
     sources[starts[i]:starts[i + 1]] are those of vertex i, ascending.
     """
@@ -38,7 +38,7 @@ def _without(vertices, starts, sources, topology_indptr, topology_indices, indpt
             source = np.int64(topology_indices[e])
             place = np.searchsorted(gone, source)
             if place == len(gone) or gone[place] != source:
-                out[count] = source
+                numbers[count] = e
                 count += 1
         indptr[i + 1] = count
     return count
@@ -74,10 +74,12 @@ class LeftOut:
 
         # The lists of these vertices, by their number among them.
         indptr = np.zeros(len(self.vertices) + 1, np.int64)
-        indices = np.empty(int(degree.sum()), topology.indices.dtype)
+        numbers = np.empty(int(degree.sum()), np.int64)
         sources = np.ascontiguousarray(both[:, 1])
-        count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, indices)
-        self.topology = Topology(indptr, indices[:count], topology.original_id)
+        count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
+        numbers = numbers[:count]
+        time = None if topology.edge_time is None else topology.edge_time[numbers]
+        self.topology = Topology(indptr, topology.indices[numbers], topology.original_id, edge_time=time)
         self._scale = degree / np.maximum(1, np.diff(indptr))
 
     def draw(

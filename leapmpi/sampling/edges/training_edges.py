@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.sampling.epoch_order import by_time
 from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
@@ -77,10 +78,16 @@ class TrainingEdges:
     def __len__(self) -> int:
         return self._count
 
-    def batches(self, seed: int, epoch: int, batch_size: int, stream: int = ORDER) -> EdgeBatches:
-        """All roots once, in the order of the epoch, cut into batches; the last may be shorter."""
+    def batches(
+        self, seed: int, epoch: int, batch_size: int, stream: int = ORDER, time: np.ndarray | None = None
+    ) -> EdgeBatches:
+        """All roots once, in the order of the epoch, cut into batches; the last may be shorter.
+
+        time: numbers[m], the times of the edges of the topology, by which roots ascend before they are cut.
+        """
         base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _EDGES))
         positions, keys = np.empty(self._count, np.int64), np.empty(self._count, np.uint64)
         topology = self.topology
         _keys(topology.indptr, topology.indices, topology.original_id, self.both_ways, base, positions, keys)
-        return EdgeBatches(topology, positions[np.argsort(keys, kind="stable")], batch_size)
+        order = positions[np.argsort(keys, kind="stable")]
+        return EdgeBatches(topology, order if time is None else by_time(order, time[order]), batch_size)

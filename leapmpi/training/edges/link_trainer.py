@@ -40,7 +40,7 @@ class LinkTrainer(Trainer):
 
     def epoch_batches(self, epoch: int) -> Sequence[np.ndarray]:
         train = self.config.train
-        return self._edges.batches(train.seed, epoch, train.batch_size)
+        return self.ctx.sampler.drawing.edge_batches(self._edges, train.seed, epoch, train.batch_size)
 
 
 def training_edges(loaded: Loaded) -> TrainingEdges:

@@ -1,0 +1,292 @@
+"""`temporal`: fan-out in-neighbours by edges that are not later than the roots; uniform ones, or the latest.
+
+Mini-batches hold roots of neighbouring times, and the bound of an iteration is the time of its earliest root, at all
+hops: no draw is later than any root of the batch. The bound is a function of the batch alone, so that what a vertex
+draws is the same on every rank (TGL draws by a bound of each root's own; Zhou et al., "TGL", VLDB 2022, section 3.2).
+
+A root that is an edge has the time of the edge; a root that is a vertex has a time as `root-time` says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.config.setting import setting
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.edge_lookup import edge_numbers
+from leapmpi.sampling.epoch_order import batches, by_time, epoch_order, shuffled
+from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
+from leapmpi.sampling.node_wise import distinct_positions
+from leapmpi.sampling.sampler import ITERATION_GLOBAL, Drawn, Setup
+from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.sampling.edges.training_edges import TrainingEdges
+
+READS_TIMES = True
+LATEST_EDGE = "latest-edge"
+
+
+@dataclass(frozen=True)
+class Options:
+    draw: str = setting("uniform", "which of the edges that are not too late", choices=("uniform", "latest"))
+    window: float = setting(0.0, "how much older than the bound an edge may be; 0: of any age", least=0)
+    same_time: str = setting(
+        "auto", "whether edges of the bound's own time are drawn; auto: not for edges", choices=("auto", "yes", "no")
+    )
+    root_time: str = setting(LATEST_EDGE, "time of a vertex: that of its latest in-edge, or an .npy file of times")
+    order: str = setting("shuffled", "the order of the batches of an epoch", choices=("shuffled", "time"))
+
+
+@compiled
+def _count(first, end, vertices, topology_indptr, edge_time, low, high, counts):
+    """Count the in-edges of destinations first..end-1 whose time lies in [low, high]."""
+    for i in range(first, end):
+        count = 0
+        for e in range(topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]):
+            count += low <= edge_time[e] <= high
+        counts[i] = count
+
+
+@compiled
+def _uniform(first, end, vertices, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw):
+    """Write sources drawn uniformly; draw: the hash of key and hop, original ids of the destinations."""
+    hashed, original = draw
+    largest, most = 0, 0
+    for i in range(first, end):
+        largest, most = max(largest, counts[i]), max(most, indptr[i + 1] - indptr[i])
+    marks, held = np.zeros(largest // 64 + 1, np.uint64), np.empty(most, topology_indices.dtype)
+    for i in range(first, end):
+        chosen = held[: indptr[i + 1] - indptr[i]]
+        distinct_positions(hashed, original[i], counts[i], chosen, marks)
+
+        # Positions count the edges of the interval: pass over the list until the last of them is found.
+        found, passed, e = 0, 0, topology_indptr[vertices[i]]
+        while found < len(chosen):
+            if low <= edge_time[e] <= high:
+                if passed == np.int64(chosen[found]):
+                    out[indptr[i] + found] = topology_indices[e]
+                    found += 1
+                passed += 1
+            e += 1
+
+
+@compiled
+def _sink(heap, time):
+    """Replace the smallest entry of `heap`, a binary heap, by `time`."""
+    place = 0
+    while 2 * place + 1 < len(heap):
+        child = 2 * place + 1
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if time <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = time
+
+
+@compiled
+def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, low, high, counts, indptr, out, draw):
+    """Write the sources of the latest edges; of equal times those of small original ids. `draw` is not read."""
+    most = 0
+    for i in range(first, end):
+        most = max(most, indptr[i + 1] - indptr[i])
+    held = np.empty(most, edge_time.dtype)
+    for i in range(first, end):
+        start, stop = topology_indptr[vertices[i]], topology_indptr[vertices[i] + 1]
+        place, wanted = indptr[i], indptr[i + 1] - indptr[i]
+        if wanted == 0:
+            continue
+
+        # The time of the oldest edge that is taken, and how many of that time are.
+        oldest, ties = low, wanted
+        if wanted < counts[i]:
+            latest = held[:wanted]
+            latest[:] = low
+            for e in range(start, stop):
+                if latest[0] < edge_time[e] <= high:
+                    _sink(latest, edge_time[e])
+            oldest = latest[0]
+            for j in range(wanted):
+                ties -= latest[j] > oldest
+
+        for e in range(start, stop):
+            time = edge_time[e]
+            if oldest <= time <= high and (time > oldest or ties > 0):
+                ties -= time == oldest
+                out[place] = topology_indices[e]
+                place += 1
+
+
+@compiled
+def _latest_in_edges(indptr, edge_time, times):
+    """Write the largest time of each vertex's in-edges; vertices without any keep what `times` holds."""
+    for v in range(len(times)):
+        for e in range(indptr[v], indptr[v + 1]):
+            times[v] = edge_time[e] if e == indptr[v] else max(times[v], edge_time[e])
+
+
+class Temporal(HopSampler):
+    """Iteration-global: the bound is that of the batch. Keeps 8 bytes per vertex of the graph on every rank, and, where
+    an edge is a root, the times of the edges that were named last."""
+
+    family = ITERATION_GLOBAL
+    leaves_edges_out = True
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        """Raises ConfigError for a file of times that does not fit, ValueError for a topology without times."""
+        super().__init__(setup)
+        if setup.topology.edge_time is None:
+            raise ValueError("the topology was loaded without the times of edges")
+        self.options = options
+        self.root_time = _root_times(setup, options.root_time)
+        self._setup = setup
+        self._of_edges: dict[int, tuple[DrawKey, Any]] = {}
+        """By stream, the last key whose roots are edges, and the time of the earliest."""
+        self._interval = self.interval(self.root_time[:1], strict=False)
+
+    def batches(
+        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        """All of `train` once, cut into batches by time; roots of one time in shuffled order."""
+        order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
+        return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
+
+    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
+        cut = edges.batches(seed, epoch, batch_size, time=self.topology.edge_time)
+        return self._ordered(cut, seed, epoch, ORDER)
+
+    def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:
+        sources, destinations = np.ascontiguousarray(edges.T)
+        time = self.topology.edge_time
+        assert time is not None
+        numbers = edge_numbers(self.topology, np.arange(len(edges) + 1), sources, destinations)
+        self._of_edges[key.stream] = key, time[numbers].min() if len(edges) else time.dtype.type(0)
+
+    def for_scoring(
+        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+    ) -> ScoringSampler:
+        return ScoringSampler(self._setup, self.options, self.root_time, fanouts, splits, batch_size)
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        known, bound = self._of_edges.get(key.stream, (None, None))
+        if known == key:
+            self._interval = self.interval(np.array([bound]), self.options.same_time != "yes")
+        else:
+            self._interval = self.interval(self.root_time[batch], self.options.same_time == "no")
+
+    def interval(self, times: np.ndarray, strict: bool) -> tuple[Any, Any]:
+        """The first and the last time of edges that roots of `times` may see, in the type of edges' times.
+
+        strict: whether edges of the earliest root's own time are too late. An empty interval ends before it begins.
+        """
+        kind = self.root_time.dtype
+        window = self.options.window or math.inf
+        if kind.kind == "f":
+            bound = float(times.min(initial=math.inf))
+            high = math.nextafter(bound, -math.inf) if strict else bound
+            # A bound without end is that of roots without in-edges.
+            return kind.type(bound - window if math.isfinite(bound) else -math.inf), kind.type(high)
+
+        # In Python's numbers nothing overflows.
+        limits = np.iinfo(np.int64)
+        whole = int(times.min(initial=limits.max))
+        last = whole - 1 if strict else whole
+        low = limits.min if math.isinf(window) else max(limits.min, whole - math.floor(window))
+        return (kind.type(low), kind.type(last)) if limits.min <= last else (kind.type(1), kind.type(0))
+
+    def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
+        topology, counts = self.topology, np.empty(len(vertices), np.int64)
+        interval = topology.edge_time, *self._interval
+        self.share_work(degree, lambda first, end: _count(first, end, vertices, topology.indptr, *interval, counts))
+
+        indptr = capped_indptr(counts, self.fanouts[hop])
+        out = np.empty(indptr[-1], np.int64)
+        arrays = vertices, topology.indptr, topology.indices, *interval, counts, indptr, out
+        draw = np.uint64(fold(key_hash(key), hop)), original
+        kernel = _uniform if self.options.draw == "uniform" else _latest
+        self.share_work(degree, lambda first, end: kernel(first, end, *arrays, draw))
+        return Drawn(indptr, out)
+
+    def _ordered(self, cut: Sequence[np.ndarray], seed: int, epoch: int, stream: int) -> Sequence[np.ndarray]:
+        return cut if self.options.order == "time" else shuffled(cut, seed, epoch, stream)
+
+
+class ScoringSampler(Temporal):
+    """Draws for splits that are scored: each is cut into groups by time, and a group's earliest root is the bound.
+
+    The iteration of a key is the number of the group. Without groups everything is seen: no split has times.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        options: Options,
+        root_time: np.ndarray,
+        fanouts: tuple[int, ...],
+        splits: Mapping[int, np.ndarray],
+        batch_size: int,
+    ) -> None:
+        HopSampler.__init__(self, Setup(setup.topology, fanouts, setup.train, setup.seed, setup.threads))
+        self.options, self.root_time = options, root_time
+        self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in splits.items()}
+        time = setup.topology.edge_time
+        assert time is not None
+        self._newest = time.max(keepdims=True) if len(time) else time
+
+    def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
+        return self.groups.get(stream)
+
+    def begin(self, key: DrawKey, batch: np.ndarray) -> None:
+        if groups := self.groups.get(key.stream):
+            self._interval = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
+        else:
+            self._interval = self.interval(self._newest, strict=False)
+
+
+def _root_times(setup: Setup, given: str) -> np.ndarray:
+    """The time of each vertex as a root, int64[n] or float64[n] as those of edges. Raises ConfigError.
+
+    A vertex without in-edges sees nothing whatever the bound; by `latest-edge` it is later than all others.
+    """
+    topology = setup.topology
+    time = topology.edge_time
+    assert time is not None
+    if given == LATEST_EDGE:
+        last = math.inf if time.dtype.kind == "f" else np.iinfo(np.int64).max
+        times = np.full(topology.vertices, last, time.dtype)
+        _latest_in_edges(topology.indptr, time, times)
+        return times
+
+    # A file names vertices by their original ids.
+    where = f"sampling.options: root-time={given}"
+    try:
+        found = np.load(given, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(
+            f"{where}: cannot be read as an .npy file ({error}); name one, or write root-time={LATEST_EDGE}"
+        ) from error
+    shape = getattr(found, "shape", None)
+    if shape != (topology.vertices,) or found.dtype.kind not in "iuf":
+        raise ConfigError(
+            f"{where}: needs one number for each of {topology.vertices:,} vertices, in the order of their original "
+            f"ids, and is {'an archive' if shape is None else f'{found.dtype} of shape {shape}'}"
+        )
+    with np.errstate(invalid="ignore"):
+        times = found.astype(time.dtype)
+    if len(bad := np.flatnonzero(~np.isfinite(found) | ((times != found) & (time.dtype.kind == "i")))):
+        raise ConfigError(
+            f"{where}: row {bad[0]} is {found[bad[0]]}, and times of the edges of this dataset are "
+            f"{'whole numbers' if time.dtype.kind == 'i' else 'finite'}; give such times for all vertices"
+        )
+    return times[topology.original_id]
+
+
+build = Temporal
