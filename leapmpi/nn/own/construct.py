@@ -128,7 +128,7 @@ def _run(action: Callable[[], Any], named: str, what: str) -> Any:
         return action()
     except (LeapmpiError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{FLAG} {named}: {what} raised {said(error, named)}") from error
 
 
