@@ -12,6 +12,7 @@ from data_prep.assembly.split_edges import split_edges
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.engine.own_model import findings
 from leapmpi.errors import ConfigError, DataError
@@ -137,6 +138,21 @@ def test_a_model_of_ones_own_is_examined_as_it_is_trained_on_edges_and_learned_r
     dataset = check_settings(config, world)
     assert findings(config, load(config, dataset, world, torch.device("cpu"), PhaseTimers()), world) == []
     assert not len(dataset.splits.train)
+
+
+def test_features_of_edges_are_read_where_edges_are_trained(tmp_path):
+    graph = replace(datasets.make_graph(datasets.LABELS[0]), attributes={"directed": True})
+    features = np.random.default_rng(0).standard_normal((graph.edges, 3)).astype(np.float32)
+    losses = []
+    for number, given in enumerate((features, 100 * features)):
+        whole = split_edges(replace(graph, edge_data=EdgeData(features=given)), (0.9, 0.05, 0.05), 1)
+        cut = np.zeros(graph.vertices, np.int32)
+        write_dataset(tmp_path / str(number), whole, cut, 1, method="hash", figures={}, seed=0)
+        trainer = trainer_of(tmp_path / str(number), **{"model.name": "gat", "model.heads": 2})
+        minibatch = trainer.engine.plan(trainer.epoch_batches(0)[0], 0, 0)
+        trainer.engine.fetch(minibatch)
+        losses.append(trainer.engine.forward_backward(minibatch))
+    assert losses[0] != losses[1]
 
 
 def _bare(folder, tmp_path):

@@ -26,10 +26,11 @@ class DrawsFromLists(Protocol):
 
 
 @compiled
-def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, out):
+def _without(vertices, starts, sources, topology_indptr, topology_indices, indptr, out, numbers):
     """Copy the lists of `vertices` without their `sources`; returns how many entries there are.
 
-    sources[starts[i]:starts[i + 1]] are those of vertex i, ascending.
+    sources[starts[i]:starts[i + 1]] are those of vertex i, ascending. Positions in the topology go to `numbers` unless
+    that is empty.
     """
     count = 0
     for i in range(len(vertices)):
@@ -39,6 +40,8 @@ def _without(vertices, starts, sources, topology_indptr, topology_indices, indpt
             place = np.searchsorted(gone, source)
             if place == len(gone) or gone[place] != source:
                 out[count] = source
+                if len(numbers):
+                    numbers[count] = e
                 count += 1
         indptr[i + 1] = count
     return count
@@ -76,8 +79,12 @@ class LeftOut:
         indptr = np.zeros(len(self.vertices) + 1, np.int64)
         indices = np.empty(int(degree.sum()), topology.indices.dtype)
         sources = np.ascontiguousarray(both[:, 1])
-        count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, indices)
-        self.topology = Topology(indptr, indices[:count], topology.original_id)
+        carried = {name: array for name, array in topology.arrays.items() if name in ("edge_weight", "edge_time")}
+        numbers = np.empty(len(indices) if carried else 0, np.int64)
+        arrays = topology.indptr, topology.indices, indptr, indices, numbers
+        count = _without(self.vertices, starts, sources, *arrays)
+        carried = {name: array[numbers[:count]] for name, array in carried.items()}
+        self.topology = Topology(indptr, indices[:count], topology.original_id, **carried)
         self._scale = degree / np.maximum(1, np.diff(indptr))
 
     def draw(
