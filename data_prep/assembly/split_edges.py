@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from data_prep.mapped_arrays import mapped, temporary_file
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
@@ -74,8 +75,8 @@ def split_edges(
     """`graph` with the topology of its training edges alone, and the others as its `edge_splits`.
 
     Each edge goes by a hash to training, validation or test with chances `shares`. Of a graph whose edges go both ways
-    (attribute `directed` is false) each pair is listed once. The new topology lies in a temporary file; a block of the
-    graph is read at a time, so that a mapped one may be larger than memory.
+    (attribute `directed` is false) each pair is listed once. Training edges keep what they carry. The new topology lies
+    in temporary files; a block of the graph is read at a time, so that a mapped one may be larger than memory.
 
     Raises DataError where edges are held back already, or no training edge is left.
     """
@@ -88,15 +89,18 @@ def split_edges(
     # Block by block: what stays goes to a file, what is held back too.
     with ExitStack() as stack:
         topology = temporary_file()
+        carried = {name: temporary_file() for name in graph.edge_data.arrays()}
         files = {code: temporary_file() for code in (names.VAL, names.TEST)}
         sizes = dict.fromkeys(files, 0)
-        stack.callback(lambda: [each.close() for each in (topology, *files.values())])
-        for start, stop in row_groups(graph.indptr, 24, 24, _BLOCK):
+        stack.callback(lambda: [each.close() for each in (topology, *carried.values(), *files.values())])
+        for start, stop in row_groups(graph.indptr, 24, 24 + graph.edge_data.row_bytes, _BLOCK):
             indptr = np.array(graph.indptr[start : stop + 1])
             indices = np.array(graph.indices[indptr[0] : indptr[-1]])
             codes = np.empty(len(indices), np.int8)
             _codes(indptr, indices, original, start, base, *shares[:2], symmetric, codes, kept[start:stop])
             indices[codes == names.TRAIN].tofile(topology)
+            for name, file in carried.items():
+                graph.edge_data.arrays()[name][indptr[0] : indptr[-1]][codes == names.TRAIN].tofile(file)
             destination = np.repeat(np.arange(start, stop), np.diff(indptr))
             for code, file in files.items():
                 chosen = codes == code
@@ -111,13 +115,21 @@ def split_edges(
         if not new_indptr[-1]:
             raise DataError("--split-edges leaves no training edge; give training a larger share")
         held = [mapped(files[code], np.int64, 2 * sizes[code]).reshape(-1, 2) for code in files]
-        indices = mapped(topology, graph.indices.dtype, int(new_indptr[-1]))
+        edges = int(new_indptr[-1])
+        indices = mapped(topology, graph.indices.dtype, edges)
+        data = {
+            name.removeprefix("edge_"): mapped(
+                carried[name], array.dtype, edges * int(np.prod(array.shape[1:]))
+            ).reshape(edges, *array.shape[1:])
+            for name, array in graph.edge_data.arrays().items()
+        }
     origin = f"--split-edges {','.join(f'{share:g}' for share in shares)}, seed {seed}"
     return replace(
         graph,
         indptr=new_indptr,
         indices=indices,
         uuid=None,
+        edge_data=EdgeData(**data),
         edge_splits=EdgeSplits(*held),
         attributes={**graph.attributes, "edge_split_origin": origin},
     )

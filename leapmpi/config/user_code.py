@@ -47,7 +47,7 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {said(error, named)}") from error
     return module
@@ -56,7 +56,7 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
 def _imported(place: str, named: str, flag: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         pyg = isinstance(error, ModuleNotFoundError) and place.split(".")[0] == "torch_geometric"
         hint = "; pip install 'leapmpi[pyg]'" if pyg else ""
         raise ConfigError(f"{flag} {named}: {place} cannot be imported: {said(error, named)}{hint}") from error

@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.context import Loaded, RankContext
-from leapmpi.nn.model import build_model
+from leapmpi.nn.model import model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.rows import dense
@@ -53,7 +53,8 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     key = DrawKey(TRAIN, ctx.seed, 0, 0)
 
     # Rank 0 draws; all bring it the rows.
-    roots = _roots(ctx, loaded.dataset.splits.train, key) if world.rank == 0 else np.empty(0, np.int64)
+    candidates = loaded.dataset.splits.train if ctx.task.roots == "vertices" else np.arange(loaded.dataset.vertices)
+    roots = _roots(ctx, candidates, key) if world.rank == 0 else np.empty(0, np.int64)
     batches = [roots, roots[::2], roots[1::2]] if len(roots) > 1 else [roots]
     drawn = [ctx.sampler.sample(key, each, roots) for each in batches] if world.rank == 0 else []
     ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
@@ -68,10 +69,7 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     def examined() -> list[str]:
         found: dict[str, None] = {}
         for each in own:
-            layers, dataset = len(each.sampling.fanout), loaded.dataset
-            model = build_model(
-                each.model, layers, dataset.feature_dim, dataset.classes, each.model_seed, torch.float64
-            ).to(ctx.device)
+            model = model_of(each.replaced({"train.dtype": "float64"}), loaded.dataset).to(ctx.device)
             if isinstance(model, OwnModel):
                 found |= dict.fromkeys(examine(model, sample(0), [sample(n) for n in range(1, len(drawn))], key))
         return list(found)
@@ -79,9 +77,9 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     return world.on_root(examined) or []
 
 
-def _roots(ctx: RankContext, train: np.ndarray, key: DrawKey) -> np.ndarray:
-    """Up to 64 training vertices, fewer where their sample has too many rows."""
-    roots = train[:_ROOTS]
+def _roots(ctx: RankContext, candidates: np.ndarray, key: DrawKey) -> np.ndarray:
+    """Up to 64 of `candidates`, fewer where their sample has too many rows."""
+    roots = candidates[:_ROOTS]
     while len(roots) > 2:
         rows = ctx.sampler.sample(key, roots, roots)[-1].n_src
         if rows * ctx.features.shard.width * 8 <= _BYTES:

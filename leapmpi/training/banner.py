@@ -13,6 +13,7 @@ import torch
 from leapmpi.comm.world import World, library_file, library_name, load_mpi
 from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
+from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.nn.model import canonical, input_width, settings_without_effect, takes_edge_features
@@ -207,6 +208,11 @@ def ignored(trainer: Trainer) -> list[str]:
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
+    # What acts on edges that are trained, or on them alone.
+    if trainer.ctx.task.roots == "edges":
+        why.pop("model.hidden", None)
+    else:
+        why |= {key: "only --task link reads it" for key, _ in fields() if key.startswith("link.")}
     if not trainer.loaded.dataset.has_edge_weight:
         why["sampling.edge_weights"] = "edges have no weights"
 
@@ -224,7 +230,9 @@ def _unread(trainer: Trainer) -> list[str]:
     names = dict.fromkeys(each.model.name for each in models_of(trainer.config))
     found, sentences = enumeration(list(names)), []
     weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)
-    if trainer.loaded.topology.edge_weight is not None and len(names) == 1 and not weights_are_read:
+    drawn_by = "weights=edge" in trainer.config.sampling.options or names_code(trainer.config.sampling.sampler)
+    unread = len(names) == 1 and not weights_are_read and not drawn_by
+    if trainer.loaded.topology.edge_weight is not None and unread:
         sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
     if trainer.loaded.dataset.edge_feature_dim and not any(map(takes_edge_features, names)):
         sentences.append(f"edge features are not read by --model {found}")

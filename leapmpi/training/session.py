@@ -104,9 +104,12 @@ def check_settings(config: Config, world: World) -> Dataset:
     dataset = open_for_training(config)
     rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
-    if config.train.early_stop and not len(dataset.splits.val):
-        raise ConfigError(f"train.early_stop: {config.data} has no validation vertices to stop by; leave it out")
-    choose_metric(config.evaluate.metric, task_of(config, dataset))
+    task = task_of(config, dataset)
+    edges = dataset.edge_splits
+    validation = dataset.splits.val if task.roots == "vertices" else edges.val if edges else ()
+    if config.train.early_stop and not len(validation):
+        raise ConfigError(f"train.early_stop: {config.data} has no validation {task.roots} to stop by; leave it out")
+    choose_metric(config.evaluate.metric, task)
     placement = placement_class(config.strategy.name)
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")

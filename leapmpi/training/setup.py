@@ -120,7 +120,7 @@ def load(
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
-    model = model_of(models_of(config)[0], dataset).to(device)
+    model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     reads = reads_features(config, dataset)
     sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
     ctx = RankContext(

@@ -90,6 +90,7 @@ def test_pygs_own_models_are_named_by_their_module():
     why = settings_without_effect([Config.from_values({"model.name": "torch_geometric.nn.models:GCN"})])
     assert set(why) >= {"heads", "norm"}
     assert "hidden" not in why
+    assert "missing_features" not in why
 
 
 HEAD = """
@@ -136,7 +137,8 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
     ("extra", "body", "sentence"),
     [
         ("", "return self.b(x, edge_index)", r"RuntimeError: .*at net\.py, line \d+, in forward in b\.own \(Linear\)"),
-        ("", "return h.nothing", r"'Tensor' object has no attribute 'nothing', at net\.py, line 19"),
+        ("", "return h.nothing", r"'Tensor' object has no attribute 'nothing', at net\.py, line 19, in forward$"),
+        ("", "raise SystemExit(0)", "forward raised SystemExit: 0"),
         ("", "return self.b(h, edge_index.flip(0))", r"b \(Mean\) gets an edge_index other than the one"),
         ("", "return self.b(self.b(h, edge_index), edge_index)", "RuntimeError|message passing number 3"),
         ("", "return h", "passes messages 1 time, but --fanout names 2 layers"),
@@ -181,6 +183,7 @@ def test_a_mistake_in_a_module_gets_a_sentence(tmp_path, extra, body, sentence):
             "has no method forward",
         ),
         ("def Net(): return 3", "it made a int"),
+        ("raise SystemExit", "cannot be loaded: SystemExit"),
         ("Net = 3", "name a class or a function"),
     ],
 )

@@ -1,5 +1,7 @@
 """Edges as roots: their order, their negatives, and draws that leave them out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,19 @@ def test_draws_are_those_of_a_graph_without_the_target_edges(kind, whole):
     assert np.array_equal(found, block_edges(kinds.make(kind, left, (6, 4)).sample(KEY, roots), left))
     drawn = sampler.neighbours(KEY, 1, roots)
     assert np.array_equal(drawn.neighbours, kinds.make(kind, left, (6, 4)).neighbours(KEY, 1, roots).neighbours)
+
+
+def test_draws_by_edge_weight_are_those_of_a_graph_without_the_target_edges(whole, monkeypatch):
+    monkeypatch.setitem(kinds.KINDS, "weighted", ("weights=edge",))
+    rng, targets, pairs = np.random.default_rng(2), targets_of(whole), pairs_of(whole)
+    # A weight names its edge, so that those of the graph that is left can be looked up.
+    weight = rng.permutation(whole.edges).astype(np.float32)
+    kept = ~(pairs[:, None] == np.concatenate([targets, targets[:, ::-1]])).all(axis=2).any(axis=1)
+    left = replace(of_pairs(pairs[kept], whole.original_id), edge_weight=weight[kept])
+    sampler, roots = kinds.make("weighted", replace(whole, edge_weight=weight), (6, 4)), np.unique(targets)
+    sampler.leave_out(KEY, targets)
+    found = block_edges(sampler.sample(KEY, roots), whole)
+    assert np.array_equal(found, block_edges(kinds.make("weighted", left, (6, 4)).sample(KEY, roots), left))
 
 
 def test_training_draws_are_refused_until_their_targets_are_named(whole):

@@ -12,12 +12,15 @@ from data_prep.assembly.split_edges import split_edges
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
-from leapmpi.errors import DataError
+from leapmpi.engine.own_model import findings
+from leapmpi.errors import ConfigError, DataError
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, VAL, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer
+from leapmpi.training.session import check_settings
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
@@ -111,3 +114,62 @@ def test_a_dataset_whose_topology_has_an_edge_to_be_tested_is_refused(tmp_path):
     write_dataset(tmp_path / "data", leaky, np.zeros(600, np.int32), 1, method="hash", figures={}, seed=0)
     with pytest.raises(DataError, match=r"edge_splits/test, row 0.*training would see"):
         trainer_of(tmp_path / "data")
+
+
+OWN = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        assert (in_channels, out_channels) == (5, 6), (in_channels, out_channels)
+        self.lin = torch.nn.Linear(in_channels, out_channels)
+    def forward(self, x, adjs):
+        return self.lin(x)[: adjs[-1][2][1]]
+"""
+
+
+def test_a_model_of_ones_own_is_examined_as_it_is_trained_on_edges_and_learned_rows(folder, tmp_path):
+    graph = _bare(folder, tmp_path)
+    (tmp_path / "net.py").write_text(OWN)
+    own = {"model.name": f"{tmp_path / 'net.py'}:Net", "model.missing_features": "learned:5"}
+    config = Config.from_values({**SETTINGS, **own, "data": str(graph), "train.early_stop": 1})
+    world = start(threads=1, comm=MPI.COMM_SELF)
+    # No vertex is in a split: edges that are held back are what training stops by.
+    dataset = check_settings(config, world)
+    assert findings(config, load(config, dataset, world, torch.device("cpu"), PhaseTimers()), world) == []
+    assert not len(dataset.splits.train)
+
+
+def test_features_of_edges_are_read_where_edges_are_trained(tmp_path):
+    graph = replace(datasets.make_graph(datasets.LABELS[0]), attributes={"directed": True})
+    features = np.random.default_rng(0).standard_normal((graph.edges, 3)).astype(np.float32)
+    losses = []
+    for number, given in enumerate((features, 100 * features)):
+        whole = split_edges(replace(graph, edge_data=EdgeData(features=given)), (0.9, 0.05, 0.05), 1)
+        cut = np.zeros(graph.vertices, np.int32)
+        write_dataset(tmp_path / str(number), whole, cut, 1, method="hash", figures={}, seed=0)
+        trainer = trainer_of(tmp_path / str(number), **{"model.name": "gat", "model.heads": 2})
+        minibatch = trainer.engine.plan(trainer.epoch_batches(0)[0], 0, 0)
+        trainer.engine.fetch(minibatch)
+        losses.append(trainer.engine.forward_backward(minibatch))
+    assert losses[0] != losses[1]
+
+
+def _bare(folder, tmp_path):
+    made = datasets.make_graph(datasets.LABELS[0])
+    graph = replace(made, features=None, split=None, attributes={"directed": True})
+    write_dataset(
+        tmp_path / "bare", split_edges(graph, (0.9, 0.05, 0.05), 1), np.zeros(graph.vertices, np.int32), 1,
+        method="hash", figures={}, seed=0,
+    )  # fmt: skip
+    return tmp_path / "bare"
+
+
+def test_early_stop_needs_edges_held_back(tmp_path):
+    graph = datasets.make_graph(datasets.LABELS[0])
+    write_dataset(
+        tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0
+    )  # its vertices have splits
+    config = Config.from_values({**SETTINGS, "data": str(tmp_path / "data"), "train.early_stop": 1})
+    with pytest.raises(ConfigError, match="no validation edges"):
+        check_settings(config, start(threads=1, comm=MPI.COMM_SELF))

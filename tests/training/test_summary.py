@@ -150,6 +150,9 @@ def test_a_model_that_learned_nothing_is_seen(small_data, tmp_path, capsys):
 IGNORED = [
     (["--model", "gcn", "--heads", "8"], ["--heads is ignored: not read by gcn"]),
     (["--attention-dropout", "0.1", "--aggregate", "max"], ["--attention-dropout is ignored: not read by sage"]),
+    (["--negatives-per-edge", "3", "--scorer", "mlp"],
+     ["--scorer is ignored: only --task link reads it", "--negatives-per-edge is ignored: only --task link reads it"]),
+    (["--task", "link", "--fanout", "5", "--hidden", "8", "--scorer", "mlp"], []),
     (["--momentum", "0.9"], ["--momentum is ignored: only --optimizer sgd reads it"]),
     (["--momentum", "0.9", "--optimizer", "sgd", "--model", "gat", "--heads", "2"], []),
     (["--fanout", "5", "--hidden", "8"], ["--hidden is ignored: one fan-out makes a model of one layer, which has no"]),

@@ -14,8 +14,8 @@ from leapmpi.nn.tensors import BlockTensors
 class BlockGraph:
     """The graph of one block: `n_src` sources, of which the first `n_dst` are the destinations.
 
-    It unpacks as (edge_index, e_id, size), as the items of `adjs` do in block-wise code: edge_index int64[2, edges],
-    e_id None, size (n_src, n_dst).
+    It unpacks, and is indexed, as (edge_index, e_id, size), as the items of `adjs` are in block-wise code: edge_index
+    int64[2, edges], e_id None, size (n_src, n_dst).
     """
 
     def __init__(self, block: BlockTensors, dtype: torch.dtype) -> None:
@@ -25,6 +25,12 @@ class BlockGraph:
 
     def __iter__(self) -> Iterator[object]:
         return iter((self.edge_index, None, self.size))
+
+    def __getitem__(self, place: int) -> object:
+        return (self.edge_index, None, self.size)[place]
+
+    def __len__(self) -> int:
+        return 3
 
     @cached_property
     def edge_index(self) -> Tensor:

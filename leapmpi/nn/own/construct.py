@@ -93,7 +93,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
     names = dict.fromkeys(config.model.name for config in configs)
     if not all(names_code(name) for name in names):
         return {}
-    read = {"name", "seed"}.union(*(_settings_read(name) for name in names))
+    read = {"name", "seed", "missing_features"}.union(*(_settings_read(name) for name in names))
     return {name: f"not read by {' and '.join(names)}" for name in _MODEL_SETTINGS if name not in read}
 
 
@@ -128,7 +128,7 @@ def _run(action: Callable[[], Any], named: str, what: str) -> Any:
         return action()
     except (LeapmpiError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{FLAG} {named}: {what} raised {said(error, named)}") from error
 
 

@@ -100,8 +100,9 @@ class OwnModel(Model):
                 out = self.module(rows, **self._of_graph(graphs))
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:
-            inside = f" in {passage.names[-1]}" if passage.names else ""
+        except (Exception, SystemExit) as error:
+            # The name of what the module called, and not of its own forward.
+            inside = f" in {name}" if passage.names and not (name := passage.names[-1]).startswith("forward ") else ""
             raise ConfigError(f"--model {self.named}: forward raised {said(error, self.named)}{inside}") from error
         finally:
             self.passings.end()

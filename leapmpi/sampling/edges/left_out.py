@@ -78,8 +78,9 @@ class LeftOut:
         sources = np.ascontiguousarray(both[:, 1])
         count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
         numbers = numbers[:count]
-        time = None if topology.edge_time is None else topology.edge_time[numbers]
-        self.topology = Topology(indptr, topology.indices[numbers], topology.original_id, edge_time=time)
+        carried = {name: array for name, array in topology.arrays.items() if name in ("edge_weight", "edge_time")}
+        carried = {name: array[numbers] for name, array in carried.items()}
+        self.topology = Topology(indptr, topology.indices[numbers], topology.original_id, **carried)
         self._scale = degree / np.maximum(1, np.diff(indptr))
 
     def draw(

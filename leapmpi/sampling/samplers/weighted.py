@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.setting import setting
+from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr, normalise_rows
 from leapmpi.sampling.sampler import Drawn, Setup
@@ -138,8 +139,9 @@ class Weighted(HopSampler):
         super().__init__(setup)
         self.row_normalise = options.row_normalise and options.weights != "edge"
         self._positive: np.ndarray | None = None
+        self._given: np.ndarray | None = None
         if options.weights == "edge":
-            self._source_weight, self._positive = self._of_edges()
+            self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
             return
         degree = np.diff(setup.topology.indptr)
         rules = {
@@ -147,31 +149,35 @@ class Weighted(HopSampler):
             "degree": lambda: np.maximum(1, degree),
             "uniform": lambda: np.ones_like(degree),
         }
-        self._source_weight = rules[options.weights]()
+        self._given = rules[options.weights]()
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         fanout, topology = self.fanouts[hop], self.topology
-        indptr = capped_indptr(degree if self._positive is None else self._positive[vertices], fanout)
+        kernel, given, most = _draw, self._given, degree
+        if self._positive is not None:
+            # Where edges are left out, the topology is for a while one without them.
+            positive = self._positive if topology is self._whole else self._of_edges(topology)
+            kernel, given, most = _draw_by_edge, topology.edge_weight, positive[vertices]
+        indptr = capped_indptr(most, fanout)
         out, weight = np.empty(indptr[-1], np.int64), np.empty(indptr[-1], np.float32)
-        arrays = vertices, original, topology.indptr, topology.indices, self._source_weight, indptr, out, weight
+        arrays = vertices, original, topology.indptr, topology.indices, given, indptr, out, weight
         hashed = np.uint64(fold(key_hash(key), hop))
-        kernel = _draw if self._positive is None else _draw_by_edge
         self.share_work(degree, lambda first, end: kernel(first, end, hashed, *arrays))
         if self.row_normalise:
             normalise_rows(indptr, weight, degree)
         return Drawn(indptr, out, weight)
 
-    def _of_edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The weights of the edges, and int64[n]: how many in-edges of each vertex have one above 0."""
-        weight = self.topology.edge_weight
+    def _of_edges(self, topology: Topology) -> np.ndarray:
+        """int64[n]: how many in-edges of each vertex have a weight above 0."""
+        weight = topology.edge_weight
         if weight is None:
             raise ConfigError(
                 "--sampler-option weights=edge: the dataset's edges have no weights that are used; import the graph "
                 "with weights, leave out --edge-weights ignore, or choose other weights"
             )
-        counts = np.zeros(self.topology.vertices, np.int64)
-        _count_positive(self.topology.indptr, weight, counts)
-        return weight, counts
+        counts = np.zeros(len(topology.indptr) - 1, np.int64)
+        _count_positive(topology.indptr, weight, counts)
+        return counts
 
 
 build = Weighted

@@ -7,6 +7,7 @@ import pytest
 
 from data_prep.assembly.split_edges import parse_shares, split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.graph import Graph, content_uuid
 from leapmpi.dataset.graph_file import write_graph
@@ -55,6 +56,17 @@ def test_edges_of_a_directed_graph_go_one_by_one(whole):
     graph = split_edges(replace(whole, attributes={"directed": True}), (0.7, 0.2, 0.1), 3)
     held_back = sum(len(each) for each in vars(graph.edge_splits).values())
     assert graph.edges + held_back == whole.edges
+
+
+def test_training_edges_keep_what_they_carry(whole):
+    source, destination = whole.indices, np.repeat(np.arange(300), np.diff(whole.indptr))
+    code = source * 300 + destination
+    data = EdgeData(code.astype(np.float32), np.stack([code, -code], axis=1), code.astype(np.int64))
+    graph = split_edges(replace(whole, edge_data=data), (0.7, 0.2, 0.1), 3)
+    code = graph.indices * 300 + np.repeat(np.arange(300), np.diff(graph.indptr))
+    np.testing.assert_array_equal(graph.edge_data.weight, code)
+    np.testing.assert_array_equal(graph.edge_data.features, np.stack([code, -code], axis=1))
+    np.testing.assert_array_equal(graph.edge_data.time, code)
 
 
 def test_files_and_every_partition_hold_the_same_splits(whole, tmp_path):

@@ -25,8 +25,8 @@ SLOW = MachineRates(byte=1e-6)
 def data(tmp_path_factory):
     """240 vertices in four parts of few neighbours in common, by the width of their features."""
     folder, graph = tmp_path_factory.mktemp("choice"), random_graph(240, degree=12)
-    for width in (8, 3000):
-        features = np.random.default_rng(0).standard_normal((240, width)).astype(np.float32)
+    for width in (0, 8, 3000):
+        features = np.random.default_rng(0).standard_normal((240, width)).astype(np.float32) if width else None
         write_dataset(
             folder / str(width), replace(graph, features=features), np.arange(240, dtype=np.int32) % 4, 4,
             method="hash", figures={}, seed=0,
@@ -115,6 +115,11 @@ def test_large_iterations_are_not_counted(chosen, monkeypatch):
         choice = chosen(8, **{"sampling.fanout": (-1, -1)})
         assert choice.iterations in iterations
     assert "takes long to count" in choice.why
+
+
+def test_rows_that_are_learned_rule_p3_out(chosen):
+    choice = chosen(0, **{"model.missing_features": "learned:3000"})
+    assert (choice.strategy, choice.left_out) == ("leap", {"p3": "it does not learn rows"})
 
 
 def test_rows_that_p3_would_have_to_read_in_full_rule_it_out(chosen, monkeypatch):
