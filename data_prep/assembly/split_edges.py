@@ -1,9 +1,9 @@
 """`--split-edges`: hold some edges of a graph back, to validate and test link prediction on.
 
 The split of an edge is a function of the seed and of the original ids of its ends, in whichever order, or of its time
-(split_times.py): both directions of an edge stay in one split, and every machine and partition splits alike. What is left
-of the topology, and of what edges carry, is the training split, so that message passing never sees an edge that is held
-back.
+(split_times.py): both directions of an edge stay in one split, and every machine and partition splits alike. What is
+left of the topology, and of what edges carry, is the training split, so that message passing never sees an edge that is
+held back.
 """
 
 from __future__ import annotations

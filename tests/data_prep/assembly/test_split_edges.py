@@ -136,7 +136,9 @@ def test_shares_are_met_as_nearly_as_equal_times_allow(whole):
     pairs = by_pair(whole, np.arange(whole.edges))
     # Years of 60, 25 and 15 hundredths of the pairs.
     rank = {pair: number / len(pairs) for number, pair in enumerate(pairs)}
-    year = np.array([(rank[tuple(pair)] > 0.6) + (rank[tuple(pair)] > 0.85) for pair in np.sort(ends_of(whole), axis=1)])
+    year = np.array(
+        [(rank[tuple(pair)] > 0.6) + (rank[tuple(pair)] > 0.85) for pair in np.sort(ends_of(whole), axis=1)]
+    )
     for shares in ((0.7, 0.15, 0.15), (0.55, 0.25, 0.2)):
         graph = split_edges(carrying(whole, 2000 + year), shares, 0)
         assert "training up to 2000, validation up to 2001" in graph.attributes["edge_split_origin"]
