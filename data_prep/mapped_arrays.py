@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def temporary_file() -> BinaryIO:
     return tempfile.TemporaryFile(prefix="leapmpi-", dir=tempfile.gettempdir())
 
 
-def mapped(file: BinaryIO, dtype: np.dtype | type, length: int) -> np.ndarray:
-    """What was written to `file` as an array of `length` numbers, mapped."""
+def mapped(file: BinaryIO, dtype: np.dtype | type, length: int, mode: Literal["r", "r+"] = "r") -> np.ndarray:
+    """What was written to `file` as an array of `length` numbers, mapped; to be changed in place with mode r+."""
     file.flush()
-    return np.memmap(file, dtype, "r", 0, (length,)) if length else np.empty(0, dtype)
+    return np.memmap(file, dtype, mode, 0, (length,)) if length else np.empty(0, dtype)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from data_prep.edges.raw_graph import RawGraph
     from data_prep.workspace import Workspace
 
-EDGE_SHARES = "shares of training, validation and test edges for link prediction, such as 0.8,0.1,0.1, drawn by --seed"
+EDGE_SHARES = "shares of training, validation and test edges for link prediction, such as 0.8,0.1,0.1"
+SPLIT_BY = "how: by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
 
 HELP = "read a graph from any supported source into one checked graph file"
 
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--formats", action=_Formats, nargs=0, help="list the formats that are read, and exit")
     add("--splits", metavar="RULE", default="source", help=rules)
     add("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
+    add("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
     add("--largest-component", action="store_true", help="keep the largest connected component only")
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.split_edges import parse_shares, split_edges
+    from data_prep.assembly.split_edges import asked_shares, split_edges
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
@@ -102,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
-    shares = parse_shares(arguments.split_edges) if arguments.split_edges else None
+    shares = asked_shares(arguments.split_edges, arguments.split_edges_by)
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
     names = (
@@ -138,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         if shares:
             with steps.step("split edges") as progress:
                 progress.start(graph.vertices, "vertices")
-                graph = split_edges(graph, shares, arguments.seed, progress.reach)
+                graph = split_edges(graph, shares, arguments.seed, progress.reach, arguments.split_edges_by)
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
     return 0

@@ -174,8 +174,9 @@ def _present(edges, indptr, indices, first, original):
 
 
 @compiled
-def has_edge(source, destination, indptr, indices, original):
-    """Whether `source` is an in-neighbour of `destination`; lists ascend by `original` id."""
+def edge_place(source, destination, indptr, indices, original):
+    """Where `source` stands in `indices` as an in-neighbour of `destination`, -1 if nowhere; lists ascend by
+    `original` id."""
     low, high = indptr[destination], indptr[destination + 1]
     wanted = original[source]
     while low < high:
@@ -184,7 +185,13 @@ def has_edge(source, destination, indptr, indices, original):
             low = middle + 1
         else:
             high = middle
-    return low < indptr[destination + 1] and np.int64(indices[low]) == source
+    return low if low < indptr[destination + 1] and np.int64(indices[low]) == source else -1
+
+
+@compiled
+def has_edge(source, destination, indptr, indices, original):
+    """Whether `source` is an in-neighbour of `destination`; lists ascend by `original` id."""
+    return edge_place(source, destination, indptr, indices, original) >= 0
 
 
 @compiled

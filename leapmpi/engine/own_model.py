@@ -13,11 +13,12 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
 from leapmpi.engine.context import Loaded, RankContext
+from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.nn.model import model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.rows import dense
-from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 _ROOTS = 64
@@ -59,12 +60,14 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     drawn = [ctx.sampler.sample(key, each, roots) for each in batches] if world.rank == 0 else []
     ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
     rows = dense(ctx.features.fetch(ids, exact=True)).to(torch.float64)
+    batch_of = [MicroBatch(each, blocks, None) for each, blocks in zip(batches, drawn, strict=False)]
+    fetch_edge_features(ctx, batch_of)
     ctx.communicator.byte_counters.take()
 
     def sample(number: int) -> Sample:
         blocks = drawn[number]
         place = torch.from_numpy(np.searchsorted(ids, blocks[-1].src)).to(rows.device)
-        return [to_tensors(block, ctx.device) for block in blocks], rows[place]
+        return batch_of[number].on_device(ctx.device), rows[place]
 
     def examined() -> list[str]:
         found: dict[str, None] = {}

@@ -102,6 +102,19 @@ def maximum(edges: Edges, z: Rows) -> Tensor:
     return _Maximum.apply(dense(z), edges)
 
 
+def rows_by_edge(edges: Edges, z: Tensor) -> Tensor:
+    """A copy of the source row of each edge, float[edges, width], for messages that read what edges carry."""
+    count = len(edges.indices)
+    every = torch.arange(count + 1, device=z.device)
+    return weighted_sum(Edges(every, edges.indices, edges.sources), z, z.new_ones(count))
+
+
+def edges_of_their_own(edges: Edges) -> Edges:
+    """The same edges, each of which is a source of its own: what reads a row per edge aggregates along these."""
+    count = len(edges.indices)
+    return Edges(edges.indptr, torch.arange(count, dtype=edges.indices.dtype, device=edges.indices.device), count)
+
+
 def edge_softmax(edges: Edges, source: Tensor, target: Tensor, slope: float) -> Tensor:
     """Attention shares: softmax over each destination's edges of LeakyReLU(source score + destination score).
 

@@ -89,6 +89,9 @@ class Layer(nn.Module):
     splits = True
     """Whether the layer is made of these parts; a user's own module is run as a whole, on raw rows."""
 
+    projects = True
+    """Whether `project` multiplies rows by weights; where it does not, none but raw rows feed the layer."""
+
     partial_form: PartialForm | None = None
     """How shares of the aggregate combine; None where the layer offers no shares."""
 

@@ -107,6 +107,13 @@ def takes_edge_features(name: str) -> bool:
     return "edge_dim" in inspect.signature(builder(name).build).parameters
 
 
+def reads_edge_features(config: Config, dataset: Dataset) -> bool:
+    """Whether the model that `config` describes reads the features that edges of `dataset` have; a user's is asked."""
+    if not dataset.edge_feature_dim or not names_code(config.model.name):
+        return dataset.edge_feature_dim > 0 and takes_edge_features(config.model.name)
+    return any("edge_features" in layer.edge_data for layer in model_of(config, dataset).layers)
+
+
 def stack(layer: Callable[..., Layer], config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     """A model of `layers` equal layers of width config.hidden.
 

@@ -60,7 +60,7 @@ class RingMode(ExchangeMode):
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses features of edges: blocks travel, and the rows of their edges do not."""
-        if "edge_features" in layer.edge_data:
+        if layer.splits and "edge_features" in layer.edge_data:
             return "it reads features of edges, which do not travel with blocks"
         return super().refusal(layer)
 

@@ -16,7 +16,7 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
-from leapmpi.nn.model import canonical, input_width, settings_without_effect, takes_edge_features
+from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes
@@ -234,6 +234,6 @@ def _unread(trainer: Trainer) -> list[str]:
     unread = len(names) == 1 and not weights_are_read and not drawn_by
     if trainer.loaded.topology.edge_weight is not None and unread:
         sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
-    if trainer.loaded.dataset.edge_feature_dim and not any(map(takes_edge_features, names)):
+    if trainer.loaded.dataset.edge_feature_dim and trainer.ctx.edge_features is None:
         sentences.append(f"edge features are not read by --model {found}")
     return sentences

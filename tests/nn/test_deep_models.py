@@ -13,7 +13,8 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 from leapmpi.nn.messages import modulated_sum, pair_scores, softmax_mean
 from leapmpi.nn.model import build_model, canonical, settings_without_effect
-from leapmpi.nn.tensors import Edges
+from leapmpi.nn.tensors import Edges, to_tensors
+from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.jit import set_threads
 
@@ -49,9 +50,9 @@ def features(graph):
     return torch.from_numpy(np.random.default_rng(1).standard_normal((graph.vertices, WIDTH)))
 
 
-def build(config, layers, dtype=torch.float64):
+def build(config, layers, dtype=torch.float64, edge_dim=0):
     """The model, its constant parameters moved a little, so that mistakes show."""
-    model = build_model(config, layers, WIDTH, CLASSES, 3, dtype)
+    model = build_model(config, layers, WIDTH, CLASSES, 3, dtype, edge_dim)
     generator = torch.Generator().manual_seed(0)
     for _, parameter in model.named_parameters():
         if parameter.dim() == 1:
@@ -83,10 +84,14 @@ def dense_mlp(p, x):
         x = x @ p[f"mlp.products.{number + 1}.weight"].T
 
 
-def dense_messages(layer, p, a, weight, x):
+def of_edges(p, edge):
+    """What features `edge` float[n, n, Fe] of u -> v in [v, u] add to rows, by the parameters `p`; 0 without any."""
+    return 0 if edge is None else edge @ p["edge.weight"].T + p["edge_bias"]
+
+
+def dense_messages(layer, p, a, weight, x, edge):
     """GENConv's aggregate of rows x: one row per destination, 0 without in-neighbours."""
-    messages = x.relu() + 1e-7
-    each = messages.expand(len(a), *messages.shape)  # [destination, source, channel]
+    each = (x.expand(len(a), *x.shape) + of_edges(p, edge)).relu() + 1e-7  # [destination, source, channel]
     edge, degree = (a * weight).unsqueeze(2), a.sum(1, keepdim=True).clamp(min=1)
     t = p.get("temperature", 0.1 if layer.kind == "softmax_sg" else 1.0)
     if layer.kind in ("softmax", "softmax_sg"):
@@ -102,10 +107,10 @@ def dense_messages(layer, p, a, weight, x):
     return (edge * each).sum(1) / (degree if layer.kind == "mean" else 1)
 
 
-def dense_deepgcn(layer, p, a, weight, h):
+def dense_deepgcn(layer, p, a, weight, h, edge=None):
     first = "encoder.weight" in p
     x = h @ p["encoder.weight"].T + p["encoder_bias"] if first else normalised(h, p, "norm").relu()
-    combined = dense_messages(layer, p, a, weight, x)
+    combined = dense_messages(layer, p, a, weight, x, edge)
     if "scale" in p:
         # A little is added, so that the root of 0 has a gradient.
         length, norm = ((each.square().sum(1, keepdim=True) + 1e-300).sqrt() for each in (x, combined))
@@ -130,16 +135,21 @@ def dense_film(layer, p, a, weight, h):
     return out + p["bias"]
 
 
-def dense_gin(layer, p, a, weight, h):
+def dense_gin(layer, p, a, weight, h, edge=None):
     h = normalised(h, p, "norm")
-    out = dense_mlp(p, (1 + p.get("eps", 0)) * h + (a * weight) @ h)
+    each = h.expand(len(a), *h.shape)
+    each = each if edge is None else (each + of_edges(p, edge)).relu()
+    out = dense_mlp(p, (1 + p.get("eps", 0)) * h + ((a * weight).unsqueeze(2) * each).sum(1))
     return out if layer.last else out.relu()
 
 
-def dense_gatv2(layer, p, a, weight, h):
+def dense_gatv2(layer, p, a, weight, h, edge=None):
     h, (heads, width) = normalised(h, p, "norm"), p["attend"].shape
     source, target = ((h @ p[f"{name}.weight"].T).view(len(h), heads, width) for name in ("neighbour", "target"))
-    score = (F.leaky_relu(source.unsqueeze(0) + target.unsqueeze(1), 0.2) * p["attend"]).sum(3)
+    both = source.unsqueeze(0) + target.unsqueeze(1)
+    if edge is not None:
+        both = both + (edge @ p["edge"].T).view_as(both)
+    score = (F.leaky_relu(both, 0.2) * p["attend"]).sum(3)
     share = score.exp() * (a * weight + torch.eye(len(a))).unsqueeze(2)
     out = torch.einsum("vuh,uhc->vhc", share / share.sum(1, keepdim=True), source)
     return out.mean(1) + p["bias"] if layer.last else F.elu(out.flatten(1) + p["bias"])
@@ -148,11 +158,11 @@ def dense_gatv2(layer, p, a, weight, h):
 DENSE = {"deepgcn": dense_deepgcn, "film": dense_film, "gin": dense_gin, "gatv2": dense_gatv2}
 
 
-def dense_model(name, model, a, x, weight=1.0):
+def dense_model(name, model, a, x, weight=1.0, **edge):
     rows = []
     for layer in model.layers:
         p, given = dict(layer.named_parameters()), x
-        x = DENSE[name](layer, p, a, weight, x)
+        x = DENSE[name](layer, p, a, weight, x, **edge)
         if layer.residual is not None:
             x = x + (given @ p["residual.weight"].T if "residual.weight" in p else given)
         rows.append(x)
@@ -200,6 +210,30 @@ def test_weighted_edges_give_the_dense_formula_with_weights(kind, graph, feature
     assert_same(
         model, model(weighted, features[src]), dense_model(config.name, model, a, features, weight.double())[:40]
     )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "film" not in kind])
+def test_features_of_edges_give_the_dense_formula(kind, graph, features, model_config, either_operations):
+    """All roots together, and one alone; a sampler's weights, of which a maximum takes none, count as they did."""
+    config = model_config(**({"norm": "auto"} | KINDS[kind]))
+    model, a, generator = build(config, 2, edge_dim=3), adjacency(graph), np.random.default_rng(8)
+    edge = torch.from_numpy(generator.standard_normal((*a.shape, 3))) * a.unsqueeze(2)
+    weight = torch.from_numpy(generator.uniform(0.2, 3, a.shape)).float()
+    weighs = "max" not in kind.split()
+
+    def carrying(roots):
+        blocks = NodeWiseSampler(graph, (-1, -1)).sample(KEY, np.asarray(roots))
+        return [with_edges(block) for block in blocks], blocks[-1].src
+
+    def with_edges(block):
+        place = np.repeat(block.dst, np.diff(block.indptr)), block.src[block.indices]
+        return replace(to_tensors(block), edge_features=edge[place], weight=weight[place] if weighs else None)
+
+    blocks, src = carrying(np.arange(30))
+    together = model(blocks, features[src])
+    assert_same(model, together, dense_model(config.name, model, a, features, weight.double(), edge=edge)[:30])
+    blocks, src = carrying([7])
+    torch.testing.assert_close(model(blocks, features[src])[0], together[7], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

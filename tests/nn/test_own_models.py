@@ -1,6 +1,8 @@
 """Users' own modules: PyG's layers give what they give on the whole graph; mistakes get a sentence."""
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from leapmpi.config.sections import ModelConfig
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model, settings_without_effect
 from leapmpi.nn.own.batch_check import examine
+from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.sampling.edge_lookup import EdgeDataSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import twin
@@ -20,7 +24,7 @@ from tests.support.launch import PROJECT
 
 pyg = pytest.importorskip("torch_geometric", reason="torch_geometric is not installed: pip install 'leapmpi[pyg]'")
 
-from tests.support.pyg_layers import COUNTING, LAYERS  # noqa: E402
+from tests.support.pyg_layers import COUNTING, LAYERS, ON_EDGES  # noqa: E402
 
 PYG_LAYERS = PROJECT / "tests/support/pyg_layers.py"
 README = PROJECT / "leapmpi/nn/README.md"
@@ -31,9 +35,9 @@ ROWS = torch.randn(TOPOLOGY.vertices, FEATURES, dtype=torch.float64, generator=t
 ROOTS = np.arange(0, 40, 3)
 
 
-def built(name, fanouts=(3, 2), dtype=torch.float64, **settings):
+def built(name, fanouts=(3, 2), dtype=torch.float64, edge_dim=0, **settings):
     config = ModelConfig(name=str(name), hidden=8, **{"dropout": 0.4} | settings)
-    return build_model(config, len(fanouts), FEATURES, CLASSES, 0, dtype)
+    return build_model(config, len(fanouts), FEATURES, CLASSES, 0, dtype, edge_dim)
 
 
 def sample(roots, fanouts=(3, 2), rows=ROWS):
@@ -55,6 +59,54 @@ def test_a_layer_gives_what_it_gives_on_the_whole_graph_and_does_not_see_where_r
     whole = model.module.eval()(ROWS, edge_index)[ROOTS]
     torch.testing.assert_close(logits, whole, rtol=1e-10, atol=1e-12)
     assert examined(model) == []
+
+
+OF_EDGES = np.random.default_rng(5).standard_normal((len(TOPOLOGY.indices), 3))
+WEIGHT = np.random.default_rng(6).integers(0, 5, len(TOPOLOGY.indices)).astype(np.float32) / 2
+SUMS = np.array([WEIGHT[a:b].sum() for a, b in pairwise(TOPOLOGY.indptr)], np.float64)
+CARRYING = replace(TOPOLOGY, edge_weight=WEIGHT, weight_sum=SUMS)
+
+
+def carrying(roots, fanouts=(3, 2)):
+    """As `sample`, of edges with weights and features."""
+    blocks = EdgeDataSampler(NodeWiseSampler(CARRYING, fanouts, 1)).sample(KEY, roots)
+    features = (torch.from_numpy(OF_EDGES[block.edge_numbers]) for block in blocks)
+    tensors = [replace(to_tensors(block), edge_features=next(features)) for block in blocks]
+    return tensors, ROWS[blocks[-1].src]
+
+
+@pytest.mark.parametrize("name", ON_EDGES)
+def test_what_edges_carry_reaches_layers_as_on_the_whole_graph(name):
+    model = built(f"{PYG_LAYERS}:{name}OnEdges", edge_dim=3)
+    assert model.layers[0].edge_data == ("edge_weight", "edge_features")
+    target = np.repeat(np.arange(TOPOLOGY.vertices), np.diff(TOPOLOGY.indptr))
+    edge_index = torch.from_numpy(np.stack([TOPOLOGY.indices, target])).long()
+    carried = torch.from_numpy(OF_EDGES), torch.from_numpy(WEIGHT).double()
+    logits, whole = model(*carrying(ROOTS, (-1, -1))), model.module.eval()(ROWS, edge_index, *carried)[ROOTS]
+    torch.testing.assert_close(logits, whole, rtol=1e-10, atol=1e-12)
+    assert examine(model, carrying(ROOTS), [carrying(ROOTS[n::2]) for n in (0, 1)], KEY) == []
+
+
+def test_edges_weigh_as_the_dataset_and_the_sampler_say():
+    blocks, _ = carrying(ROOTS)
+    drawn = torch.full((len(blocks[0].edges.indices),), 3.0)
+    both = BlockGraph(replace(blocks[0], weight=drawn), torch.float64).edge_weight
+    torch.testing.assert_close(both, 3 * blocks[0].edge_weight.double())
+    assert BlockGraph(replace(blocks[0], weights=None), torch.float64).edge_weight is None
+
+
+def test_edges_that_carry_nothing_are_told_to_a_model_that_wants_something(tmp_path):
+    with pytest.raises(ConfigError, match="wants 'edge_dim', but the edges of this dataset have no features"):
+        built(f"{PYG_LAYERS}:GINEConvOnEdges")
+    head, _, tail = HEAD.replace("BODY", "        return self.b(h, edge_index)").partition("EXTRA")
+    for argument, sentence in (
+        ("edge_attr", "forward wants edge_attr, but the edges of this dataset have no features"),
+        ("edge_weight", "forward wants edge_weight, but neither the edges of this dataset nor the sampler"),
+    ):
+        path = tmp_path / f"{argument}.py"
+        path.write_text(head + tail.replace("edge_index):", f"edge_index, {argument}):"))
+        with pytest.raises(ConfigError, match=sentence):
+            built(f"{path}:Net")(*sample(ROOTS))
 
 
 def test_degrees_that_are_counted_inside_a_block_are_told():
@@ -221,6 +273,8 @@ def test_the_examples_of_the_page_can_be_trained(tmp_path, name, text):
 def test_the_table_of_the_page_lists_all_layers():
     section = README.read_text().split("## Your own model")[1].split("\n## ")[0]
     listed = set(re.findall(r"`(\w+)`", section.split("<!-- layers -->")[1]))
+    on_edges = set(re.findall(r"`(\w+)`", section.split("<!-- on edges -->")[1]))
+    assert on_edges == set(ON_EDGES)
     counting = set(re.findall(r"`(\w+)`", section.split("<!-- counting -->")[1]))
     assert (listed, counting) == (set(LAYERS) - set(COUNTING), set(COUNTING))
 

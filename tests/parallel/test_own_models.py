@@ -24,13 +24,14 @@ CASES = [
 ]
 # Loading it takes each process seconds: one job will do.
 if find_spec("torch_geometric") and MPI.COMM_WORLD.size == 2:
-    layer = f"{PROJECT}/tests/support/pyg_layers.py:GATv2Conv"
-    CASES += [Case(model=layer, strategy="leap, ring", partition="lopsided", fanout="3,2", prefetch=0, **COMMON)]
+    layer = f"{PROJECT}/tests/support/pyg_layers.py:GATv2ConvOnEdges"
+    carrying = COMMON | {"labels": "single, edges with data"}
+    CASES += [Case(model=layer, strategy="leap, ring", partition="lopsided", fanout="3,2", prefetch=0, **carrying)]
 
 
 @pytest.fixture(scope="module")
 def base(world, folder):
-    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single")})
+    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
     return folder
 
 

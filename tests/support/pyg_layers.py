@@ -49,6 +49,21 @@ LAYERS = {
 }
 """By name, a layer from i to o columns."""
 
+ON_EDGES = {
+    "CGConv": lambda i, o, e: Projected(i, o, pyg.CGConv(o, dim=e)),
+    "GATConv": lambda i, o, e: pyg.GATConv(i, o, heads=2, concat=False, edge_dim=e),
+    "GATv2Conv": lambda i, o, e: pyg.GATv2Conv(i, o, heads=2, concat=False, edge_dim=e, dropout=0.3),
+    "GCNConv": lambda i, o, e: Weighted(pyg.GCNConv(i, o)),
+    "GENConv": lambda i, o, e: pyg.GENConv(i, o, edge_dim=e, norm="layer"),
+    "GINEConv": lambda i, o, e: pyg.GINEConv(nn.Linear(i, o), edge_dim=e),
+    "GraphConv": lambda i, o, e: Weighted(pyg.GraphConv(i, o)),
+    "NNConv": lambda i, o, e: pyg.NNConv(i, o, nn.Linear(e, i * o), aggr="mean"),
+    "PDNConv": lambda i, o, e: pyg.PDNConv(i, o, e, 4, add_self_loops=False, normalize=False),
+    "ResGatedGraphConv": lambda i, o, e: pyg.ResGatedGraphConv(i, o, edge_dim=e),
+    "TransformerConv": lambda i, o, e: pyg.TransformerConv(i, o, heads=2, concat=False, edge_dim=e),
+}
+"""By name, a layer from i to o columns that reads e features of edges, or their weights; it is called NAMEOnEdges."""
+
 COUNTING = ("ARMAConv", "ChebConv", "MixHopConv", "SGConv", "SSGConv")
 """Those that count degrees inside a block, and so depend on where roots are trained."""
 
@@ -60,8 +75,19 @@ class Projected(nn.Module):
         super().__init__()
         self.lin, self.conv = nn.Linear(in_channels, out_channels), conv
 
-    def forward(self, x, edge_index):
-        return self.conv(self.lin(x), edge_index)
+    def forward(self, x, edge_index, *carried):
+        return self.conv(self.lin(x), edge_index, *carried)
+
+
+class Weighted(nn.Module):
+    """A layer that reads weights of edges, and not their features."""
+
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, edge_index, edge_attr, edge_weight):
+        return self.conv(x, edge_index, edge_weight)
 
 
 class Initial(Projected):
@@ -95,11 +121,22 @@ class Stack(nn.Module):
         self.dropout = dropout
 
     def forward(self, x, edge_index):
+        return self.run(x, edge_index)
+
+    def run(self, x, edge_index, *carried):
         h = x
         for layer in self.layers[:-1]:
-            h = F.elu(layer(h, edge_index))
+            h = F.elu(layer(h, edge_index, *carried))
             h = F.dropout(h, self.dropout, training=self.training)
-        return self.layers[-1](h, edge_index) + self.skip(x)
+        return self.layers[-1](h, edge_index, *carried) + self.skip(x)
+
+
+class StackOnEdges(Stack):
+    """One whose layers read what edges carry."""
+
+    def forward(self, x, edge_index, edge_attr, edge_weight):
+        weights = [edge_weight] if isinstance(self.layers[0], Weighted) else []
+        return self.run(x, edge_index, edge_attr, *weights)
 
 
 def stack_of(name):
@@ -111,4 +148,17 @@ def stack_of(name):
     return make
 
 
+def stack_on_edges(name):
+    """As `stack_of`, of a layer of ON_EDGES."""
+
+    def make(in_channels, hidden_channels, out_channels, num_layers, dropout, edge_dim):
+        def layer(i, o):
+            return ON_EDGES[name](i, o, edge_dim)
+
+        return StackOnEdges(layer, in_channels, hidden_channels, out_channels, num_layers, dropout)
+
+    return make
+
+
 globals().update({name: stack_of(name) for name in LAYERS})
+globals().update({f"{name}OnEdges": stack_on_edges(name) for name in ON_EDGES})

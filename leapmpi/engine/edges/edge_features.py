@@ -19,7 +19,7 @@ from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowRequest
-from leapmpi.nn.model import takes_edge_features
+from leapmpi.nn.model import reads_edge_features
 from leapmpi.plan.homes import RankView, rank_offsets
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.phase_timers import PhaseTimers
@@ -30,7 +30,7 @@ KIND = "edge_features"
 
 def reads_features(config: Config, dataset: Dataset) -> bool:
     """Whether edges have features, and one of the models that `config` describes reads them."""
-    return dataset.edge_feature_dim > 0 and any(takes_edge_features(each.model.name) for each in models_of(config))
+    return any(reads_edge_features(each, dataset) for each in models_of(config))
 
 
 def edge_fetcher(
@@ -87,5 +87,5 @@ def _distinct(micro_batches: Sequence[MicroBatch]) -> tuple[np.ndarray, list[np.
     of_blocks = [
         block.edge_numbers for each in micro_batches for block in each.blocks if block.edge_numbers is not None
     ]
-    numbers, inverse = np.unique(np.concatenate(of_blocks), return_inverse=True)
+    numbers, inverse = np.unique(np.concatenate([np.empty(0, np.int64), *of_blocks]), return_inverse=True)
     return numbers, np.split(inverse, np.cumsum([len(each) for each in of_blocks])[:-1])

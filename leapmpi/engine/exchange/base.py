@@ -51,11 +51,13 @@ class ExchangeMode(ABC):
     def refusal(cls, layer: Layer) -> str | None:
         """Why this mode cannot feed `layer`, None if it can. Local.
 
-        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output, nor a
-        user's own module.
+        By default one whose rows depend on weights cannot feed a layer that adds its raw input to its output, or makes
+        messages of it, nor a user's own module.
         """
         if cls.needs_weights and not layer.splits:
             return "a module of your own is run as a whole, on raw rows"
+        if cls.needs_weights and not layer.projects:
+            return "its messages are made of raw rows and features of edges"
         if cls.needs_weights and layer.residual is not None:
             return "a residual first layer needs the raw rows of its destinations"
         return None
@@ -88,6 +90,9 @@ class ExchangeMode(ABC):
             projected = min(block.n_dst * layer.in_dim, block.n_src * layer.projected_width)
         else:
             projected = 2 * block.n_src * layer.projected_width
+        if "edge_features" in layer.edge_data:
+            # Messages that read what edges carry are rows of edges.
+            projected += 2 * block.edges * layer.source_width
         return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:

@@ -1,6 +1,6 @@
 """DeeperGCN. Li, Xiong, Thabet and Ghanem, "DeeperGCN: all you need to train deeper GCNs" (2020), sections 3.2 to 3.4.
 
-A message is ReLU(x_u) + 1e-7, with the edge's features added to x_u where there are some. Messages are combined by a
+A message is ReLU(x_u) + 1e-7, with W_edge e + b added to x_u where edges have features e. Messages are combined by a
 softmax for each channel, a power mean, the mean, the maximum or the sum, and the destination's row is added before an
 MLP. The features are encoded by one product; each later layer adds its input to its output, and reads it normalised,
 through ReLU and dropout (res+). Norms are of layers, not of batches as in the paper: those would depend on the company
@@ -9,6 +9,8 @@ of a vertex.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import maximum, mean, total
+from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Normalise, Projection, as_row
@@ -64,7 +66,9 @@ class GENLayer(Layer):
 
     linear = False
 
-    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
+    ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = aggregate_of(config, AGGREGATES)
         self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
@@ -74,6 +78,9 @@ class GENLayer(Layer):
         self.norm = Normalise(out_dim) if normalised and not first else None
         inner = [2 * out_dim] * (max(1, config.mlp_layers) - 1)
         self.mlp = MLP([out_dim, *inner, out_dim], normalised)
+
+        self.edge = Projection(edge_dim, out_dim) if edge_dim else None
+        self.edge_bias = nn.Parameter(torch.zeros(out_dim)) if edge_dim else None
 
         # Single numbers, which may be learned.
         learns = config.learn_scalars
@@ -87,7 +94,8 @@ class GENLayer(Layer):
     @property
     def edge_data(self) -> tuple[str, ...]:  # type: ignore[override]
         """A maximum has no use for weights."""
-        return () if self.kind == "max" else ("weight",)
+        read = () if self.kind == "max" else ("weight",)
+        return read if self.edge is None else (*read, "edge_features")
 
     def input_projections(self) -> list[Projection]:
         return [self.encoder] if self.encoder is not None else []
@@ -112,7 +120,13 @@ class GENLayer(Layer):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""
         x = self.nodes(dense(z))
-        return self.joined(x[: block.n_dst], self.combined(block, self.messages(x)))
+        if self.edge is None:
+            return self.joined(x[: block.n_dst], self.combined(block, self.messages(x)))
+        assert block.edge_features is not None, "the exchange mode has fetched them"
+        of_edges = self.edge(block.edge_features.to(x.dtype)) + self.edge_bias
+        messages = self.messages(rows_by_edge(block.edges, x), of_edges)
+        by_edge = replace(block, edges=edges_of_their_own(block.edges))
+        return self.joined(x[: block.n_dst], self.combined(by_edge, messages))
 
     def combined(self, block: BlockTensors, messages: Tensor) -> Tensor:
         """What the messages of each destination's in-neighbours combine to, 0 without any: float[n_dst, out]."""
@@ -186,6 +200,10 @@ class GENHead(Head):
         return dense(drop_features(x, vertices, key, self.number, self.dropout))
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A DeeperGCN of `layers` layers. Raises ConfigError for an aggregate that it has not."""
-    return Model(hidden_layers(GENLayer, config, layers, in_dim), GENHead(config, layers, out_dim))
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
+    """A DeeperGCN of `layers` layers, which read `edge_dim` features of edges.
+
+    Raises ConfigError for an aggregate that it has not.
+    """
+    layer = partial(GENLayer, edge_dim=edge_dim)
+    return Model(hidden_layers(layer, config, layers, in_dim), GENHead(config, layers, out_dim))

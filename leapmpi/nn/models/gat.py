@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import edge_softmax, weighted_sum
+from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
@@ -92,15 +92,12 @@ class GATLayer(Layer):
         assert self.attend_edge is not None, "the model was built with edge_dim"
         assert block.edge_features is not None, "the exchange mode has fetched them"
         edges = block.edges_with_self
-        count = len(edges.indices)
-        every = torch.arange(count + 1, device=source.device)
 
-        # A score of an edge's features is a product with W_e^T a; that of its source is copied by a sum of one.
+        # A score of an edge's features is a product with W_e^T a; that of its source is copied.
         folded = torch.einsum("hwf,hw->hf", self.edge.unflatten(0, (self.heads, -1)), self.attend_edge)
         of_features = product(block.edge_features.to(source.dtype), folded)
-        copied = weighted_sum(Edges(every, edges.indices, edges.sources), source, source.new_ones(count))
-        scores = copied + block.values_with_self(source.new_zeros(block.n_dst, self.heads), of_features)
-        return Edges(edges.indptr, every[:-1].to(edges.indices.dtype), count), scores
+        of_features = block.values_with_self(source.new_zeros(block.n_dst, self.heads), of_features)
+        return edges_of_their_own(edges), rows_by_edge(edges, source) + of_features
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Average the heads in the last layer, then as in every layer."""

@@ -3,18 +3,21 @@ networks?" (ICLR 2022).
 
 The score of an edge is a . LeakyReLU(W_source h_u + W_target h_v), section 3.2, equation 7, with one weight for sources
 and one for targets. All else is as in gat: the destination attends to itself, hidden layers put heads side by side,
-and the last averages them.
+and the last averages them. Features of edges enter under the LeakyReLU, as W_edge e; the edge of a destination to
+itself has none.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from leapmpi.nn.aggregate import edge_softmax, weighted_sum
+from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
+from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import pair_scores
 from leapmpi.nn.model import Model, stack
@@ -32,13 +35,20 @@ READS: tuple[str, ...] = ("heads", "attention_dropout")
 class GATv2Layer(GATLayer):
     """act(sum of shares x W_source h_u), one share per head."""
 
-    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
+    ) -> None:
         Layer.__init__(self, config, number, in_dim, out_dim, last)
         self.heads, self.attention_dropout = config.heads, config.attention_dropout
         width = out_dim if last else out_dim // self.heads
         self.neighbour, self.target = (Projection(in_dim, self.heads * width, fans=(in_dim, width)) for _ in range(2))
         self.attend = nn.Parameter(torch.empty(self.heads, width))
         self.fans = {"attend": (width, 1)}
+        self.edge = None
+        if edge_dim:
+            self.edge_data = ("weight", "edge_features")
+            self.edge = nn.Parameter(torch.empty(self.heads * width, edge_dim))
+            self.fans |= {"edge": (edge_dim, width)}
 
     @property
     def projected_width(self) -> int:
@@ -69,7 +79,10 @@ class GATv2Layer(GATLayer):
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
         """Attention of targets to sources, themselves included."""
         edges = block.edges_with_self
-        score = pair_scores(edges, z, own, self.attend, SLOPE)
+        if self.edge is None:
+            score = pair_scores(edges, z, own, self.attend, SLOPE)
+        else:
+            score = pair_scores(edges_of_their_own(edges), self._with_features(block, z), own, self.attend, SLOPE)
         share = softmax_of(edges, score)
         if block.weight is not None:
             share = reweighted(share, block)
@@ -77,16 +90,25 @@ class GATv2Layer(GATLayer):
         share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
         return weighted_sum(edges, z, share)
 
+    def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
+        """float[edges_with_self, heads x width]: the source of each edge, and what the edge's features add to it."""
+        assert self.edge is not None, "the model was built with edge_dim"
+        assert block.edge_features is not None, "the exchange mode has fetched them"
+        added = product(block.edge_features.to(z.dtype), self.edge)
+        return rows_by_edge(block.edges_with_self, z) + block.values_with_self(
+            z.new_zeros(block.n_dst, z.shape[1]), added
+        )
+
 
 def softmax_of(edges: Edges, score: Tensor) -> Tensor:
     """Softmax of scores float[edges, heads] over the edges of each destination."""
-    # Each edge is a source of its own.
-    numbers = torch.arange(len(score), dtype=edges.indices.dtype, device=score.device)
-    alone = Edges(edges.indptr, numbers, len(score))
-    return edge_softmax(alone, score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
+    return edge_softmax(edges_of_their_own(edges), score, score.new_zeros(len(edges.indptr) - 1, score.shape[1]), 1.0)
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    """A GATv2 of `layers` layers. Raises ConfigError when the heads do not divide the hidden width."""
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
+    """A GATv2 of `layers` layers, which read `edge_dim` features of edges.
+
+    Raises ConfigError when the heads do not divide the hidden width.
+    """
     check_heads(config, layers)
-    return stack(GATv2Layer, config, layers, in_dim, out_dim)
+    return stack(partial(GATv2Layer, edge_dim=edge_dim), config, layers, in_dim, out_dim)

@@ -2,16 +2,22 @@
 networks?" (ICLR 2019), equation 4.1.
 
 The sum is that of the sampled in-neighbours, times the sampler's edge weights if it has any.
+
+Where edges have features it is one of ReLU(h_u + W_edge e + b): Hu et al., "Strategies for pre-training graph neural
+networks" (ICLR 2020), section 5 (GINE). A message is then as wide as the layer's input.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.nn.aggregate import total
+from leapmpi.nn.aggregate import edges_of_their_own, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.mlp import MLP
@@ -32,28 +38,45 @@ class GINLayer(Layer):
 
     partial_form = SUM
 
-    def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
+    ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         inner = [config.hidden] * ((config.mlp_layers or 2) - 1)
         self.mlp = MLP([in_dim, *inner, out_dim], config.norm == "layer")
         self.eps = nn.Parameter(torch.zeros(1)) if config.learn_scalars else 0.0
+        self.edge = self.edge_bias = None
+        if edge_dim:
+            self.edge_data = ("weight", "edge_features")
+            self.linear = self.projects = False
+            self.edge = Projection(edge_dim, in_dim)
+            self.edge_bias = nn.Parameter(torch.zeros(in_dim))
 
     def input_projections(self) -> list[Projection]:
         return [self.mlp.first]
 
     @property
     def projected_width(self) -> int:
-        return len(self.mlp.first.weight)
+        return len(self.mlp.first.weight) if self.edge is None else self.in_dim
 
     @property
     def partial_width(self) -> int:
         return self.projected_width
 
     def project(self, x: Rows) -> Tensor:
-        return self.mlp.first(x)
+        return self.mlp.first(x) if self.edge is None else dense(x)
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        return total(block, z) + self.counted(dense(z[: block.n_dst]))
+        sums = total(block, z) if self.edge is None else self.sum_with_features(block, dense(z))
+        return sums + self.counted(dense(z[: block.n_dst]))
+
+    def sum_with_features(self, block: BlockTensors, z: Tensor) -> Tensor:
+        """The sum of ReLU(h_u + W_edge e + b) over each destination's edges: float[n_dst, in]."""
+        assert self.edge is not None, "the model was built with edge_dim"
+        assert block.edge_features is not None, "the exchange mode has fetched them"
+        added = self.edge(block.edge_features.to(z.dtype)) + self.edge_bias
+        by_edge = replace(block, edges=edges_of_their_own(block.edges))
+        return total(by_edge, F.relu(rows_by_edge(block.edges, z) + added))
 
     def counted(self, own: Tensor) -> Tensor:
         """(1 + eps) times the destinations' rows."""
@@ -71,8 +94,11 @@ class GINLayer(Layer):
 
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """The rest of the MLP, then as in every layer."""
+        if self.edge is not None:
+            neighbours = self.mlp.first(neighbours)
         return super().finish(own, self.mlp.after_first(neighbours), x_dst)
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
-    return stack(GINLayer, config, layers, in_dim, out_dim)
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
+    """A GIN of `layers` layers, which read `edge_dim` features of edges."""
+    return stack(partial(GINLayer, edge_dim=edge_dim), config, layers, in_dim, out_dim)

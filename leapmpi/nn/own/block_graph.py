@@ -41,34 +41,41 @@ class BlockGraph:
 
     @cached_property
     def edge_weight(self) -> Tensor | None:
-        """float[edges]: what a layer's `edge_weight` gets, the sampler's weights; None without any."""
-        weight = self.block.weight
-        return None if weight is None else weight.to(self.dtype)
+        """float[edges]: what a layer's `edge_weight` gets, weights of the dataset's edges times those of the sampler.
+
+        None without any.
+        """
+        found = [each.to(self.dtype) for each in (self.block.edge_weight, self.block.weight) if each is not None]
+        return torch.stack(found).prod(0) if found else None
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        """float[edges, width]: what a layer's `edge_attr` gets, rows that edges carry; None without any."""
-        rows: Tensor | None = getattr(self.block, "edge_features", None)
-        return None if rows is None or not rows.is_floating_point() else rows.to(self.dtype)
+        """float[edges, width]: what a layer's `edge_attr` gets, features of edges; None without any."""
+        rows = self.block.edge_features
+        return None if rows is None else rows.to(self.dtype)
 
     @property
     def src_degree(self) -> Tensor:
         """int64[n_src]: in-degrees in the whole graph."""
         return self.block.src_degree
 
-    def normalised(self, self_loop: float) -> tuple[Tensor, Tensor]:
+    def normalised(self, self_loop: float, weighted: bool) -> tuple[Tensor, Tensor]:
         """Symmetric normalisation by degrees in the whole graph: edge_index int64[2, e] and weights float[e].
 
         An edge u -> v weighs (deg v / sampled v) / sqrt((deg v + s) (deg u + s)), and with s = `self_loop` above 0
         follow edges of weight s / (deg v + s) from each destination to itself. Kipf and Welling (ICLR 2017), section
-        2, with each sampled edge standing for those that were not drawn.
+        2, with each sampled edge standing for those that were not drawn. If `weighted`, edges of the dataset count by
+        their weights, and deg is their sum under the roots.
         """
         block = self.block
+        weights = block.weights if weighted else None
         degree = block.src_degree.to(self.dtype)
-        root = (degree + self_loop).rsqrt()
-        root = torch.where(degree + self_loop > 0, root, 0)
+        norm = (degree if weights is None else weights.src_sum.to(self.dtype)) + self_loop
+        root = torch.where(norm > 0, norm.rsqrt(), 0)
         source, target = self.edge_index
-        weight = root[source] * root[target] * block.share(self.dtype) * degree[target]
+        weight = root[source] * root[target] * block.plain_share(self.dtype) * degree[target]
+        if weights is not None:
+            weight = weight * weights.edges.to(self.dtype)
         if not self_loop:
             return self.edge_index, weight
         own = torch.arange(self.n_dst, device=weight.device)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +37,7 @@ ARGUMENTS = {
     "num_layers": ("layers", "n_layers", "nlayers"),
     "dropout": ("dropout_rate", "drop_rate"),
     "heads": ("num_heads", "n_heads", "nheads"),
+    "edge_dim": ("edge_channels", "edge_features", "num_edge_features"),
 }
 """Arguments of a constructor that are given, and what else they may be called."""
 
@@ -47,7 +50,7 @@ _ALSO = ("residual", "aggregate", "attention_dropout", "input_dropout")
 """Further settings that an argument of the same name is given."""
 
 
-def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
+def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> Model:
     """The model that config.name names, on the CPU.
 
     A class made from Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
@@ -57,10 +60,13 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
     named = config.name
     made_by = load_named(named, FLAG)
     if isinstance(made_by, type) and issubclass(made_by, Layer):
-        return _run(lambda: stack(made_by, config, layers, in_dim, out_dim), named, "__init__")
+        layer: Callable[..., Layer] = made_by
+        if edge_dim and "edge_dim" in arguments_of(made_by):
+            layer = partial(layer, edge_dim=edge_dim)
+        return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it is a {type(made_by).__name__}; name a class or a function")
-    given = arguments_for(config, layers, in_dim, out_dim)
+    given = arguments_for(config, layers, in_dim, out_dim, edge_dim)
     known = _chosen(made_by, given, named)
 
     # The numbers that the module draws are a function of the seed: the same on all ranks.
@@ -76,14 +82,15 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> Model:
         _keep_no_statistics(module)
         _check_parts(module, named)
         model = OwnModel(module, named, config, layers, in_dim, out_dim)
-        _try(model, layers, in_dim)
+        _try(model, layers, in_dim, edge_dim)
     return model
 
 
-def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int) -> dict[str, Any]:
-    """What an argument is given, by all of its names."""
+def arguments_for(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int = 0) -> dict[str, Any]:
+    """What an argument is given, by all of its names; none for features of edges where there are none."""
     values = {"in_channels": in_dim, "out_channels": out_dim, "num_layers": layers}
     values |= {name: getattr(config, setting) for name, setting in _SETTINGS.items()}
+    values |= {"edge_dim": edge_dim} if edge_dim else {}
     given = {other: value for name, value in values.items() for other in (name, *ARGUMENTS[name])}
     return given | {name: getattr(config, name) for name in _ALSO} | {"config": config}
 
@@ -113,6 +120,8 @@ def _chosen(made_by: Any, given: Mapping[str, Any], named: str) -> dict[str, Any
     for name, parameter in arguments_of(made_by).items():
         if name in given:
             chosen[name] = given[name]
+        elif parameter.default is parameter.empty and name in ("edge_dim", *ARGUMENTS["edge_dim"]):
+            raise ConfigError(f"{FLAG} {named}: it wants {name!r}, but the edges of this dataset have no features")
         elif parameter.default is parameter.empty:
             names = ", ".join(ARGUMENTS)
             raise ConfigError(
@@ -163,9 +172,14 @@ def _check_parts(module: nn.Module, named: str) -> None:
             raise ConfigError(f"{FLAG} {named}: parameter {name} is {parameter.dtype}; use real numbers")
 
 
-def _try(model: OwnModel, layers: int, in_dim: int) -> None:
+def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
     """Run `model` once on a few rows, so that what is wrong is found, and lazy parameters get their shapes."""
-    blocks = _few_blocks(layers)
+    blocks = _few_blocks(layers, edge_dim, model.requires("edge_weight"))
+    if model.requires("edge_attr") and not edge_dim:
+        raise ConfigError(
+            f"{FLAG} {model.named}: forward wants edge_attr, but the edges of this dataset have no features; import "
+            "them, or write edge_attr=None"
+        )
     rows = torch.linspace(-1, 1, len(blocks[-1].src_original) * in_dim).reshape(-1, in_dim)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
@@ -178,14 +192,17 @@ def _try(model: OwnModel, layers: int, in_dim: int) -> None:
             )
 
 
-def _few_blocks(layers: int) -> list[BlockTensors]:
-    """Blocks of three roots, in which every destination has two in-neighbours."""
+def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors]:
+    """Blocks of three roots, in which every destination has two in-neighbours; edges carry zeros and, if `weighted`,
+    ones."""
     blocks, count = [], 3
     for hop in range(layers):
         names = np.arange(count + 2)
         indices = (np.add.outer(np.arange(count), [1, 2]).reshape(-1) % (count + 2)).astype(np.int32)
         indptr = np.arange(0, 2 * count + 1, 2)
         block = Block(hop, count, names, indptr, indices, names, np.full(count + 2, 2))
-        blocks.append(to_tensors(block))
+        features = torch.zeros(len(indices), edge_dim) if edge_dim else None
+        weight = torch.ones(len(indices)) if weighted else None
+        blocks.append(replace(to_tensors(block), edge_features=features, weight=weight))
         count += 2
     return blocks

@@ -18,6 +18,9 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.passage import Passage
 
+_CARRIED = ("edge_weight", "edge_attr")
+"""Arguments that get what edges carry."""
+
 
 class MessagePassings:
     """Hooks on all modules of `module` that pass messages; `passage` is set while the module is run."""
@@ -79,7 +82,7 @@ class MessagePassings:
         bound.apply_defaults()
         given, what = bound.arguments, f"{name} ({type(conv).__name__})"
         graph = self._graph(given, what)
-        for key in ("edge_weight", "edge_attr"):
+        for key in _CARRIED:
             if given.get(key) is not None:
                 given[key] = self._of_edges(key, given[key], graph, what)
         edge_index = self._normalised(conv, given, graph)
@@ -129,14 +132,15 @@ class MessagePassings:
         return passage.graphs[passage.calls]
 
     def _of_edges(self, key: str, value: Any, graph: BlockGraph, what: str) -> Tensor:
-        """The block's own `key` in place of that of the first block."""
+        """The block's own values in place of those of the first block, weights or features."""
         assert self.passage is not None
-        if value is not getattr(self.passage.graphs[0], key):
+        name = next((each for each in _CARRIED if value is getattr(self.passage.graphs[0], each)), None)
+        if name is None:
             raise ConfigError(
                 f"--model {self.named}: {what} gets an {key} other than the one that forward was given; hand that on "
                 "as it is: each message passing runs on a sampled block of its own"
             )
-        found: Tensor = getattr(graph, key)
+        found: Tensor = getattr(graph, name)
         return found
 
     def _normalised(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph) -> Tensor:
@@ -147,7 +151,7 @@ class MessagePassings:
         conv.normalize = False  # type: ignore[assignment]
         loops = getattr(conv, "add_self_loops", False) is True
         fill = 2.0 if getattr(conv, "improved", False) else 1.0
-        edge_index, given["edge_weight"] = graph.normalised(fill if loops else 0.0)
+        edge_index, given["edge_weight"] = graph.normalised(fill if loops else 0.0, given["edge_weight"] is not None)
         return edge_index
 
     def _rows(self, conv: nn.Module, given: dict[str, Any], graph: BlockGraph, what: str) -> None:

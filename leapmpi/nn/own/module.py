@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,12 @@ class InsideLayer(Layer):
 
     linear = False
     splits = False
-    edge_data = ()
 
-    def __init__(self, module: nn.Module, number: int, in_dim: int, out_dim: int) -> None:
+    def __init__(
+        self, module: nn.Module, number: int, in_dim: int, out_dim: int, edge_data: tuple[str, ...] = ()
+    ) -> None:
         nn.Module.__init__(self)
+        self.edge_data = edge_data
         # Not as a sub-module: its parameters are the model's.
         self.__dict__["held"] = module
         self.number, self.in_dim, self.out_dim = number, in_dim, out_dim
@@ -72,7 +75,9 @@ class OwnModel(Model):
         self.passings = MessagePassings(module, named)
         widths = [in_dim, *[config.hidden] * (layers - 1), out_dim]
         # Not a list of modules, whose parameters would count twice.
-        self.__dict__["layers"] = [InsideLayer(module, n + 1, widths[n], widths[n + 1]) for n in range(layers)]
+        self.__dict__["layers"] = [
+            InsideLayer(module, n + 1, widths[n], widths[n + 1], self._reads()) for n in range(layers)
+        ]
         self.examined = False
         """Whether runs note what each module gives."""
         self.last: Passage | None = None
@@ -121,14 +126,35 @@ class OwnModel(Model):
 
     def _of_graph(self, graphs: list[BlockGraph]) -> dict[str, Any]:
         """The arguments of `forward` besides the rows. Raises ConfigError for edge weights that it would not read."""
-        if graphs[0].edge_weight is not None and not (self.block_wise or "edge_weight" in self.takes):
+        if graphs[0].block.weight is not None and not (self.block_wise or "edge_weight" in self.takes):
             raise ConfigError(
                 f"--model {self.named}: this sampler gives edges weights, which forward does not take; add an argument "
                 "edge_weight, or use another --sampler"
             )
         if self.block_wise:
             return {self.block_wise: graphs}
+        if self.requires("edge_weight") and graphs[0].edge_weight is None:
+            raise ConfigError(
+                f"--model {self.named}: forward wants edge_weight, but neither the edges of this dataset nor the "
+                "sampler have weights; import them, or write edge_weight=None"
+            )
         return {name: getattr(graphs[0], name) for name in _OF_GRAPH if name in self.takes}
+
+    def requires(self, name: str) -> bool:
+        """Whether `forward` has an argument called `name`, without a default."""
+        return name in self.takes and self.takes[name].default is inspect.Parameter.empty
+
+    def _reads(self) -> tuple[str, ...]:
+        """What `forward` takes of what edges of the dataset carry, as layers name it. Block by block, it may take all.
+
+        PyG's own models say in `supports_...` what they leave aside.
+        """
+        names = {"edge_weight": "edge_weight", "edge_attr": "edge_features"}
+        return tuple(
+            kind
+            for name, kind in names.items()
+            if self.block_wise or (name in self.takes and getattr(self.module, f"supports_{name}", True))
+        )
 
     def _check_arguments(self) -> None:
         """Raise ConfigError for a `forward` that cannot be called with rows and edges."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_prep.assembly.split_edges import parse_shares, split_edges
+from data_prep.assembly.split_edges import asked_shares, parse_shares, split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
@@ -83,6 +83,89 @@ def test_files_and_every_partition_hold_the_same_splits(whole, tmp_path):
         original = load_topology(dataset).original_id
         for name, edges in vars(graph.edge_splits).items():
             assert np.array_equal(original[getattr(dataset.edge_splits, name)], graph.original_id[edges])
+
+
+def ends_of(graph: Graph) -> np.ndarray:
+    """int64[edges, 2]: original ids of source and destination."""
+    destination = np.repeat(np.arange(graph.vertices), np.diff(graph.indptr))
+    return graph.original_id[np.stack([graph.indices, destination], axis=1)]
+
+
+def carrying(whole: Graph, time: np.ndarray | None = None) -> Graph:
+    """`whole`, whose edges carry what tells their ends, and times."""
+    source, destination = ends_of(whole).T
+    rows = np.stack([source, destination, source * destination], axis=1).astype(np.int64)
+    return replace(whole, edge_data=EdgeData((source + 1000 * destination).astype(np.float32), rows, time))
+
+
+@pytest.mark.parametrize("blocks", ["one block", "many blocks"])
+def test_what_edges_carry_stays_with_them(whole, tmp_path, monkeypatch, blocks):
+    if blocks == "many blocks":
+        monkeypatch.setattr("data_prep.assembly.split_edges._BLOCK", 4000)
+        monkeypatch.setattr("data_prep.assembly.split_times._BLOCK", 4000)
+    time = np.random.default_rng(2).integers(0, 50, whole.edges)
+    for by in ("hash", "time"):
+        graph = split_edges(carrying(whole, time), (0.7, 0.2, 0.1), 3, by=by)
+        source, destination = ends_of(graph).T
+        assert np.array_equal(graph.edge_data.weight, (source + 1000 * destination).astype(np.float32))
+        assert np.array_equal(graph.edge_data.features[:, 2], source * destination)
+        assert graph.edges < whole.edges
+        assert graph.edge_data.time.shape == (graph.edges,)
+
+        # Written, read and cut.
+        write_graph(tmp_path / f"{by}.h5", graph)
+        opened = verify_graph(tmp_path / f"{by}.h5")
+        write_dataset(tmp_path / by, opened, np.arange(300) % 3, 3, method="hash", figures={}, seed=0)
+        verify(open_dataset(tmp_path / by))
+
+
+def by_pair(whole: Graph, time: np.ndarray) -> dict[tuple[int, ...], int]:
+    """By unordered pair of original ids, the earlier time of its directions."""
+    found: dict[tuple[int, ...], int] = {}
+    for pair, each in zip(np.sort(ends_of(whole), axis=1).tolist(), time.tolist(), strict=True):
+        found[tuple(pair)] = min(each, found.get(tuple(pair), each))
+    return found
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_the_oldest_edges_train_and_the_newest_test(whole, directed, dtype):
+    # Both directions have times of their own, many of them equal.
+    time = np.random.default_rng(5).integers(-20, 20, whole.edges).astype(dtype)
+    source = replace(carrying(whole, time), attributes={"directed": directed})
+    graph, times = split_edges(source, (0.7, 0.2, 0.1), 3), by_pair(whole, time)
+    sets = [of_topology(graph), *(undirected(graph, each) for each in vars(graph.edge_splits).values())]
+    train, val, test = ([times[pair] for pair in found] for found in sets)
+    assert max(train) < min(val) <= max(val) < min(test)
+    assert sum(map(len, sets)) == len(times)
+    held_back = [len(each) / whole.edges * (1 if directed else 2) for each in vars(graph.edge_splits).values()]
+    assert held_back == pytest.approx([0.2, 0.1], abs=0.04)
+    assert f"by time: training up to {max(train)}" in graph.attributes["edge_split_origin"]
+
+
+def test_shares_are_met_as_nearly_as_equal_times_allow(whole):
+    pairs = by_pair(whole, np.arange(whole.edges))
+    # Years of 60, 25 and 15 hundredths of the pairs.
+    rank = {pair: number / len(pairs) for number, pair in enumerate(pairs)}
+    year = np.array(
+        [(rank[tuple(pair)] > 0.6) + (rank[tuple(pair)] > 0.85) for pair in np.sort(ends_of(whole), axis=1)]
+    )
+    for shares in ((0.7, 0.15, 0.15), (0.55, 0.25, 0.2)):
+        graph = split_edges(carrying(whole, 2000 + year), shares, 0)
+        assert "training up to 2000, validation up to 2001" in graph.attributes["edge_split_origin"]
+    both = split_edges(carrying(whole, 2000 + year), (0.8, 0, 0.2), 0)
+    assert [len(each) for each in vars(both.edge_splits).values()] == [0, (year == 2).sum() // 2]
+    with pytest.raises(DataError, match=r"by time leaves no validation edge: .* --split-edges-by hash"):
+        split_edges(carrying(whole, 2000 + year), (0.6, 0.01, 0.39), 0)
+    with pytest.raises(DataError, match="by time leaves no"):
+        split_edges(carrying(whole, np.full(whole.edges, 7)), (0.8, 0.1, 0.1), 0)
+
+
+def test_a_split_by_time_that_cannot_be_is_refused(whole):
+    with pytest.raises(ConfigError, match="edges of this graph have no times"):
+        split_edges(whole, (0.8, 0.1, 0.1), 0, by="time")
+    with pytest.raises(ConfigError, match="nothing is split without --split-edges"):
+        asked_shares(None, "time")
 
 
 def test_an_edge_that_training_would_see_is_found(whole, tmp_path):

@@ -88,7 +88,7 @@ class Partial(ComputedRowsMode):
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
         """Refuses layers without a partial form, such as attention, and layers with a residual."""
-        if "edge_features" in layer.edge_data:
+        if layer.splits and "edge_features" in layer.edge_data:
             return "its first layer reads features of edges, which lie with their destinations"
         # Sums can be taken apart only where projecting and summing commute; a sub-class may have changed that.
         if layer.splits and (layer.partial_form is None or (layer.partial_form is SUM and not layer.linear)):
