@@ -81,8 +81,8 @@ def evaluate(
     Each run comes with the config it is scored by; all must name the same dataset, sampler and fan-outs. Returns
     {"metric", "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first
     of which takes the place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also
-    {"classes": {"val", "test"}}, what training/scoring/class_report.py says of each class, label or target, and {"class_names"}
-    where they are known.
+    {"classes": {"val", "test"}}, what training/scoring/class_report.py says of each class, label or target, and
+    {"class_names"} where they are known.
 
     Raises DataError when weights belong to another kind of dataset.
     """
