@@ -154,14 +154,19 @@ def uses_weights(config: Config, dataset: Dataset) -> bool:
     return dataset.has_edge_weight and config.sampling.edge_weights == "use"
 
 
+def reads_times(config: Config) -> bool:
+    """Whether the sampler reads the times of edges, in training and in evaluation."""
+    name = config.sampling.sampler
+    return not names_code(name) and getattr(SAMPLERS.load(name), "READS_TIMES", False)
+
+
 def uses_times(config: Config, dataset: Dataset) -> bool:
     """Whether the sampler reads the times of edges. Raises ConfigError where it does and the dataset has none."""
-    name = config.sampling.sampler
-    if names_code(name) or not getattr(SAMPLERS.load(name), "READS_TIMES", False):
+    if not reads_times(config):
         return False
     if not dataset.has_edge_time:
         raise ConfigError(
-            f"--sampler {name} needs the times of edges, and {config.data} has none; import the graph with times "
-            "(such as --edge-columns time), or choose another --sampler"
+            f"--sampler {config.sampling.sampler} needs the times of edges, and {config.data} has none; import the "
+            "graph with times (such as --edge-columns time), or choose another --sampler"
         )
     return True

@@ -32,6 +32,7 @@ from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, check, claim, forget_end, without_losses
 from leapmpi.runs.tables.text import score_text, scores_text, size_text
 from leapmpi.runs.weights import read_weights
+from leapmpi.sampling.edge_lookup import reads_times
 from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
@@ -77,11 +78,11 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
 
-    Each run comes with the config it is scored by; all must name the same dataset and fan-outs. Returns {"metric",
-    "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first of which
-    takes the place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also {"classes":
-    {"val", "test"}}, what training/scoring/class_report.py says of each class, label or target, and {"class_names"}
-    where they are known.
+    Each run comes with the config it is scored by; all must name the same dataset, sampler and fan-outs. Returns
+    {"metric", "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first
+    of which takes the place of the config's, also {"metrics": {NAME: {"val", "test"}}}; with `by_class` also
+    {"classes": {"val", "test"}}, what training/scoring/class_report.py says of each class, label or target, and
+    {"class_names"} where they are known.
 
     Raises DataError when weights belong to another kind of dataset.
     """
@@ -182,8 +183,9 @@ def _evaluate(
     world = session.world
     files = world.on_all(lambda: [read_weights(run.path / weights_file(which), schemas.WEIGHTS) for _, run in models])
 
-    # Evaluation draws as it always does, whatever a run was trained with.
-    plain = models[0][0].replaced({"sampling.sampler": "node-wise", "sampling.options": (), "train.class_weights": ""})
+    # Evaluation draws as it does while training: node-wise, unless it must not see later edges.
+    draws = {} if reads_times(models[0][0]) else {"sampling.sampler": "node-wise", "sampling.options": ()}
+    plain = models[0][0].replaced({**draws, "train.class_weights": ""})
     # It leaves nothing to be chosen by the rates of the machine.
     loaded = session.load(plain, world.on_all(lambda: open_for_training(plain)), MachineRates())
     outcomes: list[dict[str, Any]] = []
