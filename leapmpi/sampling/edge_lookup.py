@@ -75,7 +75,8 @@ def edge_numbers(
         names = topology.original_id[[neighbours[missing], destinations[i]]]
         raise ConfigError(
             f"the sampler joins vertices {names[0]} and {names[1]} (original ids), between which there is no edge that "
-            "could carry anything; choose another --sampler, or pass --edge-weights ignore"
+            "could carry anything; choose another --sampler, or --edge-weights ignore and a model that reads no "
+            "features of edges"
         )
     return numbers
 

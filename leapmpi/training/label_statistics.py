@@ -72,6 +72,8 @@ def given_weights(setting: str, classes: int, noun: str = "classes") -> np.ndarr
         raise ConfigError(f"--class-weights {setting}: there are {weights.size} weights for {classes} {noun}")
     if (bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))).size:
         raise ConfigError(f"--class-weights {setting}: that of class {bad[0]} is {weights[bad[0]]}; expected 0 or more")
+    if not weights.any():
+        raise ConfigError(f"--class-weights {setting}: all are 0, so that nothing would be learned; give one above 0")
     return weights
 
 

@@ -113,6 +113,7 @@ def test_class_weights_are_given_or_follow_from_the_training_set(small_data, tmp
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
+        ("0,0,0", "all are 0"),
         ("1,2", "there are 2 weights for 3 classes"),
         ("1,2,-1", "that of class 2 is -1.0; expected 0 or more"),
         ("nowhere.txt", "neither balanced, nor numbers separated by commas, nor a file"),
