@@ -12,6 +12,7 @@ from leapmpi.config.link import LinkConfig
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edge_features import fetch_edge_features
 from leapmpi.engine.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
@@ -77,6 +78,7 @@ class LinkEngine(Engine):
         """Request the rows that do not depend on weights; edges have no labels. Collective."""
         with self.ctx.phases("exchange"):
             self.mode.request(minibatch)
+            fetch_edge_features(self.ctx, minibatch.micro_batches)
             nothing = self.ctx.root_labels(np.empty(0, np.int64), local=True)
             minibatch.labels = [nothing] * len(minibatch.micro_batches)
 

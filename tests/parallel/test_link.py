@@ -47,7 +47,7 @@ HERE = here(list(CASES))
 @pytest.fixture(scope="module")
 def base(world, folder):
     if world.rank == 0:
-        graph = datasets.make_graph(datasets.LABELS[0])
+        graph = datasets.make_graph("single, edges with data")
         graph = split_edges(replace(graph, attributes={"directed": True}), (0.8, 0.1, 0.1), 5)
         for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
             cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
