@@ -59,9 +59,12 @@ class LinkEvaluator(Evaluator):
 
     def scores(self) -> dict[str, float | None]:
         """The metric on each split, the same on all ranks; None where it is empty. Collective."""
+        self.details = {}
+        if not len(self._vertices):
+            # No edge is held back.
+            return dict.fromkeys(self._edges)
         self._use_whole_model()
         own, embeddings = self._embedded()
-        self.details = {}
         for name, edges in self._edges.items():
             if len(edges):
                 self.details[name] = all_figures(self._table(name, edges, own, embeddings))
