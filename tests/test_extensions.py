@@ -109,6 +109,32 @@ METRIC = """
 
     METRIC = Errors
 """
+SCORER = """
+    import os
+    from leapmpi.nn.scorers.dot import Dot
+
+    class Negated(Dot):
+        def forward(self, source, destination):
+            with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
+                print("scored", file=trace)
+            return -super().forward(source, destination)
+
+    def build(width):
+        return Negated()
+"""
+NEGATIVES = """
+    import os
+    import numpy as np
+    from leapmpi.sampling.edges.negative_sampler import NegativeSampler
+
+    class Next(NegativeSampler):
+        def pick(self, words, rows, edges):
+            with open(os.environ["LEAPMPI_TEST_TRACE"], "a") as trace:
+                print("drawn", file=trace)
+            return (edges[rows, 1] + 1 + (words % np.uint64(99)).astype(np.int64)) % 240
+
+    NEGATIVES = Next
+"""
 STRATEGY = """
     import os
     from leapmpi.strategies.pull import Pull
@@ -136,20 +162,23 @@ EXCHANGE_MODE = """
 
 SITECUSTOMIZE = """
 import importlib
-importlib.import_module({package!r}).__path__.append({folder!r})
+for package, folder in {found!r}.items():
+    importlib.import_module(package).__path__.append(folder)
 """
 
 
 @pytest.fixture
 def added(tmp_path):
-    """A function: member folder, source text -> the environment in which programs find it there as `mine`."""
+    """A function: member folder, source text, ... -> the environment in which programs find these there as `mine`."""
 
-    def add(package, source):
-        members, site = tmp_path / "members", tmp_path / "site"
-        members.mkdir()
+    def add(*pairs):
+        site, found = tmp_path / "site", {}
         site.mkdir()
-        (members / "mine.py").write_text(textwrap.dedent(source))
-        (site / "sitecustomize.py").write_text(SITECUSTOMIZE.format(package=package, folder=str(members)))
+        for package, source in zip(pairs[::2], pairs[1::2], strict=True):
+            found[package] = str(tmp_path / package)
+            (tmp_path / package).mkdir()
+            (tmp_path / package / "mine.py").write_text(textwrap.dedent(source))
+        (site / "sitecustomize.py").write_text(SITECUSTOMIZE.format(found=found))
         path = os.pathsep.join([str(site), child_environment()["PYTHONPATH"]])
         return {"PYTHONPATH": path, TRACE: str(tmp_path / "trace")}
 
@@ -252,6 +281,14 @@ def test_a_metric_is_a_file(added, tmp_path, small_data):
     finished = train(small_data, tmp_path / "run", env, "--metric", "mine")
     scores = [record["accuracy"]["val"] for record in finished.metrics() if record["event"] == "epoch"]
     assert (finished.summary["metric"], finished.summary["best"]["val"]) == ("mine", min(scores))
+
+
+def test_a_scorer_and_a_way_to_draw_negatives_are_files(added, tmp_path, small_data):
+    env = added("leapmpi.nn.scorers", SCORER, "leapmpi.sampling.negatives", NEGATIVES)
+    flags = ["--task", "link", "--scorer", "mine", "--negatives", "mine"]
+    finished = train(small_data, tmp_path / "run", env, *flags, ranks=1)
+    assert set((tmp_path / "trace").read_text().split()) == {"drawn", "scored"}
+    assert all(0 < loss < 10 for loss in losses(finished))
 
 
 def test_a_strategy_is_a_file(added, tmp_path, small_data):

@@ -11,7 +11,6 @@ from data_prep.assembly.split_edges import split_edges
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
-from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.setup import load, open_for_training
@@ -50,9 +49,10 @@ HERE = here(list(CASES))
 @pytest.fixture(scope="module")
 def base(world, folder):
     if world.rank == 0:
-        graph = datasets.make_graph(datasets.LABELS[0])
-        times = EdgeData(time=np.random.default_rng(6).integers(0, 50, graph.edges))
-        graph = split_edges(replace(graph, attributes={"directed": True}, edge_data=times), (0.8, 0.1, 0.1), 5)
+        graph = datasets.make_graph("single, edges with data")
+        times = np.random.default_rng(6).integers(0, 50, graph.edges)
+        carried = replace(graph.edge_data, time=times)
+        graph = split_edges(replace(graph, attributes={"directed": True}, edge_data=carried), (0.8, 0.1, 0.1), 5)
         for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
             cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
             write_dataset(folder / partition, graph, cut, parts, method=partition, figures={}, seed=1)

@@ -61,6 +61,7 @@ class LinkEvaluator(Evaluator):
         """The metric on each split, the same on all ranks; None where it is empty. Collective."""
         self.details = {}
         if not len(self._vertices):
+            # No edge is held back.
             return dict.fromkeys(self._edges)
         self._use_whole_model()
         own, embeddings = self._embedded()
