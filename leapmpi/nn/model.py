@@ -180,6 +180,8 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 def builder(name: str) -> ModuleType:
     """The module whose `build` makes the model called `name`. Raises ConfigError for an unknown one."""
+    if name.endswith(".py"):
+        raise ConfigError(f"--model {name}: name the class in the file too, as in {name}:CLASS")
     return importlib.import_module(_OWN) if names_code(name) else MODELS.load(name)
 
 

@@ -81,7 +81,8 @@ def _of_edges(trainer: Trainer) -> str:
 def _plan(trainer: Trainer) -> str:
     config, world, engine = trainer.config, trainer.world, trainer.engine
     batch, steps = min(config.train.batch_size, trainer.root_count), engine.placement.time_steps
-    roots = f"batch {batch:,} roots, about {batch / world.size:,.0f} per rank"
+    of = "edges" if trainer.ctx.task.roots == "edges" else "roots"
+    roots = f"batch {batch:,} {of}, about {batch / world.size:,.0f} per rank"
     if trainer.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""

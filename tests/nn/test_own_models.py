@@ -234,7 +234,7 @@ def test_a_mistake_in_a_module_gets_a_sentence(tmp_path, extra, body, sentence):
             "import torch\nclass Net(torch.nn.Module):\n    def __init__(self): super().__init__()",
             "has no method forward",
         ),
-        ("def Net(): return 3", "it made a int"),
+        ("def Net(): return 3", "it made one of type int"),
         ("raise SystemExit", "cannot be loaded: SystemExit"),
         ("Net = 3", "name a class or a function"),
     ],
@@ -245,6 +245,11 @@ def test_what_is_no_module_gets_a_sentence(tmp_path, text, sentence):
         path.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
         built(f"{path}:Net")
+
+
+def test_a_file_without_a_class_gets_a_sentence():
+    with pytest.raises(ConfigError, match=r"name the class in the file too, as in net\.py:CLASS"):
+        built("net.py")
 
 
 def written(folder, extra, body):

@@ -65,7 +65,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
             layer = partial(layer, edge_dim=edge_dim)
         return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
-        raise ConfigError(f"{FLAG} {named}: it is a {type(made_by).__name__}; name a class or a function")
+        raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
     given = arguments_for(config, layers, in_dim, out_dim, edge_dim)
     known = _chosen(made_by, given, named)
 
@@ -76,7 +76,7 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
         if isinstance(module, Model):
             return module
         if not isinstance(module, nn.Module):
-            raise ConfigError(f"{FLAG} {named}: it made a {type(module).__name__}, not a torch.nn.Module")
+            raise ConfigError(f"{FLAG} {named}: it made one of type {type(module).__name__}, not a torch.nn.Module")
         if type(module).forward is nn.Module.forward:
             raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward(x, edge_index)")
         _keep_no_statistics(module)

@@ -111,7 +111,7 @@ def _shards(
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
     features: HostShard
     if learned[0]:
-        rows = sum(len(part.known_labels) for part in parts)
+        rows = sum(part.vertices for part in parts)
         nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
         features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
     elif entry_counts is None:
