@@ -157,23 +157,6 @@ def check_apart(splits: EdgeSplits | None, rows: Any, first: int, original_of: n
 
 
 @compiled
-def _present(edges, indptr, indices, first, original):
-    """bool[k]: whether the part's lists of in-neighbours have each of `edges`; its first vertex is `first`."""
-    found = np.zeros(len(edges), np.bool_)
-    for e in range(len(edges)):
-        v, wanted = edges[e, 1] - first, original[edges[e, 0]]
-        low, high = indptr[v], indptr[v + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if original[indices[middle]] < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        found[e] = low < indptr[v + 1] and np.int64(indices[low]) == edges[e, 0]
-    return found
-
-
-@compiled
 def edge_place(source, destination, indptr, indices, original):
     """Where `source` stands in `indices` as an in-neighbour of `destination`, -1 if nowhere; lists ascend by
     `original` id."""
@@ -186,6 +169,15 @@ def edge_place(source, destination, indptr, indices, original):
         else:
             high = middle
     return low if low < indptr[destination + 1] and np.int64(indices[low]) == source else -1
+
+
+@compiled
+def _present(edges, indptr, indices, first, original):
+    """bool[k]: whether the part's lists of in-neighbours have each of `edges`; its first vertex is `first`."""
+    found = np.zeros(len(edges), np.bool_)
+    for e in range(len(edges)):
+        found[e] = edge_place(edges[e, 0], edges[e, 1] - first, indptr, indices, original) >= 0
+    return found
 
 
 @compiled
