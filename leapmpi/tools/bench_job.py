@@ -14,9 +14,9 @@ from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.errors import ConfigError
 from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
-from leapmpi.training import banner
-from leapmpi.training.epoch_record import ahead_seconds
-from leapmpi.training.run_training import make_trainer
+from leapmpi.training.records import banner
+from leapmpi.training.records.epoch_record import ahead_seconds
+from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import with_new_model
 from leapmpi.training.trainer import Trainer
@@ -61,7 +61,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
         for label, config in configs.items()
     }
     for trainer in trainers.values():
-        trainer.prepare()
+        prepare(trainer)
 
     # Train, epoch by epoch in turn.
     for epoch in range(first.train.epochs):

@@ -125,7 +125,7 @@ class Checkpointer:
         trainer = self.trainer
         with trainer.ctx.phases("checkpoint"):
             begin = time.monotonic()
-            trainer.account()
+            trainer.meter.account(trainer.progress)
             name = name_of(trainer.progress.epoch, trainer.progress.iteration)
             state, of_rank = self._state()
             error = None if name == self.last else self._write(name, state, of_rank, reason)

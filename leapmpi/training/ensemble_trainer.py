@@ -20,9 +20,9 @@ from leapmpi.runs.file_names import model_folder
 from leapmpi.runs.run_folder import RunFolder, without_losses
 from leapmpi.system.atomic_files import remove
 from leapmpi.training.ensemble_ring import EnsembleRing
-from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, saved
+from leapmpi.training.model_state import Best, State, below, evaluations_since, named, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer, learning_rate
-from leapmpi.training.trainer import Trainer, save_weights
+from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
@@ -110,7 +110,7 @@ class ReplicaTrainer(Trainer):
         rate = learning_rate(replica.config.train, (record["epoch"] + 1) * self.per_epoch - 1, self.per_epoch)
         return {
             **_of_all(record),
-            **self.losses_record(losses),
+            **self.losses_record(losses, record["epoch"]),
             "accuracy": {"val": None, "test": None},
             "lr": rate,
             "together": len(self.replicas),

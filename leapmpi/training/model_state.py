@@ -1,16 +1,25 @@
-"""What a checkpoint holds of one model: its parameters, its optimizer's state, and the best of it so far."""
+"""What is kept of one model: its parameters, its optimizer's state and the best of it so far, in a checkpoint; the
+last and the best parameters in files of weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from leapmpi.config.schema import Config
+from leapmpi.engine.context import Loaded
+from leapmpi.engine.own_model import code_of
 from leapmpi.errors import DataError
+from leapmpi.nn.model import input_width
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
+from leapmpi.runs.weights import write_weights
+from leapmpi.training.label_statistics import scale_values
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.scoring.metric import Metric
 
@@ -83,3 +92,26 @@ def named(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 def below(group: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The members of `group` among `arrays`, under their own names."""
     return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
+
+
+def save_weights(
+    path: Path,
+    config: Config,
+    loaded: Loaded,
+    epochs: Sequence[Mapping[str, Any]],
+    final: dict[str, np.ndarray],
+    best: Best,
+) -> None:
+    """Write the weights of the last of `epochs` and of the best one into the run folder `path`."""
+    dataset = loaded.dataset
+    about = {
+        "config": config.to_values(),
+        "code": code_of(config),
+        "graph_uuid": dataset.graph_uuid,
+        "feature_dim": input_width(config, dataset),
+        "classes": dataset.classes,
+        "task": loaded.ctx.task.name,
+        "target_scale": scale_values(loaded.ctx),
+    }
+    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
+    write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})

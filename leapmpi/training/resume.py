@@ -31,9 +31,9 @@ from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
 from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.weights import read_weights
 from leapmpi.system.phase_timers import PHASES
-from leapmpi.training.epoch_record import EpochProgress
 from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below, evaluations_since
+from leapmpi.training.records.epoch_record import EpochProgress
 from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.engine.own_model import code_of
-from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
-from leapmpi.engine.tuning import choose_mode, choose_placement
-from leapmpi.errors import LeapmpiError
-from leapmpi.nn.model import input_width
+from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.nn.parameters import ParameterLayout, digest
-from leapmpi.runs.file_names import WEIGHTS_BEST, WEIGHTS_FINAL
 from leapmpi.runs.run_folder import RunFolder
-from leapmpi.runs.weights import write_weights
-from leapmpi.system.allocator import set_aside_lasting_objects
-from leapmpi.training.epoch_record import EpochProgress, epoch_line, mean_and_max, work_ahead
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
-from leapmpi.training.label_statistics import scale_values
-from leapmpi.training.model_state import Best, State, evaluations_since, restore, saved
+from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.setup import warm_up
+from leapmpi.training.records.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
 from leapmpi.training.simulation.strategy_choice import Choice
 
 log = logging.getLogger("leapmpi")
@@ -77,7 +66,7 @@ class Trainer:
         learned, communicator = self.ctx.learned, self.ctx.communicator
         self.optimizer = Optimizer(config.train, self.ctx.parameters, self.per_epoch, learned, communicator)
 
-        # Chosen by `prepare`, and what a checkpoint restores.
+        # Chosen by `prepare` (run_training.py), and what a checkpoint restores.
         self.prefetch_depth = 0
         self.predicted_bytes: dict[str, int] = {}
         """Bytes of the first iteration by exchange mode, where the mode was chosen."""
@@ -90,8 +79,8 @@ class Trainer:
         self.progress = EpochProgress(np.zeros(self.per_epoch))
         self.restarts = 0
         self.seconds_before = 0.0
+        self.meter = EpochMeter(self.ctx.phases, self.ctx.communicator)
         self._watcher: IterationWatcher | None = None
-        self._since: float | None = None
         self._best_rows: dict[str, np.ndarray] = {}
 
     @property
@@ -116,30 +105,12 @@ class Trainer:
         train = self.config.train
         return self.ctx.sampler.batches(self.loaded.dataset.splits.train, train.seed, epoch, train.batch_size)
 
-    def prepare(self, saved_choices: dict[str, Any] | None = None) -> None:
-        """Compile all kernels, and choose what the settings leave open. Collective.
-
-        `saved_choices` is the engine's state in the checkpoint of a run that is resumed.
-        """
-        with self.ctx.phases("load"):
-            warm_up(self.world, self.ctx, self.config)
-            batches = self._batches(0)
-            first = batches[0] if batches else None
-
-            # The cache is chosen first: it bears on the bytes by which a mode is chosen.
-            if saved_choices is not None:
-                self.engine.restore(saved_choices)
-            self.feature_cache.choose()
-            if saved_choices is None:
-                self.predicted_bytes = choose_mode(self.engine, first)
-            choose_placement(self.engine, first)
-            self.feature_cache.fill()
-
-            self.dry_run(first)
-            self.dry_run_evaluation()
-            self.ctx.features.errors.take()
-            set_aside_lasting_objects()
-        self.prefetch_depth = choose_depth(self.engine)
+    def planned_batches(self, epoch: int) -> Sequence[np.ndarray] | None:
+        """The epoch's batches on rank 0, which plans; None elsewhere."""
+        if self.world.rank != 0:
+            return None
+        with self.ctx.phases("plan"):
+            return self.epoch_batches(epoch)
 
     def dry_run(self, batch: np.ndarray | None) -> None:
         """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
@@ -189,21 +160,27 @@ class Trainer:
 
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
-            phases.take()
-            phases.take_ahead()
-            ctx.communicator.byte_counters.take()
-            self._since = phases.since
-            processor = time.process_time()
+            self.meter.begin()
             self._iterations(epoch)
             with phases("wait"):
                 ctx.communicator.barrier()
-            self.account()
-        self._since = None
-        return self._record(epoch, time.process_time() - processor)
+            self.meter.account(self.progress)
+        losses, figures, counts = self.meter.end(self.progress)
+        return {
+            "epoch": epoch,
+            **self.losses_record(losses, epoch),
+            **figures,
+            "accuracy": {"val": None, "test": None},
+            "time_steps": self.engine.placement.time_steps,
+            "remote": self.engine.mode_name,
+            "lr": self.optimizer.last_rate,
+            "prefetch": self.prefetch_depth,
+            **self.feature_cache.epoch(counts),
+        }
 
     def _iterations(self, epoch: int) -> None:
         """The iterations of an epoch that are not done yet."""
-        batches, progress, watcher = self._batches(epoch), self.progress, self._watcher
+        batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
         with Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher:
@@ -229,13 +206,6 @@ class Trainer:
             self.optimizer.step(number)
         self.engine.placement.iteration_ended(minibatch)
         return loss
-
-    def _batches(self, epoch: int) -> Sequence[np.ndarray] | None:
-        """The epoch's batches on rank 0, which plans; None elsewhere."""
-        if self.world.rank != 0:
-            return None
-        with self.ctx.phases("plan"):
-            return self.epoch_batches(epoch)
 
     def evaluates(self, epoch: int) -> bool:
         """Whether the splits are scored after `epoch`."""
@@ -278,61 +248,17 @@ class Trainer:
         if not any("evaluation_seconds" in each for each in self.epochs):
             record["trivial"] = self.evaluator.trivial_scores()
 
-    def account(self) -> None:
-        """Add what was spent and counted since the last call to the running epoch's progress. Local."""
-        if self._since is not None:
-            spent = self.ctx.phases.take()
-            now = self.ctx.phases.since
-            self.progress.add(now - self._since, spent, *self.ctx.communicator.byte_counters.take())
-            self._since = now
-
     def run_seconds(self) -> float:
         """Seconds of the run so far, those of earlier starts up to their last checkpoint included."""
         return self.seconds_before + time.perf_counter() - self.begun
 
-    def _record(self, epoch: int, processor_seconds: float) -> dict[str, Any]:
-        """The record of a trained epoch, without scores. Collective."""
-        processors = self.ctx.communicator.all_gather_rows(np.array([processor_seconds]))
-        losses, counts, spent = self.progress.summed(self.ctx.communicator)
-        ahead = work_ahead(self.ctx.phases, self.ctx.communicator)
-        return {
-            "epoch": epoch,
-            "seconds": self.progress.seconds,
-            # Of all ranks and threads, waiting included, since this start.
-            "core_seconds": float(processors.sum()),
-            **self.losses_record(losses),
-            "accuracy": {"val": None, "test": None},
-            "phases": mean_and_max(spent),
-            "bytes": {kind: counts[kind] for kind in KINDS},
-            "rows": {place: counts[place] for place in ROWS},
-            "time_steps": self.engine.placement.time_steps,
-            "remote": self.engine.mode_name,
-            "lr": self.optimizer.last_rate,
-            "prefetch": self.prefetch_depth,
-            "ahead": ahead,
-            **self.feature_cache.epoch(counts),
-        }
-
-    def losses_record(self, losses: np.ndarray) -> dict[str, Any]:
-        """The mean loss over all roots of the epoch, and that of every batch, given the latter: float64[iterations].
-
-        Raises LeapmpiError, the same on all ranks, for a loss that is no number any more.
-        """
-        if len(diverged := np.flatnonzero(~np.isfinite(losses))):
-            assert self.ctx.phases.epoch is not None, "training has begun"
-            error = LeapmpiError(
-                f"the loss became infinite or undefined in epoch {self.ctx.phases.epoch + 1}, iteration "
-                f"{diverged[0] + 1}; lower --lr, limit the gradient with --clip-norm, or look for odd features with "
-                "leapmpi-prep check"
-            )
-            error.agreed = True
-            raise error
-
-        # The weight of each batch's loss in the epoch's; those that a sampler makes count alike.
+    def losses_record(self, losses: np.ndarray, epoch: int) -> dict[str, Any]:
+        """What the record of `epoch` says of the losses of its batches, float64[iterations]; raises as `of_losses`."""
+        # Batches that a sampler makes count alike.
         sizes = np.full(self.per_epoch, self.config.train.batch_size)
         if not self.ctx.sampler.supplies_roots:
             sizes[-1] = self.root_count - sizes[:-1].sum()
-        return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
+        return of_losses(losses, sizes, epoch)
 
     @property
     def models(self) -> list[tuple[Config, ParameterLayout]]:
@@ -366,26 +292,3 @@ class Trainer:
         """Write the weights of the last and of the best epoch. Local."""
         best = replace(self.best, weights=self.best.weights | self._best_rows)
         save_weights(folder.path, self.config, self.loaded, self.epochs, final, best)
-
-
-def save_weights(
-    path: Path,
-    config: Config,
-    loaded: Loaded,
-    epochs: Sequence[Mapping[str, Any]],
-    final: dict[str, np.ndarray],
-    best: Best,
-) -> None:
-    """Write the weights of the last of `epochs` and of the best one into the run folder `path`."""
-    dataset = loaded.dataset
-    about = {
-        "config": config.to_values(),
-        "code": code_of(config),
-        "graph_uuid": dataset.graph_uuid,
-        "feature_dim": input_width(config, dataset),
-        "classes": dataset.classes,
-        "task": loaded.ctx.task.name,
-        "target_scale": scale_values(loaded.ctx),
-    }
-    write_weights(path / WEIGHTS_FINAL, final, {**about, "epoch": epochs[-1]["epoch"]})
-    write_weights(path / WEIGHTS_BEST, best.weights, {**about, "epoch": best.epoch})

@@ -21,7 +21,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.features.learned_rows import IDS, ROWS
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.optimizer import Optimizer
-from leapmpi.training.run_training import evaluate
+from leapmpi.training.run_evaluation import evaluate
 from leapmpi.training.setup import load, open_for_training
 from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support.graphs import random_graph

@@ -13,7 +13,7 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer
+from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 
@@ -67,7 +67,7 @@ def trained(config, world):
     """A trainer that is done."""
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     trainer = make_trainer(config, world, loaded, 0.0)
-    trainer.prepare()
+    prepare(trainer)
     for epoch in range(EPOCHS):
         trainer.epoch(epoch)
     return trainer
@@ -99,7 +99,7 @@ def check_traffic(run):
     ctx, rows = run.ctx, dict.fromkeys(("local", "remote", "cached"), 0)
     for iteration in range(run.per_epoch):
         batch = ctx.communicator.broadcast(
-            run._batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
+            run.planned_batches(0)[iteration] if ctx.communicator.rank == 0 else None, "control"
         )
         schedule, key = run.engine.placement.schedule(batch, 0, iteration), DrawKey(TRAIN, ctx.seed, 0, iteration)
         request = ctx.features.request(union(run.engine.sample(schedule, key).micro_batches))

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the weights on all ranks and print on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
-    from leapmpi.training import run_training
+    from leapmpi.training.run_evaluation import evaluate
 
     runs = _chosen(load_run(arguments.folder), _number(arguments.model))
     metrics = [name.strip() for name in (arguments.metric or "").split(",") if name.strip()]
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--metric names no metric; give one or several, such as accuracy,f1-macro")
     # The settings of the run hold unless a flag gives another value.
     changed = {**given(arguments), "data": arguments.data, **({"evaluate.metric": metrics[0]} if metrics else {})}
-    outcomes = run_training.evaluate(
+    outcomes = evaluate(
         [(with_code(run, arguments.model).replaced(changed, "evaluate"), run) for run in runs.values()],
         arguments.weights,
         metrics=metrics,

@@ -21,7 +21,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def rank_table(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table of all ranks, from the facts about each (`training.banner.rank_facts`), in order of ranks.
+    """Lines of a table of all ranks, from the facts about each (`rank_facts` of training/records/banner.py), in order.
 
     Many ranks share a row per node: devices and threads as ranges, features and memory as sums. Of very many nodes
     the table shows the first ones, the one with the least free memory, and the last.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
+from leapmpi.errors import LeapmpiError
 from leapmpi.runs.tables.text import scores_text, size_text
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
@@ -66,6 +68,67 @@ class EpochProgress:
             progress.losses += losses
             progress.counts.update({name: count for name, count in values["counts"].items() if name in progress.counts})
         return progress
+
+
+class EpochMeter:
+    """Measures what a running epoch costs this rank."""
+
+    def __init__(self, phases: PhaseTimers, communicator: Communicator) -> None:
+        self._phases = phases
+        self._communicator = communicator
+        self._since: float | None = None
+        self._processor = 0.0
+
+    def begin(self) -> None:
+        """An epoch begins: forget what was spent and counted before. Local."""
+        self._phases.take()
+        self._phases.take_ahead()
+        self._communicator.byte_counters.take()
+        self._since = self._phases.since
+        self._processor = time.process_time()
+
+    def account(self, progress: EpochProgress) -> None:
+        """Add what was spent and counted since the last call to `progress`; between epochs, nothing. Local."""
+        if self._since is not None:
+            spent = self._phases.take()
+            now = self._phases.since
+            progress.add(now - self._since, spent, *self._communicator.byte_counters.take())
+            self._since = now
+
+    def end(self, progress: EpochProgress) -> tuple[np.ndarray, dict[str, Any], dict[str, int]]:
+        """The epoch has ended: losses float64[iterations], figures for its record, and counts, all of all ranks.
+
+        Collective.
+        """
+        self._since = None
+        processor = np.array([time.process_time() - self._processor])
+        processors = self._communicator.all_gather_rows(processor)
+        losses, counts, spent = progress.summed(self._communicator)
+        figures = {
+            "seconds": progress.seconds,
+            # Of all ranks and threads, waiting included, since this start.
+            "core_seconds": float(processors.sum()),
+            "phases": mean_and_max(spent),
+            "bytes": {kind: counts[kind] for kind in KINDS},
+            "rows": {place: counts[place] for place in ROWS},
+            "ahead": work_ahead(self._phases, self._communicator),
+        }
+        return losses, figures, counts
+
+
+def of_losses(losses: np.ndarray, sizes: np.ndarray, epoch: int) -> dict[str, Any]:
+    """The mean loss over all roots of `epoch`, and that of every batch: float64[iterations], as are their `sizes`.
+
+    Raises LeapmpiError, the same on all ranks, for a loss that is no number any more.
+    """
+    if len(diverged := np.flatnonzero(~np.isfinite(losses))):
+        error = LeapmpiError(
+            f"the loss became infinite or undefined in epoch {epoch + 1}, iteration {diverged[0] + 1}; lower --lr, "
+            "limit the gradient with --clip-norm, or look for odd features with leapmpi-prep check"
+        )
+        error.agreed = True
+        raise error
+    return {"loss": float((losses * sizes).sum() / sizes.sum()), "losses": losses.tolist()}
 
 
 def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
