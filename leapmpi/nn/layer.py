@@ -202,6 +202,18 @@ class Layer(nn.Module):
         """Columns of a share."""
         return self.out_dim
 
+    @property
+    def sent_width(self) -> int:
+        """Columns of what a destination sends to the owners of its neighbours before they compute shares; 0 if nothing.
+
+        Partial blocks hold it then, as `PartialBlock.sent`.
+        """
+        return 0
+
+    def project_sent(self, x: Rows) -> Tensor:
+        """Rows after prefix -> what they send as destinations, float[rows, sent_width]."""
+        raise NotImplementedError(f"{type(self).__name__} sends nothing before shares are computed")
+
     def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         """All that a row contributes, to itself and to others, by which it can travel: float[rows, width]."""
         return self.project(self.prefix(x, vertices, key))

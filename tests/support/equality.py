@@ -122,7 +122,7 @@ EXCLUDED = {
     *(pair("strategy", name, "remote", OWN) for name in STRATEGIES if name not in OWN_MODE),
     *(pair("strategy", name, "remote", mode) for name in OWN_MODE for mode in ("raw", "projected", "partial")),
     *(pair("strategy", name, "shape", shape) for name in OWN_MODE for shape in ("residual", "both")),
-    *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2", "film", "film mean")),
+    *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
     *(pair("rows", "in place", "remote", mode) for mode in ("raw", "projected")),
     pair("rows", "in place", "dropout", "everywhere"),
     *(pair("rows", "in place", "model", model) for model in ("gat", "sage max", *DEEP)),

@@ -132,6 +132,16 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts["activations"] += (answered + len(requested)) * width
         counts["control"] += _header(communicator)
         counts["remote"] += len(asked)
+        if layer.sent_width:
+            # An owner asks the homes of destinations that have a neighbour there, once for each.
+            pairs = [(owner, int(block.src[i])) for owner, i in of_neighbours]
+            named = {pair for found in communicator.comm.allgather(pairs) for pair in found}
+            wanted = {vertex for owner, vertex in named if owner == communicator.rank}
+            away = sum(int(home[vertex]) != communicator.rank for vertex in wanted)
+            given = sum(home[vertex] == communicator.rank != owner for owner, vertex in named)
+            counts["ids"] += ID * away
+            counts["activations"] += (away + given) * layer.sent_width * layer.bias.element_size()
+            counts["control"] += _header(communicator)
         # Rows at home are read for the destinations of all ranks.
         everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
         counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
