@@ -78,7 +78,9 @@ SHAPE = {
     "layer norm": {"model.norm": "layer"},
     "residual": {"model.residual": True},
     "both": {"model.norm": "layer", "model.residual": True},
+    "batch norm": {"model.norm": "batch"},
 }
+"""The last one meets fewer options."""
 MODEL = {
     "gcn": {"model.name": "gcn"},
     "sage": {"model.name": "sage"},
@@ -105,7 +107,7 @@ OPTIONS = {
     "fanout": ("3,2", "10,10", "all,all", "4,3,2"),
     "model": tuple(MODEL),
     "dropout": tuple(DROPOUT),
-    "shape": tuple(SHAPE),
+    "shape": tuple(SHAPE)[:4],
     "labels": datasets.LABELS,
     "threads": (1, 2),
     "remote": ("raw", "projected", "partial", OWN),

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer, Normalise, Projection
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.partial_form import SEPARATE_SUM
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -49,7 +50,7 @@ class FiLMLayer(Layer):
         self.norm = None
         self.neighbour, self.own = (Projection(in_dim, out_dim) for _ in range(2))
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
-        self.output_norm = Normalise(out_dim, with_bias=False) if config.norm != "none" else None
+        self.output_norm = norm_of(config.norm, out_dim, number, with_bias=False, auto="layer")
 
     def project_source(self, x: Rows) -> Tensor:
         return self.neighbour(x)
