@@ -136,7 +136,12 @@ def _check_replicas(config: Config) -> None:
             raise ConfigError(f"strategy.{name}: {given} does not go with --replicas independent: {why}")
 
     # Each model by itself.
-    variations(config)
+    for each in variations(config).values():
+        if each.model.norm == "batch" and not names_code(each.model.name):
+            raise ConfigError(
+                "model.norm: batch normalisation is not offered for models that differ, which travel past the rows of "
+                "a batch; leave out --vary or use --norm layer"
+            )
 
 
 def variations(config: Config) -> dict[str, Config]:

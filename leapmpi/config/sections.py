@@ -68,8 +68,9 @@ class ModelConfig:
     )
     norm: str = setting(
         "auto",
-        "normalisation of hidden rows; auto: layer for deepgcn and film, else none",
-        choices=("auto", "none", "layer"),
+        "normalisation of hidden rows: of each by itself (layer), or by the statistics of the whole batch (batch); "
+        "auto: layer for deepgcn and film, else none",
+        choices=("auto", "none", "layer", "batch"),
     )
     residual: bool = setting(False, "add each layer's input to its output")
     missing_features: str = setting(

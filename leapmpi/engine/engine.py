@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine import batch_rows
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
+from leapmpi.errors import ConfigError
+from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -36,6 +39,7 @@ class Engine:
         self.tuning_log = TuningLog()
         self.rates: Rates | None = None
         """The rates of this job, once they are measured or replayed."""
+        self._check_time_steps(self.placement.time_steps)
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
@@ -49,6 +53,7 @@ class Engine:
                 buffer = self.placement.schedule(batch, epoch, iteration).to_buffer()
             schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
         self.placement.time_steps = schedule.time_steps
+        self._check_time_steps(schedule.time_steps)
         with ctx.phases("sample"):
             return self.sample(schedule, DrawKey(TRAIN, ctx.seed, epoch, iteration))
 
@@ -80,6 +85,7 @@ class Engine:
         with ctx.phases("exchange"):
             self.mode.request(minibatch)
             fetch_edge_features(ctx, minibatch.micro_batches)
+            minibatch.batch_rows = batch_rows.shared_out(ctx, minibatch.micro_batches)
 
             # Weights and labels of the roots whose loss this rank computes.
             roots = self.placement.labelled(minibatch)
@@ -100,10 +106,11 @@ class Engine:
         Returns this rank's share of the batch's loss: the sum over its roots of weight x loss.
         """
         loss = 0.0
-        for step, labels in enumerate(minibatch.labels):
-            loss += self.mode.train(minibatch, step, labels)
-            if step + 1 < len(minibatch.micro_batches):
-                self.placement.after_step(minibatch, step)
+        with normalising(self.ctx.model, minibatch.batch_rows):
+            for step, labels in enumerate(minibatch.labels):
+                loss += self.mode.train(minibatch, step, labels)
+                if step + 1 < len(minibatch.micro_batches):
+                    self.placement.after_step(minibatch, step)
         if self.ctx.learned:
             with self.ctx.phases("exchange"):
                 self.ctx.learned.collect(self.ctx.communicator)
@@ -145,6 +152,18 @@ class Engine:
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""
         return self.placement.trains_labelled and minibatch.planned.is_local(self.ctx.rank_offsets)
+
+    @property
+    def one_time_step(self) -> bool:
+        """Whether an iteration cannot be cut into several time steps."""
+        return batch_rows.refusal(self.ctx.model, 2, True) is not None
+
+    def _check_time_steps(self, time_steps: int) -> None:
+        """Raise ConfigError, on all ranks, for more of them than the model can be trained in."""
+        if reason := batch_rows.refusal(self.ctx.model, time_steps, self.placement.trains_labelled):
+            error = ConfigError(f"model.norm: {reason}")
+            error.agreed = True
+            raise error
 
     def use_mode(self, name: str) -> None:
         """Feed layer 0 by the exchange mode called `name` from now on."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.features.row_exchange import RowExchange
+from leapmpi.nn.norms.batch_norm import BatchRows
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.plan.schedule import Schedule
@@ -63,6 +64,8 @@ class MiniBatch:
     """Weights of the roots whose loss this rank computes, by micro-batch: one float for all, or float64[roots]."""
     edge_loss: EdgeLoss | None = None
     """The loss of the edges between the roots, where edges are trained; labels and weights do not count then."""
+    batch_rows: BatchRows | None = None
+    """Which vertices this rank counts in the statistics of the batch, where the model is trained by these."""
     drops: bool = True
     """Whether dropout applies: in training."""
     row_exchange: RowExchange | None = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from leapmpi.engine.batch_rows import predict_batch_rows
 from leapmpi.engine.edges.edge_features import predict_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
@@ -30,6 +31,7 @@ def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Tra
     ctx, minibatch = engine.ctx, minibatches[engine.ctx.rank]
     engine.mode.predict(minibatches, traffic)
     predict_edge_features(ctx, minibatch.micro_batches, traffic)
+    predict_batch_rows(ctx, minibatch.micro_batches, traffic)
     if not engine.labels_are_local(minibatch):
         roots = RowRequest(np.concatenate(engine.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
         row_bytes = ctx.labels.shard.row_bytes

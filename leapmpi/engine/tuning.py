@@ -132,7 +132,7 @@ def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | 
     """
     ranks = engine.ctx.communicator.size
     found: list[Candidate] = []
-    for time_steps in _numbers(ranks, every=limit is not None):
+    for time_steps in (1,) if engine.one_time_step else _numbers(ranks, every=limit is not None):
         if found and time_steps < 2 * found[-1].time_steps and time_steps < ranks:
             continue
         candidate = _candidate(engine, batch, time_steps)

@@ -13,8 +13,9 @@ Two forms in which the inputs of a layer cross ranks are made of these parts:
 
 A layer without a form (`partial_form` is None) is fed by rows. `edge_data` names what edges carry that it reads.
 
-Every part is a function of rows alone: h(l, v) does not depend on which other vertices share the block (rule R1b). The
-input of layer 0 may be sparse, or lie in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
+Every part is a function of rows alone, but for batch normalisation (norms/batch_norm.py), which reads the whole batch:
+h(l, v) does not depend on which other vertices share the block (rule R1b). The input of layer 0 may be sparse, or lie
+in several places (leapmpi/nn/rows.py); products and sums of it are tensors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.kernels.gemm import product
+from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.partial_form import PartialForm
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -37,20 +39,6 @@ if TYPE_CHECKING:
 # Time of an element added up along an edge, and of one streamed through memory for a product or a copy, in units of one
 # multiply-add inside a product. Measured with one thread on blocks of 19,200 x 5 edges, 300 and 600 columns.
 _EDGE_ELEMENT, _STREAMED_ELEMENT = 18, 40
-
-
-class Normalise(nn.Module):
-    """Layer normalisation of rows (Ba et al., 2016), with gradients summed in the same order on any thread count."""
-
-    def __init__(self, width: int, with_bias: bool = True) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width)) if with_bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """float[rows, width] -> float[rows, width]."""
-        x = F.layer_norm(x, x.shape[1:]) * self.gain
-        return x if self.bias is None else x + self.bias
 
 
 def as_row(number: Tensor | float, width: int) -> Tensor | float:
@@ -111,7 +99,7 @@ class Layer(nn.Module):
         self.number, self.in_dim, self.out_dim, self.last = number, in_dim, out_dim, last
         self.first_column = 0
         self.dropout = config.input_dropout if number == 1 else config.dropout
-        self.norm = Normalise(in_dim) if config.norm == "layer" and number > 1 else None
+        self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
         self.bias = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
@@ -201,6 +189,18 @@ class Layer(nn.Module):
     def partial_width(self) -> int:
         """Columns of a share."""
         return self.out_dim
+
+    @property
+    def sent_width(self) -> int:
+        """Columns of what a destination sends to the owners of its neighbours before they compute shares; 0 if nothing.
+
+        Partial blocks hold it then, as `PartialBlock.sent`.
+        """
+        return 0
+
+    def project_sent(self, x: Rows) -> Tensor:
+        """Rows after prefix -> what they send as destinations, float[rows, sent_width]."""
+        raise NotImplementedError(f"{type(self).__name__} sends nothing before shares are computed")
 
     def projected(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Tensor:
         """All that a row contributes, to itself and to others, by which it can travel: float[rows, width]."""

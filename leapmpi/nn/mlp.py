@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leapmpi.nn.layer import Normalise, Projection
+from leapmpi.nn.layer import Projection
 from leapmpi.nn.rows import Rows
 
 
 class MLP(nn.Module):
-    """Products from width to width, with normalisation (if asked for), ReLU and biases between them.
+    """Products from width to width, with biases, normalisation and ReLU between them.
+
+    `norm` makes the normalisation of so many columns, None for none.
 
     The last product has no bias: a layer has one of its own.
     """
 
-    def __init__(self, widths: Sequence[int], normalised: bool) -> None:
+    def __init__(self, widths: Sequence[int], norm: Callable[[int], nn.Module | None]) -> None:
         super().__init__()
         self.products = nn.ModuleList(Projection(*pair) for pair in itertools.pairwise(widths))
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(width)) for width in widths[1:-1])
-        self.norms = nn.ModuleList(Normalise(width) for width in widths[1:-1]) if normalised else None
+        norms = [each for width in widths[1:-1] if (each := norm(width)) is not None]
+        self.norms = nn.ModuleList(norms) if norms or len(widths) == 2 else None
 
     @property
     def first(self) -> Projection:

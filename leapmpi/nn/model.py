@@ -23,6 +23,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.norms.batch_norm import batch_norms
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.scorer import Scorer
 from leapmpi.nn.task import task_of
@@ -100,6 +101,16 @@ class Model(nn.Module):
         roots = blocks[0].n_dst
         rows = [*below, *(each[:roots] for each in outputs)]
         return self.head(rows, blocks[0].src_original[:roots], dropout)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """By name, what batch normalisation keeps of training besides parameters; empty without."""
+        found = batch_norms(self).items()
+        return {f"{name}.{kind}": each for name, norm in found for kind, each in norm.named_buffers()}
+
+    def move_statistics(self) -> None:
+        """Move them by what the last forward pass in training found: part of a training step. Local."""
+        for norm in batch_norms(self).values():
+            norm.move()
 
 
 def takes_edge_features(name: str) -> bool:

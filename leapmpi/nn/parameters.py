@@ -60,25 +60,33 @@ class ParameterLayout:
         return self.shapes
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
-        """Copies of the parameters of the whole model as numpy arrays, by name. Collective.
+        """Copies of the parameters of the whole model, and of its statistics, as numpy arrays, by name. Collective.
 
         With `flat`, of other `count` numbers that are laid out like `values`, such as an optimizer's moments.
         """
-        return self._arrays(flat)
+        return self._arrays(flat) | (self._statistics() if flat is None else {})
 
     def assign(self, arrays: Mapping[str, np.ndarray], origin: str, flat: torch.Tensor | None = None) -> None:
         """Set the parameters, or `flat` laid out like them, from the result of `by_name`. No communication.
 
         Raises DataError, naming `origin`, when names or shapes differ.
         """
-        self.check_shapes(arrays, origin)
+        self.check_shapes(arrays, origin, statistics=flat is None)
         shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
         (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
+        if flat is None:
+            for name, held in self.model.statistics().items():
+                held.copy_(torch.from_numpy(arrays[name]))
 
-    def check_shapes(self, arrays: Mapping[str, np.ndarray], origin: str) -> None:
-        """Raise DataError, naming `origin`, unless `arrays` have the names and shapes of the result of `by_name`."""
+    def check_shapes(self, arrays: Mapping[str, np.ndarray], origin: str, statistics: bool = True) -> None:
+        """Raise DataError, naming `origin`, unless `arrays` have the names and shapes of the result of `by_name`.
+
+        Without `statistics`, of one for other numbers than those of the model.
+        """
         found = {name: tuple(array.shape) for name, array in arrays.items()}
-        expected = self.whole_shapes
+        expected = self.whole_shapes | (
+            {name: tuple(each.shape) for name, each in self.model.statistics().items()} if statistics else {}
+        )
         if found != expected:
             odd = sorted(set(found.items()) ^ set(expected.items()))[0]
             raise DataError(f"{origin}: the weights belong to another model (first difference: {odd[0]} {odd[1]})")
@@ -103,6 +111,10 @@ class ParameterLayout:
             name: part.numpy().reshape(shape).copy()
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
+
+    def _statistics(self) -> dict[str, np.ndarray]:
+        """Copies of what batch normalisation keeps, the same on all ranks."""
+        return {name: each.detach().cpu().numpy().copy() for name, each in self.model.statistics().items()}
 
     def _shard(self, name: str, array: np.ndarray) -> np.ndarray:
         """This rank's part of the parameter `name`, of which `array` is the whole."""

@@ -49,7 +49,8 @@ class ShardedParameterLayout(ParameterLayout):
 
     def by_name(self, flat: torch.Tensor | None = None) -> dict[str, np.ndarray]:
         local = self._arrays(flat)
-        return {name: self._gathered(local[name]) if name in self.split else local[name] for name in self.whole_shapes}
+        whole = {name: self._gathered(local[name]) if name in self.split else local[name] for name in self.whole_shapes}
+        return whole | (self._statistics() if flat is None else {})
 
     def gradient_norm(self) -> float:
         """The Euclidean norm of all gradients; squares of the split ones are summed in rank order. Collective."""
@@ -60,8 +61,8 @@ class ShardedParameterLayout(ParameterLayout):
     def whole_model(self) -> Model:
         arrays = self.by_name()
         with torch.no_grad():
-            for name, parameter in self._whole.named_parameters():
-                parameter.copy_(torch.from_numpy(arrays[name]))
+            for name, held in [*self._whole.named_parameters(), *self._whole.statistics().items()]:
+                held.copy_(torch.from_numpy(arrays[name]))
         return self._whole
 
     def _gathered(self, shard: np.ndarray) -> np.ndarray:

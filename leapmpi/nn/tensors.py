@@ -190,6 +190,8 @@ class PartialBlock:
     """float32[edges]: as in a block."""
     weights: EdgeWeights | None = None
     """As in a block."""
+    sent: Tensor | None = None
+    """float[n_dst, sent_width]: what each destination has sent, where the layer wants it and an edge starts here."""
 
     @property
     def n_src(self) -> int:
@@ -233,4 +235,5 @@ class PartialBlock:
             (destinations[among] - first, rows[among]),
             None if self.weight is None else self.weight[kept],
             None if self.weights is None else self.weights.of_destinations(first, end, kept),
+            None if self.sent is None else self.sent[first:end],
         )

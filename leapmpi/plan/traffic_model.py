@@ -66,6 +66,10 @@ class Traffic:
         others = np.arange(self.ranks) != rank
         self.sent[kind][rank, others] += (slices[others] + slices[rank]) * width
 
+    def add_gather(self, rank: int, size: int, kind: str) -> None:
+        """`rank` sends `size` bytes to all others."""
+        self.sent[kind][rank, np.arange(self.ranks) != rank] += size
+
     def add_vote(self) -> None:
         """All ranks agree on one number: whether to stop, once per iteration."""
         self.sent["control"] += _HEADER * (1 - np.eye(self.ranks, dtype=np.int64))

@@ -14,6 +14,7 @@ import numpy as np
 from leapmpi.config.options import SAMPLERS
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
+from leapmpi.dataset.edge_splits import edge_place
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
@@ -27,25 +28,15 @@ from leapmpi.system.jit import compiled
 def _look_up(indptr, neighbours, destinations, topology_indptr, topology_indices, original_id, numbers):
     """Write the position in the topology of each drawn edge; returns the first one that is not there, or -1."""
     for i in range(len(destinations)):
-        start, stop = topology_indptr[destinations[i]], topology_indptr[destinations[i] + 1]
-        low = start
+        place, stop = topology_indptr[destinations[i]] - 1, topology_indptr[destinations[i] + 1]
         for e in range(indptr[i], indptr[i + 1]):
-            vertex = np.int64(neighbours[e])
-
-            # In-neighbours ascend by original id, and so do drawn ones: each search begins where the last one ended.
-            if low == stop or np.int64(topology_indices[low]) != vertex:
-                wanted, high = original_id[vertex], stop
-                if low < stop and original_id[topology_indices[low]] > wanted:
-                    low = start
-                while low < high:
-                    middle = (low + high) // 2
-                    if original_id[topology_indices[middle]] < wanted:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low == stop or np.int64(topology_indices[low]) != vertex:
+            # In-neighbours ascend by original id, and so do drawn ones: often the next one follows.
+            vertex, place = np.int64(neighbours[e]), place + 1
+            if place >= stop or np.int64(topology_indices[place]) != vertex:
+                place = edge_place(vertex, destinations[i], topology_indptr, topology_indices, original_id)
+                if place < 0:
                     return e
-            numbers[e] = low
+            numbers[e] = place
     return -1
 
 

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.topology import Topology
 from leapmpi.system.jit import compiled
 
@@ -72,19 +73,6 @@ def _some(each, draws):
 
 
 @compiled
-def _holds(row, names, name):
-    """Whether `row`, vertices in order of their names (original ids), has the vertex of that name: binary search."""
-    first, end = 0, len(row)
-    while first < end:
-        middle = (first + end) // 2
-        if names[row[middle]] < name:
-            first = middle + 1
-        else:
-            end = middle
-    return first < len(row) and names[row[first]] == name
-
-
-@compiled
 def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, each, edge, draws, indptr, weight):
     """Write P(v) / P(u and v) to `weight`, for `draws` independent draws that hold v with the chance each[v].
 
@@ -100,9 +88,8 @@ def _weigh_by_draws(vertices, table, topology_indptr, topology_indices, names, e
                 both = 0.0
                 if edge > 0:
                     both = edge / (topology_indptr[v + 1] - topology_indptr[v])
-                    row = topology_indices[topology_indptr[u] : topology_indptr[u + 1]]
-                    if _holds(row, names, names[v]):
-                        both += edge / len(row)
+                    if has_edge(v, u, topology_indptr, topology_indices, names):
+                        both += edge / (topology_indptr[u + 1] - topology_indptr[u])
                 joint = chance + _some(each[u], draws) - _some(each[u] + each[v] - both, draws)
                 weight[place] = chance / joint
                 place += 1

@@ -87,7 +87,7 @@ class ColumnSums(ComputedRowsMode):
         share = self.builder.share(self.layer, self.columns, indptr, neighbours, destinations)
         return share, share.read
 
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
         """The share of the columns here in all answers."""
         share: LocalShare = plan.source
         rows = share.rows(self.columns, self.ctx.scatters)
@@ -189,7 +189,7 @@ class ColumnRows(ColumnSums):
         vertices, numbers = self.builder.number(np.concatenate(pushed))
         return (vertices, numbers), len(vertices)
 
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
         """The share of the columns here in all projected rows."""
         vertices, numbers = plan.source
         original = self._on_device(self.ctx.sampler.topology.original_id[vertices])

@@ -54,7 +54,7 @@ class Optimizer:
             self._root = torch.zeros_like(parameters.values)
 
     def step(self, iteration: int) -> None:
-        """Update the parameters at global `iteration`; the gradients may be overwritten. Collective."""
+        """Update the parameters at global `iteration`, and statistics; gradients may be overwritten. Collective."""
         # Scale gradients whose norm over all parameters and learned rows exceeds the limit.
         limit = self.config.clip_norm
         if limit and (norm := self._gradient_norm()) > limit:
@@ -65,6 +65,7 @@ class Optimizer:
         (self._descend if self.config.optimizer == "sgd" else self._adam)(self.last_rate)
         if self.learned:
             self.learned.step(self.last_rate, self.config.weight_decay, self.config.optimizer == "adamw")
+        self.parameters.model.move_statistics()
 
     def _gradient_norm(self) -> float:
         """The Euclidean norm of all gradients. Collective."""

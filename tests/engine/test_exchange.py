@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 import torch
 
+from leapmpi.config.schema import Config
 from leapmpi.config.sections import ModelConfig
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.exchange.modes.partial import Partial
 from leapmpi.engine.exchange.partial_block import PartialBlockBuilder
-from leapmpi.engine.exchange.selection import serving_modes
+from leapmpi.engine.exchange.selection import exchange_mode, serving_modes
 from leapmpi.engine.placement import Placement
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import build_model
 from leapmpi.nn.models.sage import SAGELayer
+from leapmpi.plan.traffic_model import Traffic
 from leapmpi.strategies.naive import Naive
 from leapmpi.strategies.pull import Pull
+from leapmpi.training.simulation.simulator import Forecaster, scheduled
+from tests.support.graphs import random_graph
 
 ROWS = 100_000
 
@@ -81,3 +87,38 @@ def test_labels_are_local_only_where_a_rank_labels_its_own_roots():
     assert Pull.trains_labelled
     assert not Naive.trains_labelled
     assert not Elsewhere.trains_labelled
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean"])
+def test_film_sends_partial_sums_only_where_destinations_have_many_neighbours_on_a_rank(aggregate, tmp_path):
+    chosen = {}
+    for degree, roots in ((80, 6), (3, 60)):
+        graph, folder = random_graph(n=240, degree=degree), tmp_path / str(degree)
+        write_dataset(folder, graph, np.arange(240) % 2, 2, method="test", figures={}, seed=0)
+        config = Config.from_values(
+            {"data": str(folder), "model.name": "film", "model.aggregate": aggregate, "model.hidden": 2,
+             "sampling.fanout": "all", "train.batch_size": roots, "strategy.name": "pull"}
+        )  # fmt: skip
+        dataset = open_dataset(folder)
+        forecaster = Forecaster(dataset, load_topology(dataset))
+        engines = forecaster.engines(config, 2)
+        minibatches = scheduled(engines, dataset.splits.train[:roots], 0)
+        found = fetch_bytes(engines, minibatches)
+        forecaster.choose_mode(engines, minibatches, dataset.splits.train[:roots], None)
+        chosen[degree] = engines[0].mode_name
+        assert chosen[degree] == min(found, key=found.get), found
+    assert chosen[80] == "partial" != chosen[3]
+
+
+def fetch_bytes(engines, minibatches):
+    """By mode, the bytes that feed the first layer on all ranks; no mode is counted for less by itself."""
+    found = {}
+    for name in serving_modes(engines[0].ctx.model.layers[0]):
+        traffic, counted = Traffic(len(engines)), 0
+        for engine, minibatch in zip(engines, minibatches, strict=True):
+            mode = exchange_mode(name, engine.ctx)
+            mode.predict(minibatches, traffic)
+            counted += mode.predicted_bytes(minibatch)
+        found[name] = sum(size for kind, size in traffic.bytes_by_kind().items() if kind != "control")
+        assert counted >= found[name]
+    return found

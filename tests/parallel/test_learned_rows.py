@@ -43,7 +43,7 @@ FEW = {
     3: [("sage", "in turn", RAW, "one step"), ("gat", "in blocks", RAW, "ring"), ("gcn", "in blocks", PARTIAL, "ring")],
     4: [
         ("gcn", "in turn", RAW, "pull"),
-        ("sage", "in blocks", PARTIAL, "pull"),
+        ("film", "in blocks", PARTIAL, "pull"),
         ("gat", "in turn", PROJECTED, "one step"),
     ],
 }

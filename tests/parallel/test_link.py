@@ -25,7 +25,7 @@ PLAIN = {
 }  # fmt: skip
 OTHER = {
     "link.scorer": "mlp", "link.negatives": "degree", "link.negatives_per_edge": 2, "model.name": "gcn",
-    "sampling.sampler": "labor-0", "link.eval_negatives": "all",
+    "model.norm": "batch", "sampling.sampler": "labor-0", "link.eval_negatives": "all",
 }  # fmt: skip
 THIRD = {
     "link.scorer": "distmult", "link.negatives": "in-batch", "link.negatives_per_edge": 3, "model.name": "gat",

@@ -31,7 +31,7 @@ CASES = {
     },
     "p3, gcn, adamw": {
         "strategy.name": "p3", "model.name": "gcn", "train.optimizer": "adamw", "train.weight_decay": 0.01,
-        "train.clip_norm": 0.5,
+        "train.clip_norm": 0.5, "model.norm": "batch",
     },
 }  # fmt: skip
 

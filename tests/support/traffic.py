@@ -20,7 +20,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
-    for part in (*parts, _of_edges(minibatch, loaded, home)):
+    for part in (*parts, _of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home)):
         for kind, count in part.items():
             counts[kind] += count
     if communicator.rank == 0:
@@ -65,6 +65,20 @@ def _of_edges(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     )
     width = 4 * loaded.dataset.edge_feature_dim
     return {"ids": ID * len(away), "edge_features": answered * width, "control": _header(communicator)}
+
+
+def _of_batch_norm(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Every destination and its innermost block go to its home, a byte comes back; sums go from all ranks to all."""
+    communicator = loaded.ctx.communicator
+    widths = [len(each) for name, each in loaded.ctx.model.statistics().items() if name.endswith("mean")]
+    if not widths:
+        return {}
+    asked, answered = _request({int(each) for each in minibatch.micro_batches[0].blocks[-1].dst}, communicator, home)
+    sums = sum(8 * (1 + 4 * width) for width in widths)
+    return {
+        "ids": (ID + 1) * asked + answered, "control": _header(communicator),
+        "activations": (communicator.size - 1) * sums,
+    }  # fmt: skip
 
 
 def _raw(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
@@ -132,6 +146,16 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts["activations"] += (answered + len(requested)) * width
         counts["control"] += _header(communicator)
         counts["remote"] += len(asked)
+        if layer.sent_width:
+            # An owner asks the homes of destinations that have a neighbour there, once for each.
+            pairs = [(owner, int(block.src[i])) for owner, i in of_neighbours]
+            named = {pair for found in communicator.comm.allgather(pairs) for pair in found}
+            wanted = {vertex for owner, vertex in named if owner == communicator.rank}
+            away = sum(int(home[vertex]) != communicator.rank for vertex in wanted)
+            given = sum(home[vertex] == communicator.rank != owner for owner, vertex in named)
+            counts["ids"] += ID * away
+            counts["activations"] += (away + given) * layer.sent_width * layer.bias.element_size()
+            counts["control"] += _header(communicator)
         # Rows at home are read for the destinations of all ranks.
         everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
         counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)

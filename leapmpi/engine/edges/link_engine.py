@@ -11,6 +11,7 @@ import numpy as np
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.batch_rows import shared_out
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.edges.edge_loss import EdgeLoss
@@ -81,6 +82,7 @@ class LinkEngine(Engine):
         with self.ctx.phases("exchange"):
             self.mode.request(minibatch)
             fetch_edge_features(self.ctx, minibatch.micro_batches)
+            minibatch.batch_rows = shared_out(self.ctx, minibatch.micro_batches)
             nothing = self.ctx.root_labels(np.empty(0, np.int64), local=True)
             minibatch.labels = [nothing] * len(minibatch.micro_batches)
 

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.partial_form import Combination, SumCombination
+from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 
 
@@ -26,6 +28,7 @@ class ExchangePlan:
     remote_positions: int64, the matrix row of each requested row, in order of the ranks that compute them.
     remote_counts, answer_counts: int64[ranks], rows requested of each rank, and rows computed for each rank.
     source: what local rows and answers are computed from.
+    first: the exchange of what these need of other ranks before they can be computed; None for nothing.
     """
 
     total: int
@@ -34,6 +37,7 @@ class ExchangePlan:
     remote_counts: np.ndarray
     answer_counts: np.ndarray
     source: Any
+    first: ExchangePlan | None = None
 
     @property
     def local_count(self) -> int:
@@ -69,6 +73,21 @@ class ComputedRows:
         pass_back(self._rows, torch.cat([self._gradient, gradient]) if isinstance(self._local, int) else gradient)
 
 
+@dataclass
+class Exchanged:
+    """What one exchange gave: the matrix `combined` of rows `computed` here and of those that arrived."""
+
+    plan: ExchangePlan
+    computed: ComputedRows
+    combined: Combination
+
+    @property
+    def gradient(self) -> Tensor:
+        """float[total, width]: that of the combined matrix, once a backward pass has come down to it."""
+        rows = self.combined.rows
+        return torch.zeros_like(rows) if rows.grad is None else rows.grad
+
+
 class ComputedRowsMode(ExchangeMode):
     """Base of modes whose rows depend on the layer's weights."""
 
@@ -80,8 +99,12 @@ class ComputedRowsMode(ExchangeMode):
         """Request what `micro_batch` needs of other ranks, and learn what they need. Collective."""
 
     @abstractmethod
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
-        """Answers and local rows, computed from local rows; differentiable. Local."""
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
+        """Answers and local rows, from local rows and the matrix that `plan.first` gave; differentiable. Local."""
+
+    def computed_first(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+        """Likewise those of `plan`, an exchange that goes first. Local."""
+        raise NotImplementedError(f"{type(self).__name__} exchanges nothing first")
 
     @abstractmethod
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
@@ -102,28 +125,78 @@ class ComputedRowsMode(ExchangeMode):
     def request(self, minibatch: MiniBatch) -> None:
         minibatch.exchange_plans = [self.plan_exchange(minibatch, each) for each in minibatch.micro_batches]
 
+    def request_rows(self, ids: np.ndarray) -> ExchangePlan:
+        """The exchange by which rows for distinct vertices `ids` (int64[k]) come from their homes. Collective.
+
+        Its source is int64: the local ones of `ids`, then those that other ranks request here.
+        """
+        ctx = self.ctx
+        request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
+        requested, counts = ctx.communicator.exchange_ids(
+            request.remote_ids, request.remote_counts, ctx.inputs(self.number).id_codec
+        )
+        return ExchangePlan(
+            total=len(ids),
+            local_positions=request.local_positions,
+            remote_positions=request.remote_positions,
+            remote_counts=request.remote_counts,
+            answer_counts=counts,
+            source=np.concatenate((request.local_ids, requested)),
+        )
+
+    def local_rows(self, ids: np.ndarray) -> tuple[Rows, Tensor]:
+        """The rows of local vertices `ids` (int64[k]) that the layer reads, and their original ids. Local."""
+        ctx = self.ctx
+        original = self._on_device(ctx.sampler.topology.original_id[ids])
+        return ctx.inputs(self.number).local(ids, ctx.scatters), original
+
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         """Forward, exchange, forward, backward, exchange of gradients, backward. Collective.
 
         Local rows are computed, and learn, while those of others travel, where that costs nothing more.
         """
-        ctx, plan = self.ctx, minibatch.exchange_plans[number]
-
-        # Compute the rows that others need, exchange, and combine them with the local ones.
-        with ctx.phases("compute"):
-            computed = self.computed(minibatch, plan)
-        combined = self._exchanged(computed, plan)
-        rows = combined.rows.requires_grad_()
+        ctx = self.ctx
+        first, exchanged = self._forward(minibatch, number)
+        rows = exchanged.combined.rows.requires_grad_()
 
         # Finish the forward pass, and run the backward pass down to the combined matrix.
         with ctx.phases("compute"):
             loss = self.loss(minibatch, number, self._outputs(minibatch, number, rows), labels)
             loss.backward()
-            gradient = torch.zeros_like(rows) if rows.grad is None else rows.grad
-            sent = combined.arrived_gradient(gradient)
-            returned = torch.empty_like(computed.answers)
 
-        # Gradients go back to where rows were computed; local rows learn meanwhile.
+        # Gradients go back to where rows were computed.
+        self._return(exchanged)
+        if first is not None:
+            self._return(first)
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
+        _, exchanged = self._forward(minibatch, number)
+        with self.ctx.phases("compute"):
+            return self._outputs(minibatch, number, exchanged.combined.rows)
+
+    def _forward(self, minibatch: MiniBatch, number: int) -> tuple[Exchanged | None, Exchanged]:
+        """Compute the rows that others need, exchange, and combine them with the local ones. Collective.
+
+        The first result is what was exchanged before.
+        """
+        plan, first, sent = minibatch.exchange_plans[number], None, None
+        if plan.first is not None:
+            with self.ctx.phases("compute"):
+                computed = self.computed_first(minibatch, plan.first)
+            first = self._exchanged(computed, plan.first, SumCombination)
+            sent = first.combined.rows.requires_grad_(torch.is_grad_enabled())
+        with self.ctx.phases("compute"):
+            computed = self.computed(minibatch, plan, sent)
+        return first, self._exchanged(computed, plan, self.combination)
+
+    def _return(self, exchanged: Exchanged) -> None:
+        """Gradients go back to where rows were computed; local rows learn meanwhile. Collective."""
+        ctx, plan, computed, combined = self.ctx, exchanged.plan, exchanged.computed, exchanged.combined
+        with ctx.phases("compute"):
+            gradient = exchanged.gradient
+            sent, returned = combined.arrived_gradient(gradient), torch.empty_like(computed.answers)
         with ctx.phases("exchange"):
             finish = ctx.communicator.start_exchange(
                 sent, plan.remote_counts, returned, plan.answer_counts, "activations"
@@ -134,19 +207,9 @@ class ComputedRowsMode(ExchangeMode):
             finish()
         with ctx.phases("compute"):
             computed.learn_answers(returned)
-        return float(loss.detach())
 
-    @torch.no_grad()
-    def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        plan = minibatch.exchange_plans[number]
-        with self.ctx.phases("compute"):
-            computed = self.computed(minibatch, plan)
-        combined = self._exchanged(computed, plan)
-        with self.ctx.phases("compute"):
-            return self._outputs(minibatch, number, combined.rows)
-
-    def _exchanged(self, computed: ComputedRows, plan: ExchangePlan) -> Combination:
-        """The matrix that feeds the layer, from local rows and those of other ranks; without gradient. Collective."""
+    def _exchanged(self, computed: ComputedRows, plan: ExchangePlan, combination: type[Combination]) -> Exchanged:
+        """The matrix of local rows and those of other ranks, without gradient. Collective."""
         ctx, answers = self.ctx, computed.answers.detach()
         arrived = answers.new_empty((len(plan.remote_positions), answers.shape[1]))
         with ctx.phases("exchange"):
@@ -157,12 +220,12 @@ class ComputedRowsMode(ExchangeMode):
         with ctx.phases("compute"):
             local = computed.local().detach()
             positions = None if plan.local_positions is None else self._on_device(plan.local_positions)
-            combined = self.combination(local, positions, plan.total)
+            combined = combination(local, positions, plan.total)
         with ctx.phases("exchange"):
             finish()
         with ctx.phases("compute"):
             combined.add(arrived, self._on_device(plan.remote_positions))
-        return combined
+        return Exchanged(plan, computed, combined)
 
     def _outputs(self, minibatch: MiniBatch, number: int, rows: Tensor) -> Tensor:
         """The model's outputs from the matrix that feeds its layer. Local."""

@@ -86,12 +86,14 @@ class LocalShare:
 
     vertices: int64, those of the rows; None for all rows of this rank in place. read: the number of distinct rows that
     edges or destinations name. order: int64, the order in which the rows of `Layer.partial` are used; None for theirs.
+    sent: int64[k] each, the destinations that an edge from here leads to, and the row of each in what they send first.
     """
 
     block: PartialBlock
     vertices: np.ndarray | None
     read: int
     order: np.ndarray | None = None
+    sent: tuple[np.ndarray, np.ndarray] | None = None
 
     def rows(self, inputs: FeatureFetcher, scattered: bool) -> Rows:
         """The rows; with `scattered` none is copied where that can be."""

@@ -3,8 +3,7 @@
 A message is ReLU(x_u) + 1e-7, with W_edge e + b added to x_u where edges have features e. Messages are combined by a
 softmax for each channel, a power mean, the mean, the maximum or the sum, and the destination's row is added before an
 MLP. The features are encoded by one product; each later layer adds its input to its output, and reads it normalised,
-through ReLU and dropout (res+). Norms are of layers, not of batches as in the paper: those would depend on the company
-of a vertex.
+through ReLU and dropout (res+). Norms are of layers unless `--norm batch` asks for the paper's.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import edges_of_their_own, maximum, mean, rows_by_edge, total
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer, Normalise, Projection, as_row
+from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.messages import softmax_mean
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.partial_form import MAXIMUM, SEPARATE_SUM, SOFTMAX
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -72,12 +72,12 @@ class GENLayer(Layer):
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = aggregate_of(config, AGGREGATES)
         self.partial_form = {"softmax": SOFTMAX, "softmax_sg": SOFTMAX, "max": MAXIMUM}.get(self.kind, SEPARATE_SUM)
-        self.residual, first, normalised = None, number == 1, config.norm != "none"
+        self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
-        self.norm = Normalise(out_dim) if normalised and not first else None
+        self.norm = None if first else norm(out_dim, number - 1)
         inner = [2 * out_dim] * (max(1, config.mlp_layers) - 1)
-        self.mlp = MLP([out_dim, *inner, out_dim], normalised)
+        self.mlp = MLP([out_dim, *inner, out_dim], partial(norm, after=number))
 
         self.edge = Projection(edge_dim, out_dim) if edge_dim else None
         self.edge_bias = nn.Parameter(torch.zeros(out_dim)) if edge_dim else None
@@ -193,7 +193,7 @@ class GENHead(Head):
 
     def __init__(self, config: ModelConfig, layers: int, out_dim: int) -> None:
         super().__init__(config, layers, out_dim)
-        self.norm = Normalise(self.width) if config.norm != "none" else None
+        self.norm = norm_of(config.norm, self.width, layers, auto="layer")
         self.dropout, self.seed, self.number = config.dropout, config.seed, layers + 1
 
     def prefix(self, x: Tensor, vertices: Tensor, key: DropoutKey | None) -> Tensor:

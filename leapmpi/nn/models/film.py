@@ -17,11 +17,13 @@ from torch import Tensor
 
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
-from leapmpi.nn.layer import Layer, Normalise, Projection
+from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
+from leapmpi.nn.norms.choice import norm_of
+from leapmpi.nn.partial_form import SEPARATE_SUM
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.tensors import BlockTensors
+from leapmpi.nn.tensors import BlockTensors, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -40,6 +42,7 @@ class FiLMLayer(Layer):
     """Messages modulated by their destination, and the destination's own, normalised."""
 
     linear = False
+    partial_form = SEPARATE_SUM
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
@@ -47,7 +50,7 @@ class FiLMLayer(Layer):
         self.norm = None
         self.neighbour, self.own = (Projection(in_dim, out_dim) for _ in range(2))
         self.film, self.own_film = (Projection(in_dim, 2 * out_dim, fans=(in_dim, out_dim)) for _ in range(2))
-        self.output_norm = Normalise(out_dim, with_bias=False) if config.norm != "none" else None
+        self.output_norm = norm_of(config.norm, out_dim, number, with_bias=False, auto="layer")
 
     def project_source(self, x: Rows) -> Tensor:
         return self.neighbour(x)
@@ -72,6 +75,23 @@ class FiLMLayer(Layer):
     def own_width(self) -> int:
         return 3 * self.out_dim
 
+    @property
+    def sent_width(self) -> int:
+        return 2 * self.out_dim
+
+    def project_sent(self, x: Rows) -> Tensor:
+        """gamma and beta."""
+        return self.film(x)
+
+    def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Sums of this rank's messages to each destination, then what local destinations give to themselves."""
+        assert block.sent is not None, "the exchange mode has brought gamma and beta"
+        rows, local = self.prefix(x, block.src_original, key), block.local[1]
+        gamma, beta = block.sent.chunk(2, dim=1)
+        z = self.neighbour(rows)
+        sums = modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype))
+        return torch.cat([sums, modulated(self.own(rows, local), self.own_film(rows, local))])
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         width, z = self.out_dim, dense(z)
         film, own, own_film = z[: block.n_dst, width:].split([2 * width, width, 2 * width], dim=1)
@@ -81,7 +101,7 @@ class FiLMLayer(Layer):
         gamma, beta, message = own.chunk(3, dim=1)
         return modulated_sum(block.edges, z, gamma, beta, self.weight(block, z.dtype)) + message
 
-    def weight(self, block: BlockTensors, dtype: torch.dtype) -> Tensor:
+    def weight(self, block: BlockTensors | PartialBlock, dtype: torch.dtype) -> Tensor:
         """float[edges]: what each message counts."""
         if self.by_mean:
             return block.share(dtype)

@@ -22,6 +22,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection, as_row
 from leapmpi.nn.mlp import MLP
 from leapmpi.nn.model import Model, stack
+from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows, dense, select
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -43,7 +44,7 @@ class GINLayer(Layer):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         inner = [config.hidden] * ((config.mlp_layers or 2) - 1)
-        self.mlp = MLP([in_dim, *inner, out_dim], config.norm == "layer")
+        self.mlp = MLP([in_dim, *inner, out_dim], lambda width: norm_of(config.norm, width, number))
         self.eps = nn.Parameter(torch.zeros(1)) if config.learn_scalars else 0.0
         self.edge = self.edge_bias = None
         if edge_dim:

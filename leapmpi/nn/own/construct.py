@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
@@ -18,17 +20,15 @@ from leapmpi.config.user_code import arguments_of, load_named, said
 from leapmpi.errors import ConfigError, LeapmpiError
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
+from leapmpi.nn.own.initial import Draws, begin
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.tensors import BlockTensors, to_tensors
 from leapmpi.sampling.block import Block
-from leapmpi.system.counter_rng import fold
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
 
 FLAG = "--model"
-
-_WEIGHTS = 0x6F776E  # keeps weights apart from other uses of the seed
 
 ARGUMENTS = {
     "in_channels": ("in_dim", "in_feats", "in_features", "input_dim", "num_features", "num_node_features", "nfeat"),
@@ -54,34 +54,47 @@ def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     """The model that config.name names, on the CPU.
 
     A class made from Layer makes a stack of such layers. Any other class or function is called with those of ARGUMENTS
-    that it takes; what it returns is a Model or any torch module. Initial weights are what it draws from torch's
-    generator, which begins with config.seed. Raises ConfigError for what is wrong with it.
+    that it takes; what it returns is a Model or any torch module. Initial weights are drawn as it says, each from
+    config.seed and its name where that can be (initial.py). Raises ConfigError for what is wrong with it.
     """
+    # What is drawn is a function of the seed: the same on all ranks.
+    draws = Draws()
+    with torch.random.fork_rng(devices=[]):
+        begin(config.seed)
+        model = _made(config, layers, in_dim, out_dim, edge_dim, draws)
+        draws.draw_again(model, config.seed)
+    return model
+
+
+def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim: int, draws: Draws) -> Model:
+    """The model as its code makes it, while `draws` notes what is drawn."""
     named = config.name
     made_by = load_named(named, FLAG)
     if isinstance(made_by, type) and issubclass(made_by, Layer):
         layer: Callable[..., Layer] = made_by
         if edge_dim and "edge_dim" in arguments_of(made_by):
             layer = partial(layer, edge_dim=edge_dim)
-        return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
+        with draws:
+            return _run(lambda: stack(layer, config, layers, in_dim, out_dim), named, "__init__")
     if not callable(made_by) or isinstance(made_by, nn.Module):
         raise ConfigError(f"{FLAG} {named}: it is of type {type(made_by).__name__}; name a class or a function")
     given = arguments_for(config, layers, in_dim, out_dim, edge_dim)
     known = _chosen(made_by, given, named)
-
-    # The numbers that the module draws are a function of the seed: the same on all ranks.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(fold(np.uint64(config.seed), _WEIGHTS)) >> 1)
+    with draws:
         module = _run(lambda: made_by(**known), named, "__init__" if isinstance(made_by, type) else "it")
-        if isinstance(module, Model):
-            return module
-        if not isinstance(module, nn.Module):
-            raise ConfigError(f"{FLAG} {named}: it made one of type {type(module).__name__}, not a torch.nn.Module")
-        if type(module).forward is nn.Module.forward:
-            raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward(x, edge_index)")
-        _keep_no_statistics(module)
-        _check_parts(module, named)
-        model = OwnModel(module, named, config, layers, in_dim, out_dim)
+    if isinstance(module, Model):
+        return module
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"{FLAG} {named}: it made one of type {type(module).__name__}, not a torch.nn.Module")
+    if type(module).forward is nn.Module.forward:
+        raise ConfigError(f"{FLAG} {named}: {type(module).__name__} has no method forward(x, edge_index)")
+    _keep_no_statistics(module)
+    _check_parts(module, named)
+    model = OwnModel(module, named, config, layers, in_dim, out_dim)
+
+    # Lazy parameters are drawn when the module first runs.
+    lazy = any(isinstance(each, UninitializedParameter) for each in module.parameters())
+    with draws if lazy else nullcontext():
         _try(model, layers, in_dim, edge_dim)
     return model
 

@@ -114,14 +114,7 @@ class OwnModel(Model):
         self.last = passage if self.examined else None
         return self._checked(out, passage)
 
-    def after(
-        self,
-        layer: int,
-        blocks: Sequence[BlockTensors],
-        h: Tensor,
-        dropout: DropoutKey | None = None,
-        below: Sequence[Tensor] = (),
-    ) -> Tensor:
+    def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")
 
     def _of_graph(self, graphs: list[BlockGraph]) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 The requester names destinations only. Sampling is pure (rule R1) and the topology is on every node, so the owner draws
 the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. How shares of
 several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+
+Where messages depend on their destination (`Layer.sent_width`), the owner first requests what it needs of the
+destinations from their homes: once for each, whoever named it. The gradients of that travel back last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +21,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM, Combination, PartialForm
 from leapmpi.nn.tensors import BlockTensors
@@ -112,10 +116,22 @@ class Partial(ComputedRowsMode):
         return self.form.combination
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
-        """Pairs of destination and owner: an id, and shares with their gradients."""
-        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
-        found = [self._requests(micro_batch.block(self.number)) for micro_batch in minibatch.micro_batches]
-        return sum(len(each.destinations) * self.id_codec.id_bytes + len(each.positions) * row for each in found)
+        """Pairs of destination and owner: an id, and shares with their gradients.
+
+        What destinations send first is counted for every rank that names them, as if owners asked for each: no less
+        than travels.
+        """
+        size, total = self.layer.bias.element_size(), 0
+        row, sent = 2 * self.layer.partial_width * size, 2 * self.layer.sent_width * size
+        for micro_batch in minibatch.micro_batches:
+            block = micro_batch.block(self.number)
+            found = self._requests(block)
+            total += len(found.destinations) * self.id_codec.id_bytes + len(found.positions) * row
+            if sent:
+                home = home_of(block.src, self.ctx.rank_offsets)
+                owner, destination = np.divmod(self._pairs_with_edges(block, home), block.n_dst)
+                total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + sent)
+        return total
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
@@ -126,6 +142,12 @@ class Partial(ComputedRowsMode):
             requests = self._requests(micro_batch.block(self.number))
             traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
             traffic.add_exchange(rank, requests.row_counts, "activations", width)
+            if layer.sent_width:
+                # What destinations of any rank's block send, which have a neighbour here.
+                named = [self._with_edges_here(each.micro_batches[number].block(self.number)) for each in minibatches]
+                request = RowRequest(np.unique(np.concatenate(named)), self.ctx.rank_offsets, rank)
+                sent = layer.sent_width * layer.bias.element_size()
+                traffic.add_request(rank, request.remote_counts, self._inputs_id_bytes, "activations", sent, sent)
             # Which local rows any rank's blocks read.
             read = np.zeros(end - first, bool)
             for minibatch in minibatches:
@@ -158,17 +180,31 @@ class Partial(ComputedRowsMode):
         )
         if self.form.separate_self:
             self._lay_out_self_parts(plan, share, foreign_counts)
+        if self.layer.sent_width:
+            # Request what destinations with a neighbour here send, each once.
+            with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
+            named = np.concatenate((block.dst, foreign))[with_edges]
+            distinct, numbers = np.unique(named, return_inverse=True)
+            plan.first, share.sent = self.request_rows(distinct), (with_edges, numbers)
         return plan
 
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+    def computed_first(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+        rows = self.layer.prefix(*self.local_rows(plan.source), minibatch.dropout)
+        return ComputedRows(self.layer.project_sent(rows), plan.local_count)
+
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
         """Shares of requested destinations before those of local ones, unless both need the same projected rows."""
         share: LocalShare = plan.source
-        layer, rows = self.layer, share.rows(self.ctx.inputs(self.number), self.ctx.scatters)
-        if share.order is None and layer.plain_prefix and not layer.projects_first(share.block, rows):
-            local, requested = share.block.split(plan.local_count)
+        layer, rows, block = self.layer, share.rows(self.ctx.inputs(self.number), self.ctx.scatters), share.block
+        if first is not None and share.sent is not None:
+            with_edges, numbers = map(self._on_device, share.sent)
+            sent = first.new_zeros(block.n_dst, first.shape[1])
+            block = replace(block, sent=sent.index_copy(0, with_edges, first.index_select(0, numbers)))
+        if share.order is None and layer.plain_prefix and not layer.projects_first(block, rows):
+            local, requested = block.split(plan.local_count)
             answers = layer.partial(requested, rows, minibatch.dropout)
             return ComputedRows(answers, lambda: layer.partial(local, rows, minibatch.dropout))
-        shares = layer.partial(share.block, rows, minibatch.dropout)
+        shares = layer.partial(block, rows, minibatch.dropout)
         ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
         return ComputedRows(ordered, plan.local_count)
 
@@ -185,13 +221,31 @@ class Partial(ComputedRowsMode):
 
         # A share from every owner of a neighbour, a self part from the home of the destination.
         owner = np.repeat(np.arange(ranks), counts)
-        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
-        with_edges = np.isin(destinations * ranks + owner, of_edge * ranks + home[block.indices])
+        with_edges = np.isin(owner * block.n_dst + destinations, self._pairs_with_edges(block, home))
         is_home = home[destinations] == owner
         places = self._places(destinations, block.n_dst)
         rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
         positions, row_counts = _in_order_of_ranks(owner, rows, ranks)
         return _Requests(counts, destinations, row_counts, positions)
+
+    def _pairs_with_edges(self, block: Block, home: np.ndarray) -> np.ndarray:
+        """Distinct pairs of an owner and the number of a destination that has neighbours there: owner x n_dst + number.
+
+        int64, ascending; `home` is int64[n_src].
+        """
+        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+        return np.unique(home[block.indices] * block.n_dst + of_edge)
+
+    def _with_edges_here(self, block: Block) -> np.ndarray:
+        """The destinations of `block` that have a neighbour on this rank: int64 ids."""
+        first, end = self.ctx.local_range
+        sources = block.src[block.indices]
+        of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+        return block.dst[np.unique(of_edge[(sources >= first) & (sources < end)])]
+
+    @property
+    def _inputs_id_bytes(self) -> int:
+        return self.ctx.inputs(self.number).id_codec.id_bytes
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
         """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""

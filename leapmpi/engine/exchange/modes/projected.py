@@ -17,7 +17,6 @@ from torch import Tensor
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
-from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
@@ -72,33 +71,20 @@ class Projected(ComputedRowsMode):
 
     def plan_exchange(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> ExchangePlan:
         """Request the projected rows of remote sources from their owners. Collective."""
-        ctx, ids = self.ctx, micro_batch.block(self.number).src
-        request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
-        requested, answer_counts = ctx.communicator.exchange_ids(
-            request.remote_ids, request.remote_counts, ctx.inputs(self.number).id_codec
-        )
-        ctx.communicator.byte_counters.add_rows("local", len(request.local_ids))
-        ctx.communicator.byte_counters.add_rows("remote", len(request.remote_ids))
-        plan = ExchangePlan(
-            total=len(ids),
-            local_positions=request.local_positions,
-            remote_positions=request.remote_positions,
-            remote_counts=request.remote_counts,
-            answer_counts=answer_counts,
-            source=Sources(np.concatenate((request.local_ids, requested))),
-        )
+        plan = self.request_rows(micro_batch.block(self.number).src)
+        byte_counters = self.ctx.communicator.byte_counters
+        byte_counters.add_rows("local", plan.local_count)
+        byte_counters.add_rows("remote", len(plan.remote_positions))
+        plan.source = Sources(plan.source)
         if self.layer.own_width:
             self._add_destinations(plan, micro_batch.block(self.number).dst)
         return plan
 
     def _add_destinations(self, plan: ExchangePlan, ids: np.ndarray) -> None:
         """Request what the destinations `ids` need besides, as more rows of the matrix. Collective."""
-        ctx, sources, total, local = self.ctx, plan.source, plan.total, plan.local_count
-        request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
-        requested, counts = ctx.communicator.exchange_ids(
-            request.remote_ids, request.remote_counts, ctx.inputs(self.number).id_codec
-        )
-        sources.destinations = np.concatenate((request.local_ids, requested))
+        sources, total, local = plan.source, plan.total, plan.local_count
+        own_plan = self.request_rows(ids)
+        sources.destinations = own_plan.source
 
         # Where the rows of each destination belong: those of one follow each other.
         each = self.layer.own_width // self.layer.source_width
@@ -107,38 +93,34 @@ class Projected(ComputedRowsMode):
             return (total + positions[:, None] * each + np.arange(each)).reshape(-1)
 
         assert plan.local_positions is not None, "some sources may be remote"
-        plan.local_positions = np.concatenate((plan.local_positions, places(request.local_positions)))
+        assert own_plan.local_positions is not None, "so may destinations"
+        plan.local_positions = np.concatenate((plan.local_positions, places(own_plan.local_positions)))
         plan.remote_positions = _by_rank(
-            (plan.remote_positions, places(request.remote_positions)),
-            (plan.remote_counts, request.remote_counts * each),
+            (plan.remote_positions, places(own_plan.remote_positions)),
+            (plan.remote_counts, own_plan.remote_counts * each),
         )
 
         # All sources are computed and then the rows of destinations, of both the local ones before those requested.
         given = np.arange(len(sources.vertices))
         own = len(given) + np.arange(each * len(sources.destinations))
-        local_own = each * len(request.local_ids)
-        answers = _by_rank((given[local:], own[local_own:]), (plan.answer_counts, counts * each))
+        local_own = each * own_plan.local_count
+        answers = _by_rank((given[local:], own[local_own:]), (plan.answer_counts, own_plan.answer_counts * each))
         sources.order = np.concatenate((given[:local], own[:local_own], answers))
-        plan.remote_counts = plan.remote_counts + request.remote_counts * each
-        plan.answer_counts = plan.answer_counts + counts * each
+        plan.remote_counts = plan.remote_counts + own_plan.remote_counts * each
+        plan.answer_counts = plan.answer_counts + own_plan.answer_counts * each
         plan.total = total + each * len(ids)
 
-    def computed(self, minibatch: MiniBatch, plan: ExchangePlan) -> ComputedRows:
+    def computed(self, minibatch: MiniBatch, plan: ExchangePlan, first: Tensor | None) -> ComputedRows:
         sources, layer = plan.source, self.layer
         if sources.destinations is None:
-            return ComputedRows(layer.projected(*self._local(sources.vertices), minibatch.dropout), plan.local_count)
+            rows = layer.projected(*self.local_rows(sources.vertices), minibatch.dropout)
+            return ComputedRows(rows, plan.local_count)
 
         # What sources give, and what destinations need, in the order in which they are used.
-        given = layer.project_source(layer.prefix(*self._local(sources.vertices), minibatch.dropout))
-        own = layer.project_own(layer.prefix(*self._local(sources.destinations), minibatch.dropout))
+        given = layer.project_source(layer.prefix(*self.local_rows(sources.vertices), minibatch.dropout))
+        own = layer.project_own(layer.prefix(*self.local_rows(sources.destinations), minibatch.dropout))
         rows = torch.cat([given, own.reshape(-1, layer.source_width)])
         return ComputedRows(rows.index_select(0, self._on_device(sources.order)), plan.local_count)
-
-    def _local(self, ids: np.ndarray) -> tuple[Rows, Tensor]:
-        """The rows of local vertices `ids`, and their original ids. Local."""
-        ctx = self.ctx
-        original = self._on_device(ctx.sampler.topology.original_id[ids])
-        return ctx.inputs(self.number).local(ids, ctx.scatters), original
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
         layer = self.layer

@@ -1,4 +1,4 @@
-"""`partial` for `--aggregate max`: the steps of a single process, and fewer bytes than projected rows."""
+"""`partial` for what is not linear in rows: the steps of a single process; for maxima, fewer bytes than projected rows."""
 
 import dataclasses
 
@@ -19,6 +19,12 @@ CASES = [
         PLAIN, strategy="leap, ring", partition="uneven", parts=7, fanout="all,all", shape="layer norm"
     ),
     dataclasses.replace(PLAIN, strategy="pull", batch="three roots", labels="multi", prefetch=1),
+    dataclasses.replace(PLAIN, model="film", strategy="pull", fanout="10,10", dropout="everywhere", prefetch=1),
+    dataclasses.replace(PLAIN, model="film mean", strategy="leap, ring", partition="uneven", parts=7, fanout="4,3,2"),
+    dataclasses.replace(
+        PLAIN, model="film mean", labels="single, sparse features", batch="three roots", fanout="all,all", threads=2
+    ),
+    dataclasses.replace(PLAIN, model="film", fanout="3,2", labels="single, edges with data"),
 ]
 
 
@@ -33,7 +39,7 @@ def alone(world, base):
     return references(CASES, base, world.comm)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.strategy}-{case.partition}-{case.fanout}")
+@pytest.mark.parametrize("case", CASES, ids=lambda each: f"{each.model}-{each.strategy}-{each.fanout}")
 def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
     check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
 

@@ -1,0 +1,116 @@
+"""Initial weights of a user's module as functions of seed and parameter name, whatever the order of its layers.
+
+While a module is made, `Draws` notes for each tensor the operations that filled it: a random one, and those that follow
+on it alone (such as `normal_` and `mul_`). Each parameter is then filled again by its operations, from a generator that
+begins with (seed, name). So initialisation is that of the module, `torch.nn.init` in a constructor included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from leapmpi.system.counter_rng import fold
+
+_WEIGHTS = 0x6F776E  # keeps weights apart from other uses of the seed
+
+_DRAWING = ("uniform_", "normal_", "rand", "randn")
+"""Operations that fill a tensor with independent numbers, by torch's names for them."""
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """How a tensor of `shape` was filled: (operation, its arguments after the tensor, its named ones) in turn."""
+
+    shape: torch.Size
+    steps: tuple[tuple[Any, Sequence[Any], Mapping[str, Any]], ...]
+
+
+class Draws(TorchDispatchMode):
+    """Within this context, notes how tensors are filled at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By the address of the memory.
+        self._filled: dict[int, _Filled] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = _tensors((args, kwargs))
+        before = {_address(each) for each in given}
+        out = func(*args, **(kwargs or {}))
+        self._note(func, args, kwargs or {}, given, before, out)
+        return out
+
+    def _note(self, func: Any, args: Any, kwargs: Any, given: list[Tensor], before: set[int], out: Any) -> None:
+        """What `func` has made of the tensors `given`, which lay at `before`."""
+        writes = any(each.alias_info is not None and each.alias_info.is_write for each in func._schema.arguments)
+        made = _tensors(out)
+        filled = self._after(func, args, kwargs, given) if len(made) == 1 else None
+        for each in made:
+            if not writes and _address(each) in before:
+                continue  # a view of what is there
+            if filled is not None and filled.shape == each.shape and _is_whole(each):
+                self._filled[_address(each)] = filled
+            else:
+                self._filled.pop(_address(each), None)
+        if writes and not made:
+            for each in given:
+                self._filled.pop(_address(each), None)
+
+    def _after(self, func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> _Filled | None:
+        """How the tensor that `func` gives is filled; None where that is not by draws for it alone."""
+        name = func._schema.name.removeprefix("aten::")
+        if name in _DRAWING and kwargs.get("generator") is None:
+            shape = args[0].shape if given else torch.Size(args[0])
+            fill = {"rand": torch.ops.aten.uniform_.default, "randn": torch.ops.aten.normal_.default}.get(name)
+            return _Filled(shape, ((fill, (), {}) if fill else (func, args[1:], kwargs),))
+        if len(given) != 1 or not args or args[0] is not given[0] or name.startswith(("rand", "bernoulli", "dropout")):
+            return None
+        earlier = self._filled.get(_address(given[0]))
+        if earlier is None or earlier.shape != given[0].shape or not _is_whole(given[0]):
+            return None
+        return replace(earlier, steps=(*earlier.steps, (func, args[1:], kwargs)))
+
+    @torch.no_grad()
+    def draw_again(self, module: nn.Module, seed: int) -> None:
+        """Fill the parameters of `module` by the operations noted, each from a generator that (seed, name) begins.
+
+        Those that were filled otherwise stay as they are. Changes the state of torch's generator.
+        """
+        for name, parameter in module.named_parameters():
+            filled = self._filled.get(_address(parameter))
+            if filled is None or filled.shape != parameter.shape:
+                continue
+            begin(seed, name)
+            values = torch.empty_like(parameter)
+            for func, args, kwargs in filled.steps:
+                values = func(values, *args, **kwargs)
+            parameter.copy_(values)
+
+
+def begin(seed: int, name: str = "") -> None:
+    """Let torch's generator begin with (seed, name)."""
+    digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") if name else _WEIGHTS
+    torch.default_generator.manual_seed(int(fold(np.uint64(fold(np.uint64(seed), _WEIGHTS)), np.uint64(digest))) >> 1)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """The dense tensors in `values`, which may be nested."""
+    return [each for each in tree_iter(values) if isinstance(each, Tensor) and each.layout == torch.strided]
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether `tensor` is all of its memory."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
