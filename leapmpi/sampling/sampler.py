@@ -106,9 +106,11 @@ class Sampler(ABC):
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return batches(order, batch_size)
 
-    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
         """The batches of an epoch where the roots are `edges`: each once, in shuffled order."""
-        return edges.batches(seed, epoch, batch_size)
+        return edges.batches(seed, epoch, batch_size, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
         """Hear that the roots of the iteration of `key` are `edges` (int64[k, 2]), before their ends draw."""

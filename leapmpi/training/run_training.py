@@ -37,8 +37,7 @@ from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
-from leapmpi.training.edges.link_evaluation import LinkEvaluator
-from leapmpi.training.edges.link_trainer import LinkTrainer
+from leapmpi.training.edges.edge_trainer import EdgeTrainer, evaluator_class
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.label_statistics import set_scale
@@ -97,7 +96,7 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
     """
     kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
     if loaded.ctx.task.roots == "edges":
-        kind = LinkTrainer
+        kind = EdgeTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 
@@ -193,7 +192,8 @@ def _evaluate(
         if outcomes:
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
-        scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
+        task = loaded.ctx.task
+        scorer = evaluator_class(task) if task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
@@ -219,9 +219,10 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
     if about.get("task", task := loaded.ctx.task.name) != task:
         raise DataError(f"{run.path} was trained on the task {about['task']}, which is not {task}; give --task")
     width = input_width(config, dataset)
-    if (about["feature_dim"], about["classes"]) != (width, dataset.classes):
+    classes = loaded.ctx.task.classes
+    if (about["feature_dim"], about["classes"]) != (width, classes):
         raise DataError(
-            f"{config.data} has {width} features and {dataset.classes} classes, the run was trained "
+            f"{config.data} has {width} features and {classes} classes, the run was trained "
             f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
         )
     loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))

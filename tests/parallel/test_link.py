@@ -17,6 +17,7 @@ from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here
+from tests.support.shared_out import shared_out
 
 ROUNDS = ((0, 0), (1, 2))
 PLAIN = {
@@ -89,12 +90,20 @@ def alone(world, base):
     every = PLAIN, PLAIN | OTHER, PLAIN | THIRD, PLAIN | TIMED
     kinds = [kind for kind in every if any(CASES[name][0] == kind for name in HERE)]
     single = start(threads=1, comm=MPI.COMM_SELF)
-    found = {
-        number: outcome(kinds[number] | {"data": str(base / datasets.WHOLE)}, single)
-        for number in range(world.rank, len(kinds), world.size)
-    }
-    merged = {number: each for part in world.comm.allgather(found) for number, each in part.items()}
-    return lambda kind: merged[kinds.index(kind)]
+    data = {"data": str(base / datasets.WHOLE)}
+    found = shared_out(world.comm, kinds, lambda kind: outcome(kind | data, single))
+    return lambda kind: found[kinds.index(kind)]
+
+
+def test_a_failure_in_work_that_is_shared_out_is_that_of_all_ranks(world):
+    def fails(number: int) -> int:
+        if number == 0:
+            raise ValueError("this one cannot")
+        return number
+
+    with pytest.raises((ValueError, RuntimeError), match="this one cannot"):
+        shared_out(world.comm, range(4), fails)
+    assert shared_out(world.comm, range(4), abs) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", HERE)

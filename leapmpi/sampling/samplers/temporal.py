@@ -18,7 +18,7 @@ import numpy as np
 
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.edge_lookup import edge_numbers
+from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.epoch_order import batches, by_time, epoch_order, shuffled
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
 from leapmpi.sampling.node_wise import distinct_positions
@@ -159,15 +159,16 @@ class Temporal(HopSampler):
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
 
-    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
-        cut = edges.batches(seed, epoch, batch_size, time=self.topology.edge_time)
-        return self._ordered(cut, seed, epoch, ORDER)
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        cut = edges.batches(seed, epoch, batch_size, stream, self.topology.edge_time)
+        return self._ordered(cut, seed, epoch, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:
-        sources, destinations = np.ascontiguousarray(edges.T)
         time = self.topology.edge_time
         assert time is not None
-        numbers = edge_numbers(self.topology, np.arange(len(edges) + 1), sources, destinations)
+        numbers = numbers_of_edges(self.topology, edges)
         self._of_edges[key.stream] = key, time[numbers].min() if len(edges) else time.dtype.type(0)
 
     def for_scoring(
