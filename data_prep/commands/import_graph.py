@@ -154,12 +154,12 @@ def run(arguments: argparse.Namespace) -> int:
             with steps.step("split edges") as progress:
                 progress.start(graph.vertices, "vertices")
                 graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
-                summary.notes += ["the source's own split of edges is not used"] if given else []
+                summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
         elif given and arguments.split_edges != "none":
             with steps.step("split edges") as progress:
                 progress.start(graph.vertices, "vertices")
                 graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
-                summary.notes += notes
+                summary.notes.extend(notes)
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
     return 0

@@ -206,7 +206,7 @@ class EdgePlacer:
                     first, again = fresh & (slot >= 0), ~fresh & (slot >= 0) & ~records["backwards"]
                     array[slot[first]] = values[first]
                     differ = array[slot[again]] != values[again]
-                    differing += int(differ.reshape(len(differ), -1).any(axis=1).sum())
+                    differing += int((differ.any(axis=1) if differ.ndim == 2 else differ).sum())
         if "weight" in found:
             with np.errstate(over="ignore"):
                 found["weight"] = found["weight"].astype(np.float32)

@@ -86,6 +86,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     if options.edge_labels:
         carried["labels"] = options.edge_labels
     time = options.vertex_times or file.first(*_TIMES)
+    times = file.array(time) if time else None
     held_back = _edge_splits(file, edges, "labels" in carried)
     label = f"{file.path}: {', '.join(carried.values())}"
     edge_arrays = EdgeArrays(label, **{field: file.array(found) for field, found in carried.items()})
@@ -110,7 +111,7 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
         split_origin=file.path.name,
         notes=file.unused(),
         edge_arrays=edge_arrays,
-        times=file.array(time) if time else None,
+        times=times,
         edge_splits=held_back,
     )
 

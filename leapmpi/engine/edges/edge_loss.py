@@ -38,7 +38,7 @@ class EdgeLoss:
         self.communicator, self.phases = communicator, phases
 
     def predict(self, rank: int, row_bytes: int, traffic: Traffic) -> None:
-        """Add to `traffic` the embeddings, of `row_bytes`, that `rank` receives, and the gradients it returns. Local."""
+        """Add to `traffic` the embeddings, of `row_bytes`, that `rank` receives, and gradients it returns. Local."""
         for step in self.steps:
             traffic.add_exchange(rank, step.receive_counts, KIND, row_bytes)
 

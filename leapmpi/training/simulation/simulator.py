@@ -129,12 +129,12 @@ class Forecaster:
             self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates)
 
         # Sample some whole batches of the epoch, and the last one.
-        whole = batches[:-1] or batches
-        chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
+        whole = max(1, len(batches) - 1)
+        chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
         sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
         last = sampled[-1]
         if len(batches) > 1:
-            last = self.sample(engines, batches[-1], len(batches) - 1, models)
+            last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
 
         # An epoch: the mean of the sampled ones for all iterations but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
