@@ -204,12 +204,13 @@ def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
     return array if array.dtype.kind == "i" else array.astype(np.int64)
 
 
-def edges_in_rows(array: np.ndarray, name: str) -> np.ndarray:
-    """integers[2, k] from pairs of vertex ids [k, 2], or [2, k]. Raises DataError for other shapes or no integers."""
+def checked_pairs(array: np.ndarray, name: str, *, rows: bool) -> np.ndarray:
+    """integers[2, k] from pairs of vertex ids, [k, 2] if they are `rows`, else [2, k]. Raises DataError for others."""
     found = whole_numbers(array, name)
-    if found.ndim != 2 or 2 not in found.shape:
-        raise DataError(f"{name} must hold pairs of vertices, [edges, 2], but its shape is {found.shape}")
-    return found.T if found.shape[1] == 2 else found
+    if found.ndim != 2 or found.shape[1 if rows else 0] != 2:
+        shape = "[edges, 2]" if rows else "[2, edges]"
+        raise DataError(f"{name} must hold pairs of vertices, {shape}, but its shape is {found.shape}")
+    return found.T if rows else found
 
 
 def marked_edges(edges: Edges, mask: np.ndarray, name: str) -> np.ndarray:

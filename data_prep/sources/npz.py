@@ -14,7 +14,7 @@ from data_prep.edges.raw_graph import (
     RawGraph,
     ReadOptions,
     believable,
-    edges_in_rows,
+    checked_pairs,
     edges_of_rows,
     marked_edges,
     whole_numbers,
@@ -121,7 +121,7 @@ def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges 
     found: dict[str, np.ndarray] = {}
     for split, known in _EDGE_SPLITS.items():
         if name := file.first(*known):
-            found[split] = edges_in_rows(file.array(name), file.label(name))
+            found[split] = checked_pairs(file.array(name), file.label(name), rows=True)
     masks = {split: name for split, known in _EDGE_MASKS.items() if (name := file.first(*known))}
     if found and masks:
         raise DataError(f"{file.path} lists validation or test edges, and marks some by masks; keep one")
@@ -131,7 +131,7 @@ def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges 
         return None
     none = np.empty((2, 0), np.int64)
     negatives = {
-        split: edges_in_rows(file.array(name), file.label(name))
+        split: checked_pairs(file.array(name), file.label(name), rows=True)
         for split, known in _NEGATIVES.items()
         if (name := file.first(*known))
     }

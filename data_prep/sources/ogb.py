@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, edges_in_rows, whole_numbers
+from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, checked_pairs, whole_numbers
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.formats.numeric_text import read_numbers
@@ -186,9 +186,9 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
             if "target_node_neg" in found:
                 notes.append(f"{path.name}: target_node_neg, negatives of each edge, are not used; others are drawn")
         elif isinstance(found.get("edge"), np.ndarray):
-            edges[name] = edges_in_rows(found["edge"], f"{path}: edge")
+            edges[name] = checked_pairs(found["edge"], f"{path}: edge", rows=True)
             if isinstance(found.get("edge_neg"), np.ndarray):
-                negatives[name] = edges_in_rows(found["edge_neg"], f"{path}: edge_neg")
+                negatives[name] = checked_pairs(found["edge_neg"], f"{path}: edge_neg", rows=True)
         else:
             raise DataError(
                 f"{path} holds neither edge nor source_node and target_node, but {', '.join(map(str, found))}"

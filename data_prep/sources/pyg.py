@@ -13,7 +13,7 @@ from data_prep.edges.raw_graph import (
     RawGraph,
     ReadOptions,
     believable,
-    edges_in_rows,
+    checked_pairs,
     marked_edges,
     whole_numbers,
 )
@@ -125,7 +125,7 @@ def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> t
     for split, known in _EDGE_SPLITS.items():
         for name in known:
             if split not in found and (tensor := _tensor(data, name, path)) is not None:
-                found[split] = edges_in_rows(tensor, f"{path}: {name}")
+                found[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
                 truth = name.removesuffix("_index")
                 if (labels := _tensor(data, truth, path)) is not None and labels.shape == found[split].shape[1:]:
                     found[split], taken = found[split][:, labels == 1], taken | {truth}
@@ -142,7 +142,7 @@ def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> t
     for split, known in _NEGATIVES.items():
         for name in known:
             if (tensor := _tensor(data, name, path)) is not None:
-                negatives[split] = edges_in_rows(tensor, f"{path}: {name}")
+                negatives[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
                 taken |= {name}
     none, held = np.empty((2, 0), np.int64), HELD_LABELS if labelled and marked else HELD_EDGES
     given = found.get("val", none), found.get("test", none)
