@@ -102,11 +102,17 @@ def _all_listed(found: EdgeSplits, listed: dict[str, np.ndarray], graph: Graph) 
     fields = {}
     for name, edges in listed.items():
         fields[name] = edges
+        there = _code(np.asarray(getattr(found, name)), graph.vertices)
+        order, wanted = np.argsort(there), _code(edges, graph.vertices)
+        inside = _among(wanted, there[order])
+        place = order[np.searchsorted(there[order], wanted[inside])]
         if (labels := getattr(found, f"{name}_labels")) is not None:
-            there = _code(np.asarray(getattr(found, name)), graph.vertices)
-            order, wanted = np.argsort(there), _code(edges, graph.vertices)
             every = np.full(len(edges), names.UNLABELLED, np.int32)
-            inside = _among(wanted, there[order])
-            every[inside] = np.asarray(labels)[order[np.searchsorted(there[order], wanted[inside])]]
+            every[inside] = np.asarray(labels)[place]
             fields[f"{name}_labels"] = every
+        if (time := getattr(found, f"{name}_time")) is not None:
+            fields[f"{name}_time"] = np.asarray(time)[place] if inside.all() else None
+    # Times of some edges alone would not tell which of the others are later.
+    if any(fields.get(f"{name}_time") is None for name in listed):
+        fields |= {f"{name}_time": None for name in listed}
     return replace(found, **fields)

@@ -27,6 +27,9 @@ from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
 _BLOCK = 64 * 2**20
+_LISTED = (names.EDGE_LABELS, names.EDGE_TIME)
+"""What edges carry that is kept of those held back."""
+
 _STREAM = 0x65646765  # keeps edges apart from other uses of the seed
 
 
@@ -183,7 +186,7 @@ def hold_back(
     A code is that of a split, or NO_SPLIT for the way that is not listed of an edge held back. What is left out of the
     topology, or of its labels, is as `held` says. Raises DataError where no training edge is left.
     """
-    keeps, labels = held == names.HELD_LABELS, graph.edge_data.labels
+    keeps = held == names.HELD_LABELS
     kept = np.zeros(graph.vertices, np.int64)
     trained = 0
 
@@ -191,10 +194,13 @@ def hold_back(
     with ExitStack() as stack:
         topology = temporary_file()
         files = {code: temporary_file() for code in (names.VAL, names.TEST)}
-        label_files = {code: temporary_file() for code in files}
+        rows_of = {
+            name: {code: temporary_file() for code in files} for name in _LISTED if name in graph.edge_data.arrays()
+        }
         carried = {name: temporary_file() for name in graph.edge_data.arrays()}
         sizes = dict.fromkeys(files, 0)
-        every = (topology, *files.values(), *label_files.values(), *carried.values())
+        listed = (file for by_code in rows_of.values() for file in by_code.values())
+        every = (topology, *files.values(), *listed, *carried.values())
         stack.callback(lambda: [each.close() for each in every])
         for start, stop in row_groups(graph.indptr, 24, 32 + graph.edge_data.row_bytes, _BLOCK):
             indptr = np.array(graph.indptr[start : stop + 1])
@@ -214,8 +220,8 @@ def hold_back(
                     chosen &= known
                 sizes[code] += int(chosen.sum())
                 np.stack([indices[chosen].astype(np.int64), destination[chosen]], axis=1).tofile(file)
-                if found is not None:
-                    found[chosen].tofile(label_files[code])
+                for name, by_code in rows_of.items():
+                    of_edges[name][chosen].tofile(by_code[code])
 
             # What stays.
             if keeps and found is not None:
@@ -233,7 +239,11 @@ def hold_back(
         if not trained:
             raise DataError(f"no training edge{' with a label' * keeps} is left; give training a larger share")
         pairs = [mapped(files[code], np.int64, 2 * sizes[code]).reshape(-1, 2) for code in files]
-        of_pairs = [None if labels is None else mapped(label_files[code], np.int32, sizes[code]) for code in files]
+        fields = {}
+        for name, by_code in rows_of.items():
+            for code, file in by_code.items():
+                field = f"{names.SPLIT_NAMES[code]}_{name.removeprefix('edge_')}"
+                fields[field] = mapped(file, graph.edge_data.arrays()[name].dtype, sizes[code])
         indices = mapped(topology, graph.indices.dtype, int(new_indptr[-1]))
         edge_data = _of_files(graph.edge_data, carried, int(new_indptr[-1]))
     return replace(
@@ -242,7 +252,7 @@ def hold_back(
         indices=indices,
         uuid=None,
         edge_data=edge_data,
-        edge_splits=EdgeSplits(*pairs, *of_pairs, held=held),
+        edge_splits=EdgeSplits(*pairs, **fields, held=held),
         attributes={**graph.attributes, "edge_split_origin": origin},
     )
 

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from leapmpi.dataset.content_hash import row_lanes
-from leapmpi.dataset.edge_data import check_edge_labels
+from leapmpi.dataset.edge_data import DTYPES, check_edge_labels, check_edge_values
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.reader import map_array, required
@@ -24,8 +24,8 @@ from leapmpi.system.jit import compiled
 COUNTS = {name: f"{name}_edges" for name in (names.SPLIT_NAMES[names.VAL], names.SPLIT_NAMES[names.TEST])}
 """Root attribute with the number of edges of each split; a file without edge splits has none of them."""
 
-_LABELS, _NEGATIVES = 16, 32
-"""Added to the code of a split: the tags of its labels and of its negatives in the content's hash."""
+_LABELS, _NEGATIVES, _TIMES = 16, 32, 48
+"""Added to the code of a split: the tags of its labels, negatives and times in the content's hash."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class EdgeSplits:
     original id.
 
     val_labels, test_labels: int32[k], those of the edges, -1 unlabelled; None where edges have no labels.
+    val_time, test_time: int64[k] or float64[k], times of the edges, or None.
     val_negatives, test_negatives: int64[j, 2], pairs without an edge that the source gives to score against, or None.
     held: what the topology lacks of these edges: the edges themselves, or their labels alone.
     """
@@ -45,6 +46,8 @@ class EdgeSplits:
     val_negatives: np.ndarray | None = None
     test_negatives: np.ndarray | None = None
     held: str = names.HELD_EDGES
+    val_time: np.ndarray | None = None
+    test_time: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The edges by the names of their arrays in files."""
@@ -53,6 +56,10 @@ class EdgeSplits:
     def label_arrays(self) -> dict[str, np.ndarray]:
         """The labels by the names of their arrays in files."""
         return self._given("labels")
+
+    def time_arrays(self) -> dict[str, np.ndarray]:
+        """The times by the names of their arrays in files."""
+        return self._given("time")
 
     def negative_arrays(self) -> dict[str, np.ndarray]:
         """The given negatives by the names of their arrays in files."""
@@ -64,7 +71,7 @@ class EdgeSplits:
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """All arrays by their names in files."""
-        return {**self.pairs(), **self.label_arrays()}
+        return {**self.pairs(), **self.label_arrays(), **self.time_arrays()}
 
     def _given(self, what: str) -> dict[str, np.ndarray]:
         found = {f"{names.EDGE_SPLITS}/{name}_{what}": getattr(self, f"{name}_{what}") for name in COUNTS}
@@ -75,6 +82,8 @@ class EdgeSplits:
         found: Attributes = {attribute: len(getattr(self, name)) for name, attribute in COUNTS.items()}
         if self.held != names.HELD_EDGES:
             found[names.HELD_BACK] = self.held
+        if self.time_arrays():
+            found[names.HAS_SPLIT_TIME] = True
         for attribute in names.NEGATIVE_COUNTS:
             if (array := getattr(self, attribute)) is not None:
                 found[attribute] = len(array)
@@ -98,6 +107,11 @@ def map_edge_splits(file: h5py.File, path: Path, found: Attributes) -> EdgeSplit
             f"{name}_labels": map_array(file, path, f"{place}{name}_labels", ("<i4",), (k,))
             for name, k in sizes.items()
         }
+    if found.get(names.HAS_SPLIT_TIME, False):
+        kinds = DTYPES[names.EDGE_TIME]
+        fields |= {
+            f"{name}_time": map_array(file, path, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()
+        }
     for name in names.NEGATIVE_COUNTS:
         if name in found:
             fields[name] = map_array(file, path, place + name, ("<i8",), (required(found, name, int, path), 2))
@@ -117,6 +131,8 @@ def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np
         lanes = lanes + row_lanes(code, edges)
         if (labels := getattr(splits, f"{name}_labels")) is not None:
             lanes = lanes + row_lanes(_LABELS + code, np.column_stack([edges, np.asarray(labels)]))
+        if (time := getattr(splits, f"{name}_time")) is not None:
+            lanes = lanes + row_lanes(_TIMES + code, np.column_stack([edges, np.asarray(time).view(np.int64)]))
         if (negatives := getattr(splits, f"{name}_negatives")) is not None:
             lanes = lanes + row_lanes(_NEGATIVES + code, _named(negatives, original_of))
     return lanes
@@ -134,6 +150,8 @@ def check_held_back(splits: EdgeSplits, vertices: int, classes: int, where: str)
         check_ends(edges, vertices, where, name)
     for name, labels in splits.label_arrays().items():
         check_edge_labels(name, np.asarray(labels), 0, where, classes)
+    for name, time in splits.time_arrays().items():
+        check_edge_values(name, np.asarray(time), 0, where)
 
 
 def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:

@@ -28,7 +28,7 @@ _STRUCTURAL = (
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
     *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.LABEL_KIND),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
-    *(names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK),
+    *(names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME),
     *COUNTS.values(),
     *names.NEGATIVE_COUNTS,
 )

@@ -115,6 +115,16 @@ class Sampler(ABC):
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
         """Hear that the roots of the iteration of `key` are `edges` (int64[k, 2]), before their ends draw."""
 
+    def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
+        """The groups, positions int64, into which edges of `times` have to be cut where they are scored; None: any.
+
+        Their times are then to be told by `root_times`, before a group draws.
+        """
+        return None
+
+    def root_times(self, key: DrawKey, times: np.ndarray) -> None:  # noqa: B027
+        """Hear the times of the roots of the iteration of `key`, edges that the topology lacks, before they draw."""
+
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
     ) -> Sampler | None:

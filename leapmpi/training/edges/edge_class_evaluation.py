@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,11 +35,15 @@ class EdgeClassEvaluator(EdgeEvaluator):
         super().__init__(config, dataset, topology, ctx)
         labels = {"val": self.held_back.val_labels, "test": self.held_back.test_labels}
         self._labels: dict[str, np.ndarray] = {}
+        times: dict[str, Any] = {}
         for split, edges in self.edges.items():
             found = labels[split]
             known = np.empty(0, bool) if found is None else np.asarray(found) >= 0
             self.edges[split] = edges[known] if found is not None else edges[:0]
+            if (time := getattr(self.held_back, f"{split}_time")) is not None:
+                times[f"{split}_time"] = np.asarray(time)[known]
             self._labels[split] = np.empty(0, np.int64) if found is None else np.asarray(found)[known].astype(np.int64)
+        self.held_back = replace(self.held_back, **times)
         self.splits = {split: (self.key(split).stream, edges) for split, edges in self.edges.items()}
         assert isinstance(ctx.task, EdgeTask), "the trainer chooses by task"
         self._leaves_out = ctx.task.leaves_out() and self.held_back.held == HELD_LABELS
@@ -54,18 +60,21 @@ class EdgeClassEvaluator(EdgeEvaluator):
 
     def outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
         """Scores and labels of the edges of `split` whose destination is at home here. Collective."""
-        edges, key = self.edges[split], self.key(split)
-        if self._leaves_out:
-            self.ctx.sampler.leave_out(key, edges)
-        own, embeddings = self.embedded(key, np.unique(edges))
-
-        # Some edges at a time: the embeddings of their sources go to all ranks.
         found: list[Outcome] = []
-        for first in range(0, len(edges), _EDGES_AT_ONCE):
-            chunk = slice(first, first + _EDGES_AT_ONCE)
-            with self.round(), torch.no_grad():
-                sources = self.to_all(edges[chunk, 0], own, embeddings)
-                rows, places = self.at_home(edges[chunk, 1:], own)
-                scores = self.scorer(sources[torch.from_numpy(rows)], embeddings[torch.from_numpy(places)])
-                found.append((self.ctx.task.answer(scores).numpy(), self._labels[split][chunk][rows]))
+        everything = [(self.key(split), np.arange(len(self.edges[split])))]
+        for key, chosen in self.groups(split) or everything:
+            edges, labels = self.edges[split][chosen], self._labels[split][chosen]
+            self.hear_times(split, key, chosen)
+            if self._leaves_out:
+                self.ctx.sampler.leave_out(key, self.edges[split])
+            own, embeddings = self.embedded(key, np.unique(edges))
+
+            # Some edges at a time: the embeddings of their sources go to all ranks.
+            for first in range(0, len(edges), _EDGES_AT_ONCE):
+                chunk = slice(first, first + _EDGES_AT_ONCE)
+                with self.round(), torch.no_grad():
+                    sources = self.to_all(edges[chunk, 0], own, embeddings)
+                    rows, places = self.at_home(edges[chunk, 1:], own)
+                    scores = self.scorer(sources[torch.from_numpy(rows)], embeddings[torch.from_numpy(places)])
+                    found.append((self.ctx.task.answer(scores).numpy(), labels[chunk][rows]))
         return [found]

@@ -1,7 +1,8 @@
 """What scoring edges has in common: ends are embedded, each on its home rank, and sources go where edges are scored.
 
-Every vertex that is needed is embedded once. It draws from the whole topology, which lacks the edges that are held
-back, or of which the edges of the split are left out (the task says so, as in training).
+Every vertex that is needed is embedded once, or once for each group of edges where draws read times. It draws from the
+whole topology, which lacks the edges that are held back, or of which the edges of the split are left out (the task says
+so, as in training).
 """
 
 from __future__ import annotations
@@ -40,9 +41,28 @@ class EdgeEvaluator(Evaluator):
     def size(self, split: str) -> int:
         return len(self.edges[split])
 
-    def key(self, split: str) -> DrawKey:
-        """The key of the draws of `split`."""
-        return DrawKey(_STREAMS[split], self.ctx.seed, 0, 0)
+    def key(self, split: str, group: int = 0) -> DrawKey:
+        """The key of the draws of `split`, and of one of its groups."""
+        return DrawKey(_STREAMS[split], self.ctx.seed, 0, group)
+
+    def groups(self, split: str) -> list[tuple[DrawKey, np.ndarray]] | None:
+        """Keys of the groups of `split` with the positions of their edges, where draws read times; else None. Local.
+
+        No draw of a group sees an edge that is later than the earliest of the group.
+        """
+        if (times := self._times(split)) is None:
+            return None
+        groups = self.ctx.sampler.drawing.edge_groups(times, self.batch_size)
+        return None if groups is None else [(self.key(split, number), each) for number, each in enumerate(groups)]
+
+    def hear_times(self, split: str, key: DrawKey, chosen: np.ndarray) -> None:
+        """Let draws of `key` know the times of the edges at `chosen`, where there are some. Local."""
+        if (times := self._times(split)) is not None and len(chosen):
+            self.ctx.sampler.drawing.root_times(key, times[chosen])
+
+    def _times(self, split: str) -> np.ndarray | None:
+        found = getattr(self.held_back, f"{split}_time")
+        return None if found is None else np.asarray(found)
 
     def dry_run_on(self, vertices: np.ndarray) -> None:
         """Choose the mode of the first round and embed a few of `vertices`. Collective."""

@@ -7,7 +7,7 @@ the source gives are pairs common to all edges of a split: each is scored once, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class LinkEvaluator(EdgeEvaluator):
         self._known = KnownEdges(topology, self.held_back, both_ways(dataset.attributes))
         self._uniform = NEGATIVES.load("uniform").NEGATIVES(Candidates(topology))
         self._given = given_negatives(config, self.held_back)
-        self._vertices = self._needed()
+        self._vertices = self._needed(self.edges)
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""
@@ -57,11 +57,22 @@ class LinkEvaluator(EdgeEvaluator):
             # No edge is held back.
             return dict.fromkeys(self.edges)
         self._use_whole_model()
-        own, embeddings = self.embedded(self.key("val"), self._vertices)
+        embedded = None
         for name, edges in self.edges.items():
-            if len(edges):
-                table = self._among_given if name in self._given else self._table
-                self.details[name] = all_figures(table(name, edges, own, embeddings))
+            if not len(edges):
+                continue
+            table = self._among_given if name in self._given else self._table
+            groups = self.groups(name)
+            if groups is None:
+                # The same draws serve both splits.
+                embedded = embedded or self.embedded(self.key("val"), self._vertices)
+                self.details[name] = all_figures(table(name, edges, *embedded))
+                continue
+            found = []
+            for key, chosen in groups:
+                self.hear_times(name, key, chosen)
+                found.append(table(name, edges[chosen], *self.embedded(key, self._needed({name: edges[chosen]}))))
+            self.details[name] = all_figures(np.concatenate(found))
         return {name: self.details[name][self.metric.name] if name in self.details else None for name in self.edges}
 
     def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
@@ -95,12 +106,12 @@ class LinkEvaluator(EdgeEvaluator):
         """The drawn negatives int64[k, count] of `edges`, the same in every evaluation."""
         return self._uniform.draw(self.key(name), edges, self._count)
 
-    def _needed(self) -> np.ndarray:
-        """All vertices to embed, ascending: those that stand in an edge or a negative of any split, or all."""
-        if self._all and any(len(edges) for edges in self.edges.values()):
+    def _needed(self, edges_of: Mapping[str, np.ndarray]) -> np.ndarray:
+        """All vertices to embed, ascending: those that stand in one of the edges by split, or in a negative, or all."""
+        if self._all and any(len(edges) for edges in edges_of.values()):
             return np.arange(self.topology.vertices)
         needed = np.zeros(self.topology.vertices, bool)
-        for name, edges in self.edges.items():
+        for name, edges in edges_of.items():
             needed[edges.reshape(-1)] = True
             negatives = self._given[name] if name in self._given else self._negatives(name, edges)
             needed[negatives.reshape(-1)] = True
