@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import DataError
 from leapmpi.nn.task import Task
 
 if TYPE_CHECKING:
@@ -25,13 +25,9 @@ class EdgeTask(Task):
     """Whether pairs that are no edges are scored too."""
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises DataError for a dataset without edges, ConfigError for settings that do not go with edges."""
+        """Raises DataError for a dataset without edges."""
         if not dataset.edges:
             raise DataError(f"{dataset.folder} has no edges, which --task {self.name} trains on")
-        if config.strategy.replicas != "equal":
-            raise ConfigError(
-                f"strategy.replicas: independent models train vertices; leave out --task {self.name} or --vary"
-            )
         self.width, self.classes = config.model.hidden, dataset.classes
         self.link = config.link
 

@@ -64,6 +64,8 @@ class EdgePlan:
     negatives: int
     """Negatives of each edge."""
     steps: list[_Placed]
+    travels: bool
+    """Whether embeddings cross ranks: not where edges are dealt."""
 
     @property
     def pair_weight(self) -> float:
@@ -104,7 +106,7 @@ def plan_edges(
     indptr = indptr_of(np.array([len(cell) for cell in cells]))
     model = (np.arange(ranks)[:, None] + np.arange(time_steps)).reshape(-1) % ranks
     schedule = Schedule(epoch, iteration, ranks, time_steps, np.concatenate(cells), indptr, model)
-    return EdgePlan(schedule, edges, negatives.shape[1], steps)
+    return EdgePlan(schedule, edges, negatives.shape[1], steps, place is not None)
 
 
 def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

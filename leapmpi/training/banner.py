@@ -16,6 +16,7 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
@@ -167,7 +168,7 @@ def _moves(trainer: Trainer) -> str:
     size = trainer.ctx.parameters.shared_gradients.nbytes
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
-    if trainer.ctx.task.roots == "edges" and engine.placement.roots_are_local:
+    if isinstance(engine, EdgeEngine) and not engine.deals:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")

@@ -80,6 +80,10 @@ class Evaluator:
     def scores(self) -> dict[str, float | None]:
         """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
         self._use_whole_model()
+        return self.scores_now()
+
+    def scores_now(self) -> dict[str, float | None]:
+        """`scores` of the model that the context holds. Collective."""
         return {name: self._score(name, [self._mode])[0] for name in self.splits}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:

@@ -37,7 +37,7 @@ from leapmpi.system.memory import peak_bytes
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import banner, resume
 from leapmpi.training.checkpointer import Checkpointer
-from leapmpi.training.edges.edge_trainer import EdgeTrainer, evaluator_class
+from leapmpi.training.edges.edge_trainer import EdgeReplicaTrainer, EdgeTrainer, evaluator_class
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.label_statistics import set_scale
@@ -94,9 +94,10 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 
     `begun` is when this start began, on the clock time.perf_counter.
     """
-    kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
-    if loaded.ctx.task.roots == "edges":
-        kind = EdgeTrainer
+    several, edges = config.strategy.replicas == "independent", loaded.ctx.task.roots == "edges"
+    kind: type[Trainer] = ReplicaTrainer if several else Trainer
+    if edges:
+        kind = EdgeReplicaTrainer if several else EdgeTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from data_prep.assembly.split_edges import split_edges
 from leapmpi.comm.byte_counters import KINDS
 from leapmpi.comm.world import start
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.system.phase_timers import PhaseTimers
@@ -161,3 +161,30 @@ def test_edges_are_trained_and_scored_as_in_one_process(name, base, alone, world
         whole = np.linalg.norm(np.concatenate([np.ravel(each) for each in wanted.values()]))
         for key in wanted:
             assert np.linalg.norm(found[key] - wanted[key]) <= 1e-10 * whole, key
+
+
+@pytest.mark.parametrize("task", ["link", "edge-class"])
+def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world):
+    plain = PLAIN | {"train.task": task, "train.batch_size": 700, "train.optimizer": "adam", "train.epochs": 1}
+    plain |= data_of("leap", base, "uneven") | {"strategy.name": ("leap", "pull")[world.size % 2], "run.threads": 1}
+    varied = ["model.hidden=8,6", f"link.scorer={'dot,mlp' if task == 'link' else 'mlp,distmult'}"]
+    config = Config.from_values(plain | {"strategy.replicas": "independent", "strategy.vary": varied})
+
+    def trained(config: Config, world):
+        loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+        trainer = make_trainer(config, world, loaded, 0.0)
+        trainer.prepare()
+        trainer.epoch(0)
+        return trainer
+
+    def outcome_of(config: Config):
+        trainer = trained(config.replaced(data_of("leap", base, datasets.WHOLE)), start(threads=1, comm=MPI.COMM_SELF))
+        return trainer.ctx.parameters.by_name(), trainer.epochs[0]["loss"], trainer.epochs[0]["accuracy"]
+
+    together = trained(config, world)
+    alone = shared_out(world.comm, list(variations(config).values()), outcome_of)
+    for replica, (weights, loss, scores) in zip(together.replicas, alone, strict=True):
+        assert replica.epochs[0]["loss"] == pytest.approx(loss, abs=1e-10)
+        assert replica.epochs[0]["accuracy"] == pytest.approx(scores, abs=1e-9)
+        for name, values in replica.layout.by_name().items():
+            assert np.abs(values - weights[name]).max() < 1e-8, name

@@ -33,6 +33,8 @@ class EdgeEngine(Engine):
         super().__init__(ctx, config)
         assert isinstance(ctx.task, EdgeTask), "only tasks on edges are trained so"
         self.task = ctx.task
+        self.deals = not self.placement.roots_are_local or config.replicas == "independent"
+        """Whether edges are dealt: a model that differs is on one rank at a time, and so are its embeddings."""
         if not self.placement.trains_labelled:
             raise ConfigError(
                 f"strategy: {config.name} computes losses away from the roots' rank, where edges cannot be scored; "
@@ -117,7 +119,7 @@ class EdgeEngine(Engine):
         if self.task.reads_edge_labels:
             assert topology.edge_label is not None, "it is loaded for the tasks that read it"
             labels = topology.edge_label[numbers_of_edges(topology, edges)].astype(np.int64)
-        how = place if placement.roots_are_local else None
+        how = None if self.deals else place
         numbers = {"epoch": key.epoch, "iteration": key.iteration}
         return plan_edges(edges, negatives, time_steps, self.ctx.ranks, how, labels=labels, **numbers)
 
@@ -129,10 +131,5 @@ class EdgeEngine(Engine):
             sampler.leave_out(key, plan.edges)
         sampler.drawing.root_edges(key, plan.edges)
         minibatch = self.sample(plan.schedule, key)
-        minibatch.edge_loss = self._loss(plan)
+        minibatch.edge_loss = EdgeLoss(plan, self.ctx.rank, self.task, self.ctx.communicator, self.ctx.phases)
         return minibatch
-
-    def _loss(self, plan: EdgePlan) -> EdgeLoss:
-        ctx = self.ctx
-        assert ctx.model.scorer is not None, "a model of a task on edges has one"
-        return EdgeLoss(plan, ctx.rank, self.task, ctx.model.scorer, ctx.communicator, ctx.phases)

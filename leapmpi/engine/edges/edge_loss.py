@@ -29,12 +29,11 @@ class EdgeLoss:
         plan: EdgePlan,
         rank: int,
         task: EdgeTask,
-        scorer: Scorer,
         communicator: Communicator,
         phases: PhaseTimers,
     ) -> None:
         self.steps, self.weight, self.edges = plan.of_rank(rank), plan.pair_weight, len(plan.edges)
-        self.task, self.scorer = task, scorer
+        self.task, self.travels = task, plan.travels
         self.communicator, self.phases = communicator, phases
 
     def predict(self, rank: int, row_bytes: int, traffic: Traffic) -> None:
@@ -50,8 +49,10 @@ class EdgeLoss:
         step = self.steps[number]
         return row_bytes * (2 * int(step.receive_counts.sum()) + 2 * len(step.sent) + 4 * len(step.source))
 
-    def __call__(self, number: int, embeddings: Tensor) -> Tensor:
-        """The loss of time step `number`, a scalar; `embeddings` float[roots, D] are this rank's roots'. Collective.
+    def __call__(self, number: int, embeddings: Tensor, scorer: Scorer) -> Tensor:
+        """The loss of time step `number`, a scalar; `embeddings` float[roots, D] are this rank's roots'.
+
+        Collective, unless edges are dealt, so that each rank has all ends of its own.
 
         Gradients of the scorer's parameters are added at once; the scalar's backward passes on those of embeddings, the
         shares of all ranks together.
@@ -69,7 +70,7 @@ class EdgeLoss:
         with torch.enable_grad():
             rows.requires_grad_()
             ends = (torch.from_numpy(each).to(device) for each in (step.source, step.destination))
-            scores = self.scorer(*(take_rows(rows, each) for each in ends))
+            scores = scorer(*(take_rows(rows, each) for each in ends))
             loss = self.task.pair_loss(scores, torch.from_numpy(step.targets).to(device), self.weight)
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
@@ -82,5 +83,7 @@ class EdgeLoss:
         return value_with_gradient(embeddings, sums_by_row(gradient, every, count), loss.detach())
 
     def _exchange(self, send: Tensor, send_counts, receive: Tensor, receive_counts) -> None:
+        if not self.travels:
+            return
         with self.phases("exchange"):
             self.communicator.exchange(send, send_counts, receive, receive_counts, KIND)

@@ -7,6 +7,9 @@ so, as in training).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -15,6 +18,8 @@ from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.exchange.modes.raw import Raw
+from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
@@ -40,6 +45,17 @@ class EdgeEvaluator(Evaluator):
 
     def size(self, split: str) -> int:
         return len(self.edges[split])
+
+    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
+        """What `scores` gives for each of `models`, one after the other, on raw rows. Collective."""
+        kept = self.ctx, self._mode
+        found = []
+        for model in models:
+            self.ctx = replace(self.ctx, model=model)
+            self._mode = Raw(self.ctx)
+            found.append(self.scores_now())
+        self.ctx, self._mode = kept
+        return found
 
     def key(self, split: str, group: int = 0) -> DrawKey:
         """The key of the draws of `split`, and of one of its groups."""

@@ -17,6 +17,7 @@ from leapmpi.nn.task import Task
 from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.training.edges.edge_class_evaluation import EdgeClassEvaluator
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.trainer import Trainer
 
@@ -44,6 +45,10 @@ class EdgeTrainer(Trainer):
     def epoch_batches(self, epoch: int) -> Sequence[np.ndarray]:
         train = self.config.train
         return self.ctx.sampler.drawing.edge_batches(self._edges, train.seed, epoch, train.batch_size)
+
+
+class EdgeReplicaTrainer(EdgeTrainer, ReplicaTrainer):
+    """The same for several models that differ, on the same batches of edges, which are dealt to the ranks."""
 
 
 def evaluator_class(task: Task) -> type[Evaluator]:

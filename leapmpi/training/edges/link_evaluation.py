@@ -19,7 +19,6 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError
-from leapmpi.nn.model import Model
 from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.training.edges.edge_evaluation import EdgeEvaluator
@@ -50,13 +49,11 @@ class LinkEvaluator(EdgeEvaluator):
         """Choose the mode of the first round and embed a few vertices. Collective."""
         self.dry_run_on(self._vertices)
 
-    def scores(self) -> dict[str, float | None]:
-        """The metric on each split, the same on all ranks; None where it is empty. Collective."""
+    def scores_now(self) -> dict[str, float | None]:
         self.details = {}
         if not len(self._vertices):
             # No edge is held back.
             return dict.fromkeys(self.edges)
-        self._use_whole_model()
         embedded = None
         for name, edges in self.edges.items():
             if not len(edges):
@@ -88,9 +85,6 @@ class LinkEvaluator(EdgeEvaluator):
             metric.name: {split: figures.get(metric.name) for split, figures in by_split.items()} for metric in metrics
         }
         return {"metrics": found, **({"figures": self.details} if self.details else {})}
-
-    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
-        raise NotImplementedError("models that differ are refused with --task link")
 
     def trivial_scores(self) -> dict[str, float | str | None]:
         """What a scorer that finds all pairs alike scores: every edge in the middle of its candidates. Local."""

@@ -123,6 +123,9 @@ class Forecaster:
             check_learned(config)
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
+        for each in engines:
+            if isinstance(each, EdgeEngine):
+                each.deals = each.deals or bool(models)
         first, sampler = engines[0], engines[0].ctx.sampler
         batches = self.batches(first, config)
         if first.placement.mode_is_open:
