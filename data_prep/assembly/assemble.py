@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from data_prep.assembly.edge_labels import CLASSES, with_classes
 from data_prep.assembly.feature_rows import stored
 from data_prep.assembly.made_features import FeatureRule, make
 from data_prep.assembly.output import Summary
 from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
-from data_prep.assembly.vertex_data import Labels, make_features, make_labels
+from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency
 from data_prep.edges.edge_stream import sort_edges
@@ -42,6 +43,8 @@ class AssemblyOptions:
     features: FeatureRule | None = None
     edge_data: str = "keep"
     """Whether what edges carry is kept ("keep") or not ("drop")."""
+    edge_label_values: str = CLASSES
+    """What numbers that label edges are, one of edge_labels.LABEL_VALUES."""
 
 
 def make_graph(
@@ -68,6 +71,8 @@ def make_graph(
             notes=raw.notes,
             carried=options.edge_data == "keep",
         )
+    data, edge_class_names = with_classes(adjacency.data, options.edge_label_values, raw.edges_name, workspace)
+    adjacency = replace(adjacency, data=data)
     n = adjacency.vertices
     raw.names = raw.names if ids is None else ids
     with steps.step("find components") as progress:
@@ -80,6 +85,7 @@ def make_graph(
         features = None
         if rows is not None:
             features = make_features(rows, n, options.feature_dtype, options.normalise, where)
+        times = None if raw.times is None else make_times(raw.times, n, where)
         notes = raw.notes + (labels.notes if labels else [])
         codes = _given_codes(raw, n, options.splits, labels, where)
 
@@ -93,6 +99,7 @@ def make_graph(
             features = features and features.among(original_id)
             labels = labels and replace(labels, values=labels.values[keep], notes=[])
             codes = None if codes is None else codes[keep]
+            times = None if times is None else times[keep]
 
         # Draw splits from what is left; decide how features are stored.
         if options.splits.kind in ("random", "per-class"):
@@ -109,8 +116,11 @@ def make_graph(
         labels.classes if labels else 0,
         _attributes(raw, options, features is not None, codes is not None),
         edge_data=adjacency.data,
+        time=times,
         regression=bool(labels and labels.regression),
     )
+    if edge_class_names and len(text := json.dumps(edge_class_names)) <= _LONGEST_CLASS_NAMES:
+        graph.attributes["edge_class_names"] = text
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
 
 

@@ -14,6 +14,8 @@ from data_prep.edges.edge_sort import EdgeCounts
 from data_prep.progress import Steps
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
+from leapmpi.dataset.hdf5.names import EDGE_LABELS
+from leapmpi.dataset.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import DataError
 
@@ -94,10 +96,17 @@ def _table(graph: Graph, summary: Summary, file: Path) -> str:
 
 def _edge_rows(graph: Graph) -> list[tuple[str, int, str]]:
     """The rows about what edges carry: name, number of columns, note."""
-    return [
+    rows = [
         (name.replace("_", " "), 1 if array.ndim == 1 else array.shape[1], str(array.dtype))
         for name, array in graph.edge_data.arrays().items()
+        if name != EDGE_LABELS
     ]
+    if graph.edge_data.labels is not None:
+        known = sum(int((block >= 0).sum()) for block in row_blocks(graph.edge_data.labels))
+        rows.append(("edge classes", graph.edge_data.classes, f"{known:,} edges labelled in training"))
+    if graph.time is not None:
+        rows.append(("vertex times", 1, str(graph.time.dtype)))
+    return rows
 
 
 def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
@@ -105,8 +114,9 @@ def _held_back_rows(graph: Graph) -> list[tuple[str, int, str]]:
     if graph.edge_splits is None:
         return []
     origin = str(graph.attributes["edge_split_origin"])
-    sizes = graph.edge_splits.counts()
-    return [(name.replace("_", " "), int(size), f"held back: {origin}") for name, size in sizes.items()]
+    sizes = {name: size for name, size in graph.edge_splits.counts().items() if isinstance(size, int)}
+    what = f"{graph.edge_splits.held} held back: {origin}"
+    return [(name.replace("_", " "), size, what if "edges" in name else "given") for name, size in sizes.items()]
 
 
 def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:

@@ -1,4 +1,4 @@
-"""`--split-edges`: hold some edges of a graph back, to validate and test link prediction on.
+"""`--split-edges`: hold some edges of a graph back, to validate and test on; `--split-edge-labels`: their labels alone.
 
 The split of an edge is a function of the seed and of the original ids of its ends, in whichever order, or of its time
 (split_times.py): both directions of an edge stay in one split, and every machine and partition splits alike. What is
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -27,28 +27,49 @@ from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 
 _BLOCK = 64 * 2**20
+_LISTED = (names.EDGE_LABELS, names.EDGE_TIME)
+"""What edges carry that is kept of those held back."""
+
 _STREAM = 0x65646765  # keeps edges apart from other uses of the seed
 
 
-def parse_shares(text: str) -> tuple[float, float, float]:
-    """'0.8,0.1,0.1' as shares of training, validation and test edges. Raises ConfigError."""
+def parse_shares(text: str, flag: str = "--split-edges") -> tuple[float, float, float]:
+    """'0.8,0.1,0.1' as shares of training, validation and test edges. Raises ConfigError, which names the `flag`."""
     try:
         train, val, test = (float(each) for each in text.split(","))
     except ValueError:
         train = val = test = -1.0
     if min(train, val, test) < 0 or not 0 < train <= 1 or abs(train + val + test - 1) > 1e-9:
         raise ConfigError(
-            f"--split-edges {text!r}: give the shares of training, validation and test edges, which add up to 1, such "
+            f"{flag} {text!r}: give the shares of training, validation and test edges, which add up to 1, such "
             "as 0.8,0.1,0.1"
         )
     return train, val, test
 
 
-def asked_shares(text: str | None, by: str | None) -> tuple[float, float, float] | None:
-    """The shares that --split-edges names, None without. Raises ConfigError, also for --split-edges-by alone."""
-    if text is None and by is not None:
-        raise ConfigError(f"--split-edges-by {by}: nothing is split without --split-edges, such as 0.8,0.1,0.1")
-    return None if text is None else parse_shares(text)
+@dataclass(frozen=True)
+class SplitRequest:
+    """How edges are to be split: the shares of training, validation and test, what is held back, by time or hash."""
+
+    shares: tuple[float, float, float]
+    held: str
+    by: str | None
+
+
+def asked_split(edges: str | None, labels: str | None, by: str | None) -> SplitRequest | None:
+    """What --split-edges (shares) or --split-edge-labels asks for, None without.
+
+    Raises ConfigError, also for both, or for --split-edges-by alone.
+    """
+    if edges is not None and labels is not None:
+        raise ConfigError("--split-edges and --split-edge-labels exclude each other; give one")
+    if edges is None and labels is None:
+        if by is not None:
+            raise ConfigError(f"--split-edges-by {by}: nothing is split without --split-edges, such as 0.8,0.1,0.1")
+        return None
+    if labels is not None:
+        return SplitRequest(parse_shares(labels, "--split-edge-labels"), names.HELD_LABELS, by)
+    return SplitRequest(parse_shares(str(edges)), names.HELD_EDGES, by)
 
 
 @compiled
@@ -116,8 +137,11 @@ def split_edges(
     seed: int,
     progress: Callable[[int], object] | None = None,
     by: str | None = None,
+    held: str = names.HELD_EDGES,
 ) -> Graph:
     """`graph` with the topology of its training edges alone, and the others as its `edge_splits`.
+
+    held: names.HELD_LABELS leaves the edges in the topology, and holds their labels back; unlabelled ones stay.
 
     `by` time, the oldest edges train and the newest test; by hash, each edge goes to training, validation or test with
     chances `shares`; None is by time where edges have one. Of a graph whose edges go both ways (attribute `directed` is
@@ -127,48 +151,99 @@ def split_edges(
     Raises DataError where edges are held back already, no training edge is left, or all times are too alike to split;
     ConfigError to split by time edges without.
     """
-    if graph.edge_splits is not None:
-        raise DataError("the edges of this graph are split already; leave out --split-edges")
+    check_unsplit(graph, held)
     by_time = time_split(graph, shares) if splits_by_time(graph, by) else None
     base = np.uint64(fold(np.uint64(fold(np.uint64(0), np.uint64(seed))), _STREAM))
     original, symmetric = np.asarray(graph.original_id), both_ways(graph.attributes)
+
+    def coded(start: int, first: int, indptr: np.ndarray, indices: np.ndarray, codes: np.ndarray) -> None:
+        if by_time:
+            bounds, times = (by_time.last_train, by_time.last_val), by_time.times[first : first + len(indices)]
+            _time_codes(indptr, indices, original, start, base, times, *bounds, symmetric, codes)
+        else:
+            _hash_codes(indptr, indices, original, start, base, *shares[:2], symmetric, codes)
+
+    return hold_back(graph, coded, held, _origin(shares, seed, by_time, held), progress)
+
+
+def check_unsplit(graph: Graph, held: str) -> None:
+    """Raise DataError where edges of `graph` are held back already, or have no labels that could be."""
+    if graph.edge_splits is not None:
+        raise DataError("the edges of this graph are split already; leave out --split-edges and --split-edge-labels")
+    if held == names.HELD_LABELS and graph.edge_data.labels is None:
+        raise DataError("--split-edge-labels: edges of this graph have no labels; import them by --edge-labels")
+
+
+Coded = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray], None]
+"""Writes the codes of the edges of some rows, int8: of arguments first row, first edge, indptr, indices, codes."""
+
+
+def hold_back(
+    graph: Graph, coded: Coded, held: str, origin: str, progress: Callable[[int], object] | None = None
+) -> Graph:
+    """`graph` with the edges that `coded` sends to validation and test as its `edge_splits`.
+
+    A code is that of a split, or NO_SPLIT for the way that is not listed of an edge held back. What is left out of the
+    topology, or of its labels, is as `held` says. Raises DataError where no training edge is left.
+    """
+    keeps = held == names.HELD_LABELS
     kept = np.zeros(graph.vertices, np.int64)
+    trained = 0
 
     # Block by block: what stays goes to a file, what is held back too.
     with ExitStack() as stack:
         topology = temporary_file()
         files = {code: temporary_file() for code in (names.VAL, names.TEST)}
+        rows_of = {
+            name: {code: temporary_file() for code in files} for name in _LISTED if name in graph.edge_data.arrays()
+        }
         carried = {name: temporary_file() for name in graph.edge_data.arrays()}
         sizes = dict.fromkeys(files, 0)
-        stack.callback(lambda: [each.close() for each in (topology, *files.values(), *carried.values())])
+        listed = (file for by_code in rows_of.values() for file in by_code.values())
+        every = (topology, *files.values(), *listed, *carried.values())
+        stack.callback(lambda: [each.close() for each in every])
         for start, stop in row_groups(graph.indptr, 24, 32 + graph.edge_data.row_bytes, _BLOCK):
             indptr = np.array(graph.indptr[start : stop + 1])
             edges = slice(int(indptr[0]), int(indptr[-1]))
             indices = np.array(graph.indices[edges])
             codes = np.empty(len(indices), np.int8)
-            if by_time:
-                bounds = by_time.last_train, by_time.last_val
-                _time_codes(indptr, indices, original, start, base, by_time.times[edges], *bounds, symmetric, codes)
-            else:
-                _hash_codes(indptr, indices, original, start, base, *shares[:2], symmetric, codes)
+            coded(start, edges.start, indptr, indices, codes)
             trains, destination = codes == names.TRAIN, np.repeat(np.arange(start, stop), np.diff(indptr))
-            kept[start:stop] = np.bincount(destination[trains] - start, minlength=stop - start)
-            indices[trains].tofile(topology)
-            for name, array in graph.edge_data.arrays().items():
-                np.asarray(array[edges])[trains].tofile(carried[name])
+            stays = np.ones(len(codes), bool) if keeps else trains
+            of_edges = {name: np.array(array[edges]) for name, array in graph.edge_data.arrays().items()}
+            found = of_edges.get(names.EDGE_LABELS)
+            known = np.ones(len(codes), bool) if found is None else found != names.UNLABELLED
+            trained += int((trains & known).sum())
             for code, file in files.items():
                 chosen = codes == code
+                if keeps:
+                    chosen &= known
                 sizes[code] += int(chosen.sum())
                 np.stack([indices[chosen].astype(np.int64), destination[chosen]], axis=1).tofile(file)
+                for name, by_code in rows_of.items():
+                    of_edges[name][chosen].tofile(by_code[code])
+
+            # What stays.
+            if keeps and found is not None:
+                of_edges[names.EDGE_LABELS] = np.where(trains, found, np.int32(names.UNLABELLED))
+            kept[start:stop] = np.bincount(destination[stays] - start, minlength=stop - start)
+            indices[stays].tofile(topology)
+            for name, array in of_edges.items():
+                array[stays].tofile(carried[name])
             if progress:
                 progress(stop)
 
         # The graph of what is left.
         new_indptr = np.zeros(graph.vertices + 1, np.int64)
         np.cumsum(kept, out=new_indptr[1:])
-        if not new_indptr[-1]:
-            raise DataError("--split-edges leaves no training edge; give training a larger share")
-        held = [mapped(files[code], np.int64, 2 * sizes[code]).reshape(-1, 2) for code in files]
+        if not trained:
+            raise DataError(f"no training edge{' with a label' * keeps} is left; give training a larger share")
+        pairs = [mapped(files[code], np.int64, 2 * sizes[code]).reshape(-1, 2) for code in files]
+        fields = {}
+        for name, by_code in rows_of.items():
+            for code, file in by_code.items():
+                field = f"{names.SPLIT_NAMES[code]}_{name.removeprefix('edge_')}"
+                fields[field] = mapped(file, graph.edge_data.arrays()[name].dtype, sizes[code])
         indices = mapped(topology, graph.indices.dtype, int(new_indptr[-1]))
         edge_data = _of_files(graph.edge_data, carried, int(new_indptr[-1]))
     return replace(
@@ -177,8 +252,8 @@ def split_edges(
         indices=indices,
         uuid=None,
         edge_data=edge_data,
-        edge_splits=EdgeSplits(*held),
-        attributes={**graph.attributes, "edge_split_origin": _origin(shares, seed, by_time)},
+        edge_splits=EdgeSplits(*pairs, **fields, held=held),
+        attributes={**graph.attributes, "edge_split_origin": origin},
     )
 
 
@@ -187,13 +262,14 @@ def _of_files(data: EdgeData, files: dict[str, BinaryIO], edges: int) -> EdgeDat
     found = {}
     for name, array in data.arrays().items():
         rows = mapped(files[name], array.dtype, edges * (array.shape[1] if array.ndim == 2 else 1))
-        found[name.removeprefix("edge_")] = rows.reshape(edges, *array.shape[1:])
-    return EdgeData(**found)
+        found[name] = rows.reshape(edges, *array.shape[1:])
+    return data.with_arrays(found)
 
 
-def _origin(shares: tuple[float, float, float], seed: int, by_time: TimeSplit | None) -> str:
+def _origin(shares: tuple[float, float, float], seed: int, by_time: TimeSplit | None, held: str) -> str:
     """How the edges were split, for those who read the file."""
-    text = f"--split-edges {','.join(f'{share:g}' for share in shares)}"
+    flag = "--split-edge-labels" if held == names.HELD_LABELS else "--split-edges"
+    text = f"{flag} {','.join(f'{share:g}' for share in shares)}"
     if by_time is None:
         return f"{text}, seed {seed}"
     return f"{text}, by time: training up to {by_time.last_train}, validation up to {by_time.last_val}"

@@ -147,6 +147,25 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
     return labels.astype(np.int64)
 
 
+def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
+    """Times int64[n] from numbers [n] or [n, 1]. Raises DataError for another number of them, or one not whole."""
+    raw = np.asarray(raw)
+    if raw.shape not in ((vertices,), (vertices, 1)) or raw.dtype.kind not in "iuf":
+        raise DataError(
+            f"{where}: times of vertices are {raw.dtype} of shape {raw.shape}; expected a whole number for each of "
+            f"{vertices:,} vertices"
+        )
+    times = raw.reshape(-1)
+    with np.errstate(invalid="ignore"):
+        whole = times.astype(np.int64)
+    if len(bad := np.flatnonzero((whole != times) | (np.abs(times.astype(np.float64)) >= 2**63))):
+        raise DataError(
+            f"{where}: the time of vertex {bad[0]} (counted from 0) is {times[bad[0]]}; times of vertices are whole "
+            "numbers of 64 bits"
+        )
+    return whole
+
+
 def labelled(labels: np.ndarray) -> np.ndarray:
     """bool[n]: which vertices have a label (at least one of several)."""
     return labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from data_prep.edges.raw_graph import RawGraph
     from data_prep.workspace import Workspace
 
-EDGE_SHARES = "shares of training, validation and test edges for link prediction, such as 0.8,0.1,0.1"
+EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
+LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
 SPLIT_BY = "how: by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
 
 HELP = "read a graph from any supported source into one checked graph file"
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help="format of SOURCE, detected unless given")
     add("--formats", action=_Formats, nargs=0, help="list the formats that are read, and exit")
     add("--splits", metavar="RULE", default="source", help=rules)
-    add("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
+    add("--split-edges", metavar="A,B,C", help=f"{EDGE_SHARES}; source (default): as the source says; none: no edge")
+    add("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     add("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add("--split-index", type=count, metavar="K", help="which of the source's own splits to take, from 0 on")
     add("--seed", type=count, default=0, metavar="S", help="seed of random and per-class splits and of random features")
@@ -83,6 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="what edges carry (weights, features, times): keep it, or read edges alone",
     )
+    add("--edge-labels", metavar="NAME", help="column or array of the labels of edges, for --task edge-class")
+    add(
+        "--edge-label-values",
+        choices=("classes", "distinct"),
+        default="classes",
+        help="numbers that label edges: classes from 0 on (-1: unlabelled), or any, of which each is a class",
+    )
+    add("--vertex-times", metavar="FILE|NAME", help="times of vertices: .npy, or a column or an array of the source")
     add("--vertices", type=positive, metavar="N", help="number of vertices, where the source does not state it")
     add("--classes", type=positive, metavar="C", help="number of classes, where the labels do not show all")
     add("--task", choices=LABEL_KINDS, help="what the labels are; found out where not given (data_prep/README.md)")
@@ -93,9 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
+    from data_prep.assembly.given_splits import hold_back_given
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.split_edges import asked_shares, split_edges
+    from data_prep.assembly.split_edges import asked_split, split_edges
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
@@ -104,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
-    shares = asked_shares(arguments.split_edges, arguments.split_edges_by)
+    drawn = arguments.split_edges not in (None, "source", "none")
+    asked = asked_split(arguments.split_edges if drawn else None, arguments.split_edge_labels, arguments.split_edges_by)
     made = parse_features(arguments.features) if arguments.features else None
     features = Path(arguments.features) if arguments.features and not made else None
     names = (
@@ -116,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         "classes",
         "task",
         "edge_data",
+        "edge_label_values",
     )
     same = {name: getattr(arguments, name) for name in names}
     options = AssemblyOptions(
@@ -132,15 +145,21 @@ def run(arguments: argparse.Namespace) -> int:
             name, path, raw = _read(source, arguments, features, workspace)
             raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
         graph, summary = make_graph(raw, options, str(path), workspace, steps)
-        names = raw.names
+        names, given = raw.names, raw.edge_splits
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
         graph.attributes |= {"source": str(arguments.source), "source_format": name, "command": arguments.command_line}
-        if shares:
+        if asked:
             with steps.step("split edges") as progress:
                 progress.start(graph.vertices, "vertices")
-                graph = split_edges(graph, shares, arguments.seed, progress.reach, arguments.split_edges_by)
+                graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
+                summary.notes.extend(["the source's own split of edges is not used"] * (given is not None))
+        elif given and arguments.split_edges != "none":
+            with steps.step("split edges") as progress:
+                progress.start(graph.vertices, "vertices")
+                graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
+                summary.notes.extend(notes)
         title = f"{shown(path)} ({name})"
         write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
     return 0
@@ -152,18 +171,25 @@ def _read(
     """The name of the format, the path it was found at, and the RawGraph, with features from a file if given."""
     from data_prep.detection import SOURCES, locate
     from data_prep.edges.raw_graph import ReadOptions
+    from data_prep.formats.array_files import read_array
 
     name, path = locate(given, arguments.format)
     source = SOURCES.load(name)
 
     # A flag that the source does not take is a mistake of the user.
     options = ("split_index", "labels", "vertices", "label_column", "missing_features", "feature_dim", "duplicate_rows")
-    options += ("edge_columns",)
+    options += ("edge_columns", "edge_labels", "vertex_times")
     values = {option: getattr(arguments, option) for option in options} | {"features": features}
+    times = Path(arguments.vertex_times) if arguments.vertex_times else None
+    if times and times.is_file():
+        values["vertex_times"] = None
     for option, value in values.items():
         if value is not None and option not in source.OPTIONS:
             raise ConfigError(f"--{option.replace('_', '-')} has no meaning for the format {name} of {path}")
-    return name, path, source.read(path, ReadOptions(**values, task=arguments.task, workspace=workspace))
+    raw = source.read(path, ReadOptions(**values, task=arguments.task, workspace=workspace))
+    if times and times.is_file():
+        raw.times = read_array(times)
+    return name, path, raw
 
 
 def _files_note(given: Path, path: Path, raw: RawGraph, named: list[Path | None]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.import_graph import EDGE_SHARES, SPLIT_BY
+from data_prep.commands.import_graph import EDGE_SHARES, LABEL_SHARES, SPLIT_BY
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
     parser.add_argument("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
+    parser.add_argument("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     parser.add_argument("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
     add_report_flags(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that stands in the folder")
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.split_edges import asked_shares, split_edges, splits_by_time
+    from data_prep.assembly.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
@@ -76,12 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
-    shares = asked_shares(arguments.split_edges, arguments.split_edges_by)
+    asked = asked_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
     METHODS.load(arguments.method)
     training = reported_training(arguments)
     graph = open_graph(arguments.graph)
-    if shares:
-        splits_by_time(graph, arguments.split_edges_by)
+    if asked:
+        check_unsplit(graph, asked.held)
+        splits_by_time(graph, asked.by)
     columns = f"--layout columns: {arguments.graph}"
     if arguments.layout == "columns" and graph.features is None:
         raise ConfigError(f"{columns} has no features; leave the flag out")
@@ -95,10 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
     with steps.step("verify") as progress:
         progress.start(vertices, "vertices")
         verify_graph(arguments.graph, progress.reach, graph)
-    if shares:
+    if asked:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
-            graph = split_edges(graph, shares, arguments.seed, progress.reach, arguments.split_edges_by)
+            graph = split_edges(graph, asked.shares, arguments.seed, progress.reach, asked.by, asked.held)
     with steps.step("cut") as progress:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:

@@ -149,5 +149,5 @@ def _kept_data(adjacency: Adjacency, keep: np.ndarray, edges: int, workspace: Wo
                 edge = slice(indptr[0], indptr[-1])
                 kept = np.repeat(keep[start:stop], np.diff(indptr)) & keep[adjacency.indices[edge]]
                 file.write(np.ascontiguousarray(array[edge][kept]).data)
-        arrays[name.removeprefix("edge_")] = workspace.map(path, array.dtype, (edges, *array.shape[1:]))
-    return EdgeData(**arrays)
+        arrays[name] = workspace.map(path, array.dtype, (edges, *array.shape[1:]))
+    return adjacency.data.with_arrays(arrays)

@@ -5,7 +5,7 @@ by itself, in the order in which its records were read, and written in order.
 
 An edge may have been read several times. Its own direction counts, and the reverse one only where there is no other: a
 source that lists both directions keeps the values of each. Of what is left, weights add up, the earliest time counts,
-and the first features.
+and the first features and label.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _NOTHING, _REVERSE, _OWN = 0, 1, 2
 class Placed:
     """What the edges of an adjacency carry, mapped, and how many records met an edge that had one.
 
-    Reverse edges are left out. repeated: all of those; differing: those whose features differ from the ones that count.
+    Reverse edges are left out. repeated: all of those; differing: those whose features or labels differ from the ones
+    that count.
     """
 
     data: EdgeData
@@ -44,6 +45,7 @@ class Placed:
         if not self.repeated:
             return []
         rules = {"weight": "weights add up", "time": "the earliest time counts", "features": "the first features count"}
+        rules["labels"] = "the first label counts"
         kept = [rules[name.removeprefix("edge_")] for name in self.data.arrays()]
         differ = f" ({self.differing:,} had others)" if self.differing else ""
         return [f"edges read again ({self.repeated:,}): {', '.join(kept)}{differ}"]
@@ -203,7 +205,8 @@ class EdgePlacer:
                 else:
                     first, again = fresh & (slot >= 0), ~fresh & (slot >= 0) & ~records["backwards"]
                     array[slot[first]] = values[first]
-                    differing += int((array[slot[again]] != values[again]).any(axis=1).sum())
+                    differ = array[slot[again]] != values[again]
+                    differing += int((differ.any(axis=1) if differ.ndim == 2 else differ).sum())
         if "weight" in found:
             with np.errstate(over="ignore"):
                 found["weight"] = found["weight"].astype(np.float32)

@@ -1,7 +1,7 @@
 """Edges with what they carry: records beside the edges of a stream, from arrays or from the source itself.
 
-A record has some of the fields `weight` (float32), `features` (Fe numbers) and `time` (int64 or float64); there is one
-for each edge as read.
+A record has some of the fields `weight` (float32), `features` (Fe numbers), `time` (int64 or float64) and `labels`
+(int64); there is one for each edge as read.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ Chunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 _ROWS_AT_ONCE = 1 << 20
 
 
-def record_type(features: np.dtype | None = None, width: int = 0, *, weight: bool = False, time: str = "") -> np.dtype:
-    """The type of records with a weight or not, `width` features of type `features`, and a time of type `time`."""
+def record_type(
+    features: np.dtype | None = None, width: int = 0, *, weight: bool = False, time: str = "", labels: bool = False
+) -> np.dtype:
+    """The type of records with a weight and a label or not, `width` features of type `features`, a time of `time`."""
     fields: list[tuple] = [("weight", "<f4")] if weight else []
     fields += [("features", features, (width,))] if width else []
     fields += [("time", time)] if time else []
+    fields += [("labels", "<i8")] if labels else []
     return np.dtype(fields)
 
 
 class EdgeArrays:
     """What edges carry as arrays in the order of the edges of the source, any of which may be mapped.
 
-    weight: [E] or [E, 1]; features: [E, Fe] or [E]; time: [E] or [E, 1]; None where there is none. `name` is what
-    messages call them. Raises DataError when they do not hold a row of numbers per edge.
+    weight: [E] or [E, 1]; features: [E, Fe] or [E]; time: [E] or [E, 1]; labels: [E] or [E, 1], whole numbers; None
+    where there is none. `name` is what messages call them. Raises DataError when they do not hold a row of numbers per
+    edge.
     """
 
     def __init__(
@@ -39,11 +43,12 @@ class EdgeArrays:
         weight: np.ndarray | None = None,
         features: np.ndarray | None = None,
         time: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
     ) -> None:
         self.name = name
         self.arrays = {
             field: self._shaped(field, array)
-            for field, array in (("weight", weight), ("features", features), ("time", time))
+            for field, array in (("weight", weight), ("features", features), ("time", time), ("labels", labels))
             if array is not None
         }
 
@@ -54,6 +59,7 @@ class EdgeArrays:
             0 if held is None else held.shape[1],
             weight="weight" in self.arrays,
             time="" if "time" not in self.arrays else "<f8" if self.arrays["time"].dtype.kind == "f" else "<i8",
+            labels="labels" in self.arrays,
         )
 
     def __bool__(self) -> bool:
@@ -84,8 +90,24 @@ class EdgeArrays:
         found = np.empty(max(0, min(stop, *map(len, self.arrays.values())) - start), self.dtype)
         with np.errstate(over="ignore"):  # what overflows becomes infinite, and is found when it is placed
             for field, array in self.arrays.items():
-                found[field] = array[start : start + len(found)]
+                rows = array[start : start + len(found)]
+                found[field] = whole_labels(rows, self.name, start) if field == "labels" else rows
         return found
+
+
+def whole_labels(values: np.ndarray, name: str, first: int) -> np.ndarray:
+    """Labels of edges as whole numbers, int64; NaN is -1. Raises DataError for others; the first is edge `first`."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64)
+    known = ~np.isnan(values)
+    odd = known & ((values != np.floor(values)) | (np.abs(values) >= 2**53))
+    if odd.any():
+        row = int(np.argmax(odd))
+        raise DataError(
+            f"{name}: the label of edge {first + row} (counted from 0) is {values[row]}; labels of edges are classes, "
+            "whole numbers"
+        )
+    return np.where(known, values, -1).astype(np.int64)
 
 
 def _feature_type(array: np.ndarray) -> np.dtype:

@@ -40,6 +40,10 @@ class ReadOptions:
     """What labels are meant to be, one of names.LABEL_KINDS: class names or numbers. None: as their texts look."""
     edge_columns: str | None = None
     """What the columns of edges hold beside their ends, such as "weight,time" or "rating=weight"."""
+    edge_labels: str | None = None
+    """The column or array of the labels of edges."""
+    vertex_times: str | None = None
+    """The column or array of the times of vertices."""
     duplicate_rows: str | None = None
     """Which of two rows of one vertex counts, "first" or "last"; where they differ, None is a DataError."""
     workspace: Workspace | None = None
@@ -123,6 +127,21 @@ class SparseRows:
         return out
 
 
+@dataclass(frozen=True)
+class GivenEdges:
+    """Validation and test edges as a source gives them: integers [2, k], ids as in its edges.
+
+    negatives: by split, pairs [2, j] to score against, where the source gives some. held: what the topology is to lack
+    of them, names.HELD_EDGES or HELD_LABELS. origin: where they come from, for the table.
+    """
+
+    val: np.ndarray
+    test: np.ndarray
+    negatives: dict[str, np.ndarray]
+    held: str
+    origin: str
+
+
 @dataclass
 class RawGraph:
     """A graph as read. Nothing in it is trusted yet.
@@ -141,6 +160,8 @@ class RawGraph:
     files: of a folder, what was taken from which of its files: path below the folder -> words such as "edges".
     edge_arrays: what edges carry, in their order, unless the stream itself brings it.
     compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
+    times: numbers [n], the times of vertices, or None.
+    edge_splits: the edges that the source holds back for validation and test, or None; only where ids are numbers.
     """
 
     vertices: int | CountVertices
@@ -157,6 +178,8 @@ class RawGraph:
     files: dict[str, str] = field(default_factory=dict)
     edge_arrays: EdgeArrays | None = None
     compact: bool = False
+    times: np.ndarray | None = None
+    edge_splits: GivenEdges | None = None
 
 
 def far_too_many(vertices: int, edges: int) -> bool:
@@ -179,6 +202,24 @@ def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
     return array if array.dtype.kind == "i" else array.astype(np.int64)
+
+
+def checked_pairs(array: np.ndarray, name: str, *, rows: bool) -> np.ndarray:
+    """integers[2, k] from pairs of vertex ids, [k, 2] if they are `rows`, else [2, k]. Raises DataError for others."""
+    found = whole_numbers(array, name)
+    if found.ndim != 2 or found.shape[1 if rows else 0] != 2:
+        shape = "[edges, 2]" if rows else "[2, edges]"
+        raise DataError(f"{name} must hold pairs of vertices, {shape}, but its shape is {found.shape}")
+    return found.T if rows else found
+
+
+def marked_edges(edges: Edges, mask: np.ndarray, name: str) -> np.ndarray:
+    """Those of `edges` that `mask` marks, integers[2, k]. Raises DataError where it does not fit."""
+    if isinstance(edges, EdgeStream):
+        raise DataError(f"{name}: masks of edges need edge_index or edges, not rows of a matrix")
+    if mask.shape != edges.shape[1:]:
+        raise DataError(f"{name} has shape {mask.shape}, for {edges.shape[1]:,} edges")
+    return np.asarray(edges[:, mask.astype(bool)])
 
 
 def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> None:

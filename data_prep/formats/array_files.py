@@ -63,6 +63,11 @@ def read_ids(path: Path) -> np.ndarray:
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
+def read_array(path: Path) -> np.ndarray:
+    """The numbers of an .npy file, or of a text table. Raises DataError as `read_companions`."""
+    return _read(path, np.int64, ".npy, .csv, .tsv or .txt")
+
+
 def npy_names(folder: Path) -> frozenset[str]:
     """Names of the arrays in the .npy files of `folder`, in which `-` stands for `_`."""
     return frozenset(file.stem.replace("-", "_") for file in folder.glob("*.npy"))

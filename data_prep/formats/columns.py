@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from data_prep.edges.edge_records import record_type
+from data_prep.edges.edge_records import record_type, whole_labels
 from data_prep.formats.integer_lines import COMMENT, scanned
 from data_prep.formats.numeric_text import Layout, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
@@ -118,8 +118,9 @@ def _targets(table: TableColumns, name: str, texts: list[str]) -> np.ndarray:
     return values
 
 
-WEIGHT, TIME, FEATURE, UNUSED = "weight", "time", "feature", "-"
-_ROLES = (WEIGHT, TIME, FEATURE, UNUSED)
+WEIGHT, TIME, FEATURE, LABEL, UNUSED = "weight", "time", "feature", "label", "-"
+_ROLES = (WEIGHT, TIME, FEATURE, LABEL, UNUSED)
+_SINGLE = (WEIGHT, TIME, LABEL)
 _KNOWN = {
     WEIGHT: ("weight", "weights", "edge_weight"),
     TIME: ("time", "timestamp", "edge_time", "unixtime", "unix_time"),
@@ -136,6 +137,7 @@ class EdgeColumns:
     weight: int | str | None = None
     time: int | str | None = None
     features: tuple[int | str, ...] = ()
+    label: int | str | None = None
     whole_times: bool = True
 
     def __bool__(self) -> bool:
@@ -144,7 +146,7 @@ class EdgeColumns:
     @property
     def all(self) -> tuple[int | str, ...]:
         """All columns."""
-        return tuple(each for each in (self.weight, self.time, *self.features) if each is not None)
+        return tuple(each for each in (self.weight, self.time, self.label, *self.features) if each is not None)
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -153,7 +155,8 @@ class EdgeColumns:
             return None
         time = "" if self.time is None else "<i8" if self.whole_times else "<f8"
         kind = np.dtype("<f4")
-        return record_type(kind, len(self.features), weight=self.weight is not None, time=time)
+        weight, labels = self.weight is not None, self.label is not None
+        return record_type(kind, len(self.features), weight=weight, time=time, labels=labels)
 
     def records(self, values: dict[int | str, np.ndarray], where: str) -> np.ndarray:
         """The records of rows whose columns hold `values`. Raises DataError for a time that is not whole, as others."""
@@ -166,6 +169,8 @@ class EdgeColumns:
                 if self.whole_times and times.dtype.kind == "f" and (odd := times != np.floor(times)).any():
                     raise DataError(f"{where}: the time {times[odd][0]} is not whole, but the first one is")
                 found["time"] = times
+            if self.label is not None:
+                found["labels"] = whole_labels(values[self.label], where, 0)
             for number, column in enumerate(self.features):
                 found["features"][:, number] = values[column]
         return found
@@ -213,19 +218,37 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def edge_columns(names: Sequence[str], given: str | None, where: str, *, named: bool) -> EdgeColumns:
+def edge_columns(
+    names: Sequence[str], given: str | None, where: str, *, named: bool, label: str | None = None
+) -> EdgeColumns:
     """The roles of the columns `names` that follow the ends of an edge in `where`, as names.
 
     given: --edge-columns, such as weight,time or rating=weight,date=time: the roles of the first columns, or of named
-    ones. Without it columns are known by their names, where they are `named`. Raises ConfigError for what does not fit.
+    ones. Without it columns are known by their names, where they are `named`. label: --edge-labels, the column of
+    labels. Raises ConfigError for what does not fit.
     """
-    if given is None:
-        if not named:
-            return EdgeColumns()
-        return EdgeColumns(first_of(names, _KNOWN[WEIGHT]), first_of(names, _KNOWN[TIME]))
+    known = {role: first_of(names, _KNOWN[role]) if named and given is None else None for role in _KNOWN}
+    roles = {name: role for role, name in known.items() if name is not None} | _given_roles(names, given, where)
+    if label is not None:
+        if label not in names:
+            raise ConfigError(
+                f"--edge-labels {label}: edges of {where} have no such column; further ones: "
+                f"{', '.join(names) or 'none'}"
+            )
+        roles[label] = LABEL
+    for role in _SINGLE:
+        if list(roles.values()).count(role) > 1:
+            raise ConfigError(f"--edge-columns {given or label}: an edge has one {role}, not several")
+    by_role = {role: next((name for name, found in roles.items() if found == role), None) for role in _SINGLE}
+    features = tuple(name for name, role in roles.items() if role == FEATURE)
+    return EdgeColumns(by_role[WEIGHT], by_role[TIME], features, by_role[LABEL])
 
-    # Each item is a role, of the next column, or NAME=ROLE.
+
+def _given_roles(names: Sequence[str], given: str | None, where: str) -> dict[str, str]:
+    """The role of each column that --edge-columns names; each item is a role, of the next column, or NAME=ROLE."""
     roles: dict[str, str] = {}
+    if given is None:
+        return roles
     for number, item in enumerate(part.strip() for part in given.split(",")):
         name, equals, role = item.rpartition("=")
         if role not in _ROLES:
@@ -239,12 +262,7 @@ def edge_columns(names: Sequence[str], given: str | None, where: str, *, named: 
                 f"--edge-columns {given}: edges of {where} have no column {name!r}; further ones: {shown}"
             )
         roles[name] = role
-    for role in (WEIGHT, TIME):
-        if list(roles.values()).count(role) > 1:
-            raise ConfigError(f"--edge-columns {given}: an edge has one {role}, not several")
-    by_role = {role: next((name for name, found in roles.items() if found == role), None) for role in (WEIGHT, TIME)}
-    features = tuple(name for name, role in roles.items() if role == FEATURE)
-    return EdgeColumns(by_role[WEIGHT], by_role[TIME], features)
+    return roles
 
 
 def numbered(columns: EdgeColumns, names: Sequence[str]) -> EdgeColumns:
@@ -254,4 +272,5 @@ def numbered(columns: EdgeColumns, names: Sequence[str]) -> EdgeColumns:
         return None if name is None else list(names).index(str(name))
 
     features = tuple(list(names).index(str(each)) for each in columns.features)
-    return replace(columns, weight=number(columns.weight), time=number(columns.time), features=features)
+    weight, time, label = (number(each) for each in (columns.weight, columns.time, columns.label))
+    return replace(columns, weight=weight, time=time, features=features, label=label)

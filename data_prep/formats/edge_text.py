@@ -61,10 +61,10 @@ def _is_whole(field: str) -> bool:
     return _WHOLE.fullmatch(field.strip()) is not None
 
 
-def edge_stream(path: Path, given: str | None = None) -> tuple[EdgeStream, list[str]]:
+def edge_stream(path: Path, given: str | None = None, label: str | None = None) -> tuple[EdgeStream, list[str]]:
     """The edges in the first two columns of the table at `path`, and notes on what was skipped.
 
-    given: --edge-columns, what further columns hold; without it, a header names them.
+    given: --edge-columns, what further columns hold; without it, a header names them. label: --edge-labels.
 
     Raises DataError, later also from the stream, naming file, row and text when a field is not a whole number, or
     when there are no edges.
@@ -77,19 +77,19 @@ def edge_stream(path: Path, given: str | None = None) -> tuple[EdgeStream, list[
     notes = []
     if layout.header:
         notes.append(f"{path.name}: the first line, {layout.header[:40]!r}, was taken as a header")
-    carried = carried_columns(path, layout, given)
+    carried = carried_columns(path, layout, given, label)
     if unused := layout.columns - 2 - len(carried.all):
         used = f"only the first two of {layout.columns} columns are" if not carried else f"{unused} columns are not"
         notes.append(f"{path.name}: {used} used" + (" (--edge-columns names others)" if given is None else ""))
     return EdgeStream(lambda: _chunks(path, layout, carried), carries=carried.dtype), notes
 
 
-def carried_columns(path: Path, layout: Layout, given: str | None) -> EdgeColumns:
-    """The columns of the table at `path` that edges carry, by their numbers; `given` as for `edge_stream`."""
+def carried_columns(path: Path, layout: Layout, given: str | None, label: str | None = None) -> EdgeColumns:
+    """The columns of the table at `path` that edges carry, by their numbers; others as for `edge_stream`."""
     numbers = [str(column) for column in range(layout.columns)]
     names = [field.strip() for field in layout.header.split(layout.delimiter)] if layout.header else numbers
     names = names if len(set(names)) == layout.columns else numbers
-    found = edge_columns(names[2:], given, str(path), named=names is not numbers)
+    found = edge_columns(names[2:], given, str(path), named=names is not numbers, label=label)
     carried = numbered(found, names)
     if carried.time is not None:
         first = next((text for _, text in _first_rows(path) if text != layout.header), "")

@@ -69,6 +69,11 @@ def _admitted() -> dict[tuple[str, str], Callable]:
     return table
 
 
+def of_numpy() -> dict[tuple[str, str], Callable]:
+    """The constructors of numpy's arrays and numbers."""
+    return {key: made for key, made in _admitted().items() if key[0].partition(".")[0] in ("numpy", "_codecs")}
+
+
 _PIECE = 1 << 20
 """Bytes read at a time: a file would make room for as many as a damaged length says."""
 

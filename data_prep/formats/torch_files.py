@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep.formats import npz_reader
 from data_prep.formats.npz_reader import opened_zip
-from data_prep.formats.restricted_unpickler import CarefulUnpickler, StandIn, damage_explained
+from data_prep.formats.restricted_unpickler import CarefulUnpickler, StandIn, damage_explained, of_numpy
 from data_prep.workspace import Workspace, require_whole
 from leapmpi.errors import DataError
 
@@ -76,8 +76,8 @@ class _Archive:
 
     def load(self) -> object:
         """The object that was saved."""
-        admitted = {**_CLASSES, ("torch._utils", "_rebuild_tensor_v2"): self.tensor}
-        content = "dense tensors in a dict or a Data of torch_geometric are read"
+        admitted = {**_CLASSES, **of_numpy(), ("torch._utils", "_rebuild_tensor_v2"): self.tensor}
+        content = "dense tensors and arrays in a dict or a Data of torch_geometric are read"
         with damage_explained(f"{self.path}: its data.pkl"):
             pickled = io.BytesIO(self.zip.read(f"{self.folder}data.pkl"))
             unpickler = _Unpickler(pickled, str(self.path), admitted, content)

@@ -12,7 +12,7 @@ from data_prep.sources import snap
 from leapmpi.errors import DataError
 
 SUMMARY = "edge list .txt, .csv or .tsv, also .gz: two vertex ids per line"
-OPTIONS = frozenset({"features", "labels", "vertices", "edge_columns"})
+OPTIONS = frozenset({"features", "labels", "vertices", "edge_columns", "edge_labels"})
 
 
 def can_read(path: Path) -> bool:
@@ -29,7 +29,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
 
     The number of vertices is `options.vertices`, else the rows of the features or labels, else the largest id plus one.
     """
-    edges, notes = edge_stream(path, options.edge_columns)
+    edges, notes = edge_stream(path, options.edge_columns, options.edge_labels)
     features, labels = read_companions(options)
 
     def by_largest_id(largest: int, count: int) -> int:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from data_prep.edges.edge_records import EdgeArrays
 from data_prep.edges.edge_stream import Edges
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, edges_of_rows, whole_numbers
+from data_prep.edges.raw_graph import (
+    SPLIT_NAMES,
+    GivenEdges,
+    RawGraph,
+    ReadOptions,
+    believable,
+    checked_pairs,
+    edges_of_rows,
+    marked_edges,
+    whole_numbers,
+)
 from data_prep.formats.array_files import read_companions, read_sparse
 from data_prep.formats.npz_reader import NamedArrays, NpzFile, npz_names
+from leapmpi.dataset.hdf5.names import HELD_EDGES, HELD_LABELS
 from leapmpi.errors import DataError
 
 SUMMARY = ".npz with indptr and indices, edge_index, edges, or a matrix saved by scipy"
-OPTIONS = frozenset({"features", "labels", "vertices"})
+OPTIONS = frozenset({"features", "labels", "vertices", "edge_labels", "vertex_times"})
 
 _FEATURES = ("features", "x", "node_feat")
 _LABELS = ("labels", "y", "node_label")
@@ -21,7 +34,12 @@ _EDGE_ARRAYS = {
     "weight": ("edge_weight", "edge_weights"),
     "features": ("edge_features", "edge_attr", "edge_feat"),
     "time": ("edge_time", "edge_times"),
+    "labels": ("edge_labels", "edge_label"),
 }
+_TIMES = ("vertex_time", "vertex_times", "node_time")
+_EDGE_SPLITS = {"val": ("val_edges", "valid_edges"), "test": ("test_edges",)}
+_NEGATIVES = {"val": ("val_negatives", "val_edges_neg"), "test": ("test_negatives", "test_edges_neg")}
+_EDGE_MASKS = {"val": ("val_edge_mask",), "test": ("test_edge_mask",)}
 _SPLIT_SUFFIXES = ("", "_idx", "_ids", "_mask")
 
 
@@ -65,6 +83,11 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
 
     # What edges carry.
     carried = {field: found for field, known in _EDGE_ARRAYS.items() if (found := file.first(*known))}
+    if options.edge_labels:
+        carried["labels"] = options.edge_labels
+    time = options.vertex_times or file.first(*_TIMES)
+    times = file.array(time) if time else None
+    held_back = _edge_splits(file, edges, "labels" in carried)
     label = f"{file.path}: {', '.join(carried.values())}"
     edge_arrays = EdgeArrays(label, **{field: file.array(found) for field, found in carried.items()})
 
@@ -88,7 +111,32 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
         split_origin=file.path.name,
         notes=file.unused(),
         edge_arrays=edge_arrays,
+        times=times,
+        edge_splits=held_back,
     )
+
+
+def _edge_splits(file: NamedArrays, edges: Edges, labelled: bool) -> GivenEdges | None:
+    """The validation and test edges that arrays of `file` list, or masks mark among its `edges`; None without."""
+    found: dict[str, np.ndarray] = {}
+    for split, known in _EDGE_SPLITS.items():
+        if name := file.first(*known):
+            found[split] = checked_pairs(file.array(name), file.label(name), rows=True)
+    masks = {split: name for split, known in _EDGE_MASKS.items() if (name := file.first(*known))}
+    if found and masks:
+        raise DataError(f"{file.path} lists validation or test edges, and marks some by masks; keep one")
+    for split, name in masks.items():
+        found[split] = marked_edges(edges, file.array(name), file.label(name))
+    if not found:
+        return None
+    none = np.empty((2, 0), np.int64)
+    negatives = {
+        split: checked_pairs(file.array(name), file.label(name), rows=True)
+        for split, known in _NEGATIVES.items()
+        if (name := file.first(*known))
+    }
+    held = HELD_LABELS if labelled and masks else HELD_EDGES
+    return GivenEdges(found.get("val", none), found.get("test", none), negatives, held, f"source: {file.path.name}")
 
 
 def _edges(file: NamedArrays, options: ReadOptions) -> tuple[Edges, str, int | None]:

@@ -1,7 +1,9 @@
-"""Raw files of OGB's node property prediction (Hu et al., NeurIPS 2020): edge.csv.gz, num-node-list.csv.gz and others.
+"""Raw files of OGB's node and link prediction (Hu et al., NeurIPS 2020): edge.csv.gz, num-node-list.csv.gz and others.
 
 Either NAME/raw/edge.csv.gz with NAME/split/SCHEME/train.csv.gz, or the same without the raw/ level; plain .csv too.
-The binary layout of the largest graphs, raw/data.npz and raw/node-label.npz, is read as well.
+Of link prediction the splits are split/SCHEME/valid.pt and test.pt, with `edge` and perhaps `edge_neg`, or
+`source_node` and `target_node`. The binary layout of the largest graphs, raw/data.npz and raw/node-label.npz, is read
+as well.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
 from data_prep.edges.edge_stream import EdgeStream
-from data_prep.edges.raw_graph import RawGraph, ReadOptions, whole_numbers
+from data_prep.edges.raw_graph import GivenEdges, RawGraph, ReadOptions, checked_pairs, whole_numbers
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.formats.numeric_text import read_numbers
+from data_prep.formats.torch_files import load_torch
+from leapmpi.dataset.hdf5.names import HELD_EDGES
 from leapmpi.errors import ConfigError, DataError
 
-SUMMARY = "folder of an OGB node property graph: [raw/]edge.csv.gz, split/"
+SUMMARY = "folder of an OGB node or link property graph: [raw/]edge.csv.gz, split/"
 OPTIONS = frozenset({"split_index"})
 
 _SPLIT_FILES = {"train": "train", "val": "valid", "test": "test"}
@@ -40,13 +44,14 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     folders = [folder / "split" for folder in (path, path.parent if path.name == "raw" else path)]
     folder = next((folder for folder in folders if folder.is_dir()), None)
     if folder:
-        graph.splits, graph.split_origin = _splits(folder, options.split_index, graph.notes)
+        _add_splits(graph, folder, options)
     elif options.split_index is not None:
         raise ConfigError(f"--split-index {options.split_index}: {path} has no folder split")
 
     # What was taken: by their paths below `path`.
     parts = {"edge": "edges", "num-node-list": "counts", "num-edge-list": "counts"}
     parts |= {"node-feat": "features", "node-label": "labels", "edge-feat": "edge features"}
+    parts |= {"edge_weight": "edge weights", "edge_year": "edge times"}
     found = {_csv(raw, stem): what for stem, what in parts.items()}
     if (raw / "data.npz").exists():
         found = {raw / "data.npz": "edges, features", raw / "node-label.npz": "labels"}
@@ -104,8 +109,17 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
         read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),
         notes=notes,
-        edge_arrays=EdgeArrays(str(of_edges), features=carried),
+        edge_arrays=EdgeArrays(str(raw), _column(raw, "edge_weight"), carried, _column(raw, "edge_year")),
     )
+
+
+def _column(raw: Path, name: str) -> np.ndarray | None:
+    """One number for each edge in the file `name`, None without such a file."""
+    file = _csv(raw, name)
+    if file is None:
+        return None
+    found = read_numbers(file, np.float64)
+    return found.astype(np.int64) if (found == np.floor(found)).all() else found
 
 
 def _binary(raw: Path, options: ReadOptions) -> RawGraph:
@@ -123,18 +137,60 @@ def _binary(raw: Path, options: ReadOptions) -> RawGraph:
     return graph
 
 
-def _splits(folder: Path, split_index: int | None, notes: list[str]) -> tuple[dict[str, np.ndarray] | None, str]:
-    """The ids of one split, and its name; a note where there are several and none was chosen."""
-    schemes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and _csv(entry, "train"))
+def _add_splits(graph: RawGraph, folder: Path, options: ReadOptions) -> None:
+    """Add to `graph` the vertices or the edges of one split; a note where there are several and none was chosen."""
+    split_index, notes = options.split_index, graph.notes
+    schemes = sorted(
+        entry for entry in folder.iterdir() if entry.is_dir() and (_csv(entry, "train") or (entry / "test.pt").exists())
+    )
     if not schemes:
-        raise DataError(f"{folder} holds no split: expected {folder}/SCHEME/train.csv.gz, valid.csv.gz and test.csv.gz")
+        raise DataError(
+            f"{folder} holds no split: expected {folder}/SCHEME/train.csv.gz, valid.csv.gz and test.csv.gz, or of "
+            "links valid.pt and test.pt"
+        )
     index = split_index or 0
     if not 0 <= index < len(schemes):
         raise ConfigError(f"--split-index {index}: {folder} has splits 0 ... {len(schemes) - 1}")
     if len(schemes) > 1 and split_index is None:
         notes.append(f"split {schemes[0].name} of {len(schemes)} was taken; --split-index takes another")
 
+    # Of links: edges in the files of torch.save.
+    if (schemes[index] / "test.pt").exists():
+        graph.edge_splits = _edge_splits(schemes[index], notes, options)
+        return
+
     # A file per split; validation and test may be missing.
     files = {name: _csv(schemes[index], stem) for name, stem in _SPLIT_FILES.items()}
-    splits = {name: read_numbers(file, np.int64).reshape(-1) for name, file in files.items() if file}
-    return splits, f"split/{schemes[index].name}"
+    graph.splits = {name: read_numbers(file, np.int64).reshape(-1) for name, file in files.items() if file}
+    graph.split_origin = f"split/{schemes[index].name}"
+
+
+def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenEdges:
+    """The validation and test edges in `folder`, with the negatives that are common to all edges of a split."""
+    edges = {name: np.empty((2, 0), np.int64) for name in ("val", "test")}
+    negatives: dict[str, np.ndarray] = {}
+    for name in edges:
+        path = folder / f"{_SPLIT_FILES[name]}.pt"
+        if not path.exists():
+            continue
+        found = load_torch(path, options.workspace)
+        if not isinstance(found, dict):
+            raise DataError(f"{path} holds a {type(found).__name__}; expected a dict with edge, or source_node")
+        if {"source_node", "target_node"} <= found.keys():
+            ends = [
+                whole_numbers(np.asarray(found[end]).reshape(-1), str(path)) for end in ("source_node", "target_node")
+            ]
+            if len(ends[0]) != len(ends[1]):
+                raise DataError(f"{path}: source_node and target_node have {len(ends[0]):,} and {len(ends[1]):,} rows")
+            edges[name] = np.stack(ends)
+            if "target_node_neg" in found:
+                notes.append(f"{path.name}: target_node_neg, negatives of each edge, are not used; others are drawn")
+        elif isinstance(found.get("edge"), np.ndarray):
+            edges[name] = checked_pairs(found["edge"], f"{path}: edge", rows=True)
+            if isinstance(found.get("edge_neg"), np.ndarray):
+                negatives[name] = checked_pairs(found["edge_neg"], f"{path}: edge_neg", rows=True)
+        else:
+            raise DataError(
+                f"{path} holds neither edge nor source_node and target_node, but {', '.join(map(str, found))}"
+            )
+    return GivenEdges(edges["val"], edges["test"], negatives, HELD_EDGES, f"source: split/{folder.name}")

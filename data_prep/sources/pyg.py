@@ -7,16 +7,32 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.edge_records import EdgeArrays
-from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, believable, whole_numbers
+from data_prep.edges.raw_graph import (
+    SPLIT_NAMES,
+    GivenEdges,
+    RawGraph,
+    ReadOptions,
+    believable,
+    checked_pairs,
+    marked_edges,
+    whole_numbers,
+)
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.torch_files import load_torch
+from leapmpi.dataset.hdf5.names import HELD_EDGES, HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "torch_geometric's Data (or a dict) saved by torch.save in .pt: edge_index, x, y, train_mask"
-OPTIONS = frozenset({"split_index", "vertices", "features", "labels"})
+OPTIONS = frozenset({"split_index", "vertices", "features", "labels", "edge_labels", "vertex_times"})
 
 
 _EDGE_TENSORS = {"weight": ("edge_weight",), "features": ("edge_attr",), "time": ("edge_time", "time")}
+
+_EDGE_SPLITS = {
+    split: (f"{split}_edge_label_index", f"{split}_pos_edge_index", f"{split}_pos_edge_label_index")
+    for split in ("val", "test")
+}
+_NEGATIVES = {split: (f"{split}_neg_edge_index", f"{split}_neg_edge_label_index") for split in ("val", "test")}
 
 _KNOWN = {"edge_index", "num_nodes", *(f"{name}_mask" for name in SPLIT_NAMES)}
 
@@ -58,10 +74,21 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
         features = features[:, None]
     graph = RawGraph(vertices, edges, features, labels, edges_name=f"{path}: edge_index", split_origin=path.name)
     _add_splits(graph, data, options.split_index, path)
-    carried = _edge_tensors(data, edges.shape[1], path)
+    carried = _edge_tensors(data, edges.shape[1], path, options.edge_labels)
+    graph.times = _tensor(data, options.vertex_times or "node_time", path)
+    if options.vertex_times and graph.times is None:
+        raise DataError(f"--vertex-times {options.vertex_times}: neither a file nor a tensor of {path}")
+    graph.edge_splits, of_splits = _edge_splits(data, edges, "labels" in carried, path)
     label = f"{path}: {', '.join(name for name, _ in carried.values())}"
     graph.edge_arrays = EdgeArrays(label, **{field: tensor for field, (_, tensor) in carried.items()})
-    taken = {*_KNOWN, *(name for name, _ in carried.values()), named_features or "x", named_labels or "y"}
+    taken = {
+        *_KNOWN,
+        *of_splits,
+        options.vertex_times or "node_time",
+        *(name for name, _ in carried.values()),
+        named_features or "x",
+        named_labels or "y",
+    }
     others = sorted(str(name) for name, content in data.items() if str(name) not in taken and content is not None)
     graph.notes += [f"{path.name}: not used: {', '.join(others)}"] if others else []
     return graph
@@ -91,9 +118,50 @@ def _tensor(data: dict, name: str, path: Path) -> np.ndarray | None:
     return found
 
 
-def _edge_tensors(data: dict, edges: int, path: Path) -> dict[str, tuple[str, np.ndarray]]:
-    """By field, the name and the tensor of what edges carry. One called time may also be that of vertices."""
-    found = {}
+def _edge_splits(data: dict, edges: np.ndarray, labelled: bool, path: Path) -> tuple[GivenEdges | None, set[str]]:
+    """The validation and test edges that tensors list, or masks as long as the edges mark; and the tensors' names."""
+    found: dict[str, np.ndarray] = {}
+    taken: set[str] = set()
+    for split, known in _EDGE_SPLITS.items():
+        for name in known:
+            if split not in found and (tensor := _tensor(data, name, path)) is not None:
+                found[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
+                truth = name.removesuffix("_index")
+                if (labels := _tensor(data, truth, path)) is not None and labels.shape == found[split].shape[1:]:
+                    found[split], taken = found[split][:, labels == 1], taken | {truth}
+                taken |= {name}
+    marked = not found
+    for split in ("val", "test") if marked else ():
+        name = f"{split}_edge_mask"
+        if (mask := _tensor(data, name, path)) is not None:
+            found[split] = marked_edges(edges, mask, f"{path}: {name}")
+            taken |= {name}
+    if not found:
+        return None, taken
+    negatives = {}
+    for split, known in _NEGATIVES.items():
+        for name in known:
+            if (tensor := _tensor(data, name, path)) is not None:
+                negatives[split] = checked_pairs(tensor, f"{path}: {name}", rows=False)
+                taken |= {name}
+    none, held = np.empty((2, 0), np.int64), HELD_LABELS if labelled and marked else HELD_EDGES
+    given = found.get("val", none), found.get("test", none)
+    return GivenEdges(*given, negatives, held, f"source: {path.name}"), taken
+
+
+def _edge_tensors(data: dict, edges: int, path: Path, labels: str | None) -> dict[str, tuple[str, np.ndarray]]:
+    """By field, the name and the tensor of what edges carry. One called time may also be that of vertices.
+
+    labels: the name of the labels of edges, where it is given. Raises DataError where there is no such tensor.
+    """
+    found: dict[str, tuple[str, np.ndarray]] = {}
+    if labels is not None:
+        tensor = _tensor(data, labels, path)
+        if tensor is None:
+            raise DataError(f"--edge-labels {labels}: {path} has no such tensor")
+        found["labels"] = labels, tensor
+    elif "edge_label_index" not in data and np.shape(data.get("edge_label"))[:1] == (edges,):
+        found["labels"] = "edge_label", data["edge_label"]
     for field, names in _EDGE_TENSORS.items():
         for name in names:
             tensor = _tensor(data, name, path) if isinstance(data.get(name), np.ndarray) else None

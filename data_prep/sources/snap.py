@@ -18,7 +18,7 @@ from data_prep.formats.numeric_text import find_layout, open_bytes
 from leapmpi.errors import DataError
 
 SUMMARY = "SNAP's edge lists .txt, also .gz: any ids, under a comment with FromNodeId or Nodes: N Edges: M"
-OPTIONS = frozenset({"features", "labels", "edge_columns"})
+OPTIONS = frozenset({"features", "labels", "edge_columns", "edge_labels"})
 
 _HEAD_BYTES = 4096
 _SIGNS = re.compile(rb"FromNodeId|Nodes:\s*\d+\s+Edges:\s*\d+")
@@ -42,7 +42,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """
 
     layout = find_layout(path)
-    carried = EdgeColumns() if layout is None else carried_columns(path, layout, options.edge_columns)
+    given = options.edge_columns, options.edge_labels
+    carried = EdgeColumns() if layout is None else carried_columns(path, layout, *given)
 
     def chunks() -> Iterator[Chunk]:
         rows = 0

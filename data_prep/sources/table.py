@@ -22,7 +22,7 @@ from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
 
 SUMMARY = "folder with tables edges and vertices (or nodes), .csv, .tsv or .parquet; or a table of edges in .parquet"
-OPTIONS = frozenset({"label_column", "edge_columns"})
+OPTIONS = frozenset({"label_column", "edge_columns", "edge_labels", "vertex_times"})
 
 _EDGES = ("edges",)
 _VERTICES = ("vertices", "nodes")
@@ -55,7 +55,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     # Edges stay in their file until they are streamed; with a table of vertices, ids are known before.
     edges = open_table(edge_file, (*_SOURCES, *_DESTINATIONS))
     ends = _ends(edges)
-    carried = _carried(edges, ends, options.edge_columns)
+    carried = _carried(edges, ends, options)
     if vertex_file is None:
         if options.label_column:
             raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
@@ -88,10 +88,10 @@ def _ends(edges: Table) -> list[str]:
     return names
 
 
-def _carried(edges: Table, ends: list[str], given: str | None) -> EdgeColumns:
-    """The columns of `edges` that edges carry, by their names or by `given`, --edge-columns."""
+def _carried(edges: Table, ends: list[str], options: ReadOptions) -> EdgeColumns:
+    """The columns of `edges` that edges carry, by their names or by --edge-columns and --edge-labels."""
     others = [name for name in edges.names if name not in ends]
-    columns = edge_columns(others, given, str(edges.path), named=True)
+    columns = edge_columns(others, options.edge_columns, str(edges.path), named=True, label=options.edge_labels)
     if columns.time is None or columns.time in edges.integers:
         return columns
     first = next(edges.batches([str(columns.time)]), None)
@@ -146,10 +146,20 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
             f"--label-column {options.label_column}: {table.path} has the columns {', '.join(table.names)}"
         )
     label = options.label_column or first_of(table.names, _LABELS)
+    if options.vertex_times is not None and options.vertex_times not in rest:
+        raise ConfigError(
+            f"--vertex-times {options.vertex_times}: neither a file nor a column of {table.path}, which has "
+            f"{', '.join(table.names)}"
+        )
     split_columns = [first_of(table.names, (name,)) for name in ("split", *_MASK_COLUMNS)]
 
     # Ids, classes and splits are held; other columns of numbers are features.
-    held = rows_held(table, id_column, [name for name in rest if name in (label, *split_columns)], options.workspace)
+    held = rows_held(
+        table,
+        id_column,
+        [name for name in rest if name in (label, options.vertex_times, *split_columns)],
+        options.workspace,
+    )
     numbering = Numbering(held.columns[id_column], held.place)
     labels, class_names = labels_in(held, label, options.task) if label in held.columns else (None, None)
     others = [name for name in rest if name not in held.columns]
@@ -164,6 +174,7 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
         edges=np.empty((2, 0), np.int64),
         features=features,
         labels=labels,
+        times=_times(held, options.vertex_times),
         splits=_splits(held),
         split_origin=table.path.name,
         notes=notes,
@@ -171,6 +182,24 @@ def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
         class_names=class_names,
     )
     return graph, numbering
+
+
+def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
+    """The column `name` as numbers, None without. Raises DataError for a field that is no number."""
+    if name is None:
+        return None
+    column = held.columns[name]
+    if isinstance(column, np.ndarray):
+        return column
+    found = np.empty(len(column), np.int64)
+    for row, text in enumerate(column):
+        try:
+            found[row] = int(text)
+        except (ValueError, OverflowError):
+            raise DataError(
+                f"{held.place(row)}: {text[:40]!r} in column {name!r} is no whole number; every vertex needs a time"
+            ) from None
+    return found
 
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:

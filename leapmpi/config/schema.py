@@ -197,7 +197,7 @@ def _choices(text: str) -> list[tuple[str, str]]:
 def _varied(key: str) -> Setting:
     """The setting `key`. Raises ConfigError for one that is unknown, or in which models cannot differ."""
     known = dict(fields())
-    optimisation = {f"train.{each}" for each in _OPTIMISATION}
+    optimisation = {"link.scorer", *(f"train.{each}" for each in _OPTIMISATION)}
     allowed = {name: each for name, each in known.items() if name.startswith("model.") or name in optimisation}
 
     # One reason each for names that are not allowed.

@@ -15,7 +15,8 @@ from leapmpi.dataset.sparse_features import Features, SparseFeatures
 from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
 
-_EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3}
+_EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3, names.EDGE_LABELS: 4}
+_VERTEX_TIME = 7
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """The odd factor of each lane."""
@@ -143,6 +144,30 @@ def edge_lanes(
         with np.errstate(over="ignore"):
             total += np.array(_sum_edge_lanes(_EDGE_ARRAYS[name], *arrays), np.uint64)
     return total
+
+
+@compiled
+def _sum_row_lanes(tag, words):
+    total_a, total_b = np.uint64(0), np.uint64(0)
+    for i in range(len(words)):
+        a, b = mix(np.uint64(tag) ^ _A), mix(np.uint64(tag) ^ _B)
+        for j in range(words.shape[1]):
+            a, b = _absorb(a, words[i, j], _A), _absorb(b, words[i, j], _B)
+        total_a += mix(a)
+        total_b += mix(b)
+    return total_a, total_b
+
+
+def row_lanes(tag: int, words: np.ndarray) -> np.ndarray:
+    """The sums uint64[2] of the hashes of the rows of `words` int64[k, w], each of which begins with `tag`."""
+    return np.array(_sum_row_lanes(tag, np.ascontiguousarray(words, np.int64)), np.uint64)
+
+
+def time_lanes(time: np.ndarray | None, original_id: np.ndarray) -> np.ndarray:
+    """What the times of vertices, int64[k] or None, add to `content_lanes`."""
+    if time is None:
+        return np.zeros(2, np.uint64)
+    return row_lanes(_VERTEX_TIME, np.stack([np.asarray(original_id), np.asarray(time)], axis=1))
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:

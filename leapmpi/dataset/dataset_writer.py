@@ -179,9 +179,11 @@ def _write_root(aside: Path, graph: Graph, order: Renumbering, root: Attributes)
             size = root[name] = int(sizes[code])
             write_array(file, f"{names.SPLITS}/{name}", (size,), "<i8", _members(graph.split, code, order))
         if graph.edge_splits:
-            for name, edges in graph.edge_splits.arrays().items():
+            for name, edges in graph.edge_splits.pairs().items():
                 blocks = (order.new_of[np.asarray(block)].astype(np.int64) for block in row_blocks(edges))
                 write_array(file, name, edges.shape, "<i8", blocks)
+            for name, array in (graph.edge_splits.label_arrays() | graph.edge_splits.time_arrays()).items():
+                write_array(file, name, array.shape, array.dtype, row_blocks(array))
         write_attributes(file, names.DATASET_FORMAT, root)
 
 

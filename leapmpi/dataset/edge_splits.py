@@ -13,63 +13,109 @@ from typing import Any
 import h5py
 import numpy as np
 
-from leapmpi.dataset.content_hash import FACTORS
+from leapmpi.dataset.content_hash import row_lanes
+from leapmpi.dataset.edge_data import DTYPES, check_edge_labels, check_edge_values
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.reader import map_array, required
 from leapmpi.errors import DataError
-from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
 
 COUNTS = {name: f"{name}_edges" for name in (names.SPLIT_NAMES[names.VAL], names.SPLIT_NAMES[names.TEST])}
 """Root attribute with the number of edges of each split; a file without edge splits has none of them."""
 
+_LABELS, _NEGATIVES, _TIMES = 16, 32, 48
+"""Added to the code of a split: the tags of its labels, negatives and times in the content's hash."""
+
 
 @dataclass(frozen=True)
 class EdgeSplits:
     """Edges of each split: int64[k, 2] of sources and destinations, ascending by destination's, then source's
-    original id."""
+    original id.
+
+    val_labels, test_labels: int32[k], those of the edges, -1 unlabelled; None where edges have no labels.
+    val_time, test_time: int64[k] or float64[k], times of the edges, or None.
+    val_negatives, test_negatives: int64[j, 2], pairs without an edge that the source gives to score against, or None.
+    held: what the topology lacks of these edges: the edges themselves, or their labels alone.
+    """
 
     val: np.ndarray
     test: np.ndarray
+    val_labels: np.ndarray | None = None
+    test_labels: np.ndarray | None = None
+    val_negatives: np.ndarray | None = None
+    test_negatives: np.ndarray | None = None
+    held: str = names.HELD_EDGES
+    val_time: np.ndarray | None = None
+    test_time: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names in files."""
+        """The edges by the names of their arrays in files."""
         return {f"{names.EDGE_SPLITS}/{name}": getattr(self, name) for name in COUNTS}
+
+    def label_arrays(self) -> dict[str, np.ndarray]:
+        """The labels by the names of their arrays in files."""
+        return self._given("labels")
+
+    def time_arrays(self) -> dict[str, np.ndarray]:
+        """The times by the names of their arrays in files."""
+        return self._given("time")
+
+    def negative_arrays(self) -> dict[str, np.ndarray]:
+        """The given negatives by the names of their arrays in files."""
+        return self._given("negatives")
+
+    def pairs(self) -> dict[str, np.ndarray]:
+        """All arrays that name vertices."""
+        return {**self.arrays(), **self.negative_arrays()}
+
+    def file_arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by their names in files."""
+        return {**self.pairs(), **self.label_arrays(), **self.time_arrays()}
+
+    def _given(self, what: str) -> dict[str, np.ndarray]:
+        found = {f"{names.EDGE_SPLITS}/{name}_{what}": getattr(self, f"{name}_{what}") for name in COUNTS}
+        return {name: array for name, array in found.items() if array is not None}
 
     def counts(self) -> Attributes:
         """The attributes that follow from the arrays."""
-        return {attribute: len(getattr(self, name)) for name, attribute in COUNTS.items()}
-
-    def renamed(self, name_of: np.ndarray) -> EdgeSplits:
-        """The same edges with vertex v called name_of[v] (integers[n])."""
-        return EdgeSplits(*(np.asarray(name_of[np.asarray(each)], np.int64) for each in (self.val, self.test)))
+        found: Attributes = {attribute: len(getattr(self, name)) for name, attribute in COUNTS.items()}
+        if self.held != names.HELD_EDGES:
+            found[names.HELD_BACK] = self.held
+        if self.time_arrays():
+            found[names.HAS_SPLIT_TIME] = True
+        for attribute in names.NEGATIVE_COUNTS:
+            if (array := getattr(self, attribute)) is not None:
+                found[attribute] = len(array)
+        return found
 
 
 def map_edge_splits(file: h5py.File, path: Path, found: Attributes) -> EdgeSplits | None:
     """The edge splits in `file`, mapped, or None; `found` are its root attributes. Raises DataError."""
     if not any(attribute in found for attribute in COUNTS.values()):
         return None
+    held = found.get(names.HELD_BACK, names.HELD_EDGES)
+    if held not in (names.HELD_EDGES, names.HELD_LABELS):
+        raise DataError(f"{path}: attribute {names.HELD_BACK} is {held!r}; make the file again")
+
+    # Edges and their labels, as many of each.
     sizes = {name: required(found, attribute, int, path) for name, attribute in COUNTS.items()}
-    arrays = [map_array(file, path, f"{names.EDGE_SPLITS}/{name}", ("<i8",), (k, 2)) for name, k in sizes.items()]
-    return EdgeSplits(*arrays)
-
-
-@compiled
-def _sum_lanes(edges, code, factor_a, factor_b):
-    total_a, total_b = np.uint64(0), np.uint64(0)
-    for e in range(len(edges)):
-        for lane in range(2):
-            factor = factor_a if lane == 0 else factor_b
-            h = mix(np.uint64(code) ^ factor)
-            for end in range(2):
-                h = (h ^ np.uint64(edges[e, end])) * factor
-                h = h ^ (h >> np.uint64(32))
-            if lane == 0:
-                total_a += mix(h)
-            else:
-                total_b += mix(h)
-    return total_a, total_b
+    place = f"{names.EDGE_SPLITS}/"
+    fields = {name: map_array(file, path, place + name, ("<i8",), (k, 2)) for name, k in sizes.items()}
+    if names.EDGE_CLASSES in found:
+        fields |= {
+            f"{name}_labels": map_array(file, path, f"{place}{name}_labels", ("<i4",), (k,))
+            for name, k in sizes.items()
+        }
+    if found.get(names.HAS_SPLIT_TIME, False):
+        kinds = DTYPES[names.EDGE_TIME]
+        fields |= {
+            f"{name}_time": map_array(file, path, f"{place}{name}_time", kinds, (k,)) for name, k in sizes.items()
+        }
+    for name in names.NEGATIVE_COUNTS:
+        if name in found:
+            fields[name] = map_array(file, path, place + name, ("<i8",), (required(found, name, int, path), 2))
+    return EdgeSplits(**fields, held=str(held))
 
 
 def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np.ndarray:
@@ -80,31 +126,53 @@ def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np
     lanes = np.zeros(2, np.uint64)
     if splits is None:
         return lanes
-    factors = [np.uint64(factor) for factor in FACTORS]
-    with np.errstate(over="ignore"):
-        for code, edges in ((names.VAL, splits.val), (names.TEST, splits.test)):
-            edges = np.asarray(edges)
-            named = edges if original_of is None else np.asarray(original_of)[edges]
-            lanes += np.array(_sum_lanes(named.astype(np.int64), code, *factors), np.uint64)
+    for code, name in ((names.VAL, "val"), (names.TEST, "test")):
+        edges = _named(getattr(splits, name), original_of)
+        lanes = lanes + row_lanes(code, edges)
+        if (labels := getattr(splits, f"{name}_labels")) is not None:
+            lanes = lanes + row_lanes(_LABELS + code, np.column_stack([edges, np.asarray(labels)]))
+        if (time := getattr(splits, f"{name}_time")) is not None:
+            lanes = lanes + row_lanes(_TIMES + code, np.column_stack([edges, np.asarray(time).view(np.int64)]))
+        if (negatives := getattr(splits, f"{name}_negatives")) is not None:
+            lanes = lanes + row_lanes(_NEGATIVES + code, _named(negatives, original_of))
     return lanes
 
 
-def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
-    """Check ranges and order, and that no edge, in either direction, stands in two splits or in the topology.
+def _named(edges: np.ndarray, original_of: np.ndarray | None) -> np.ndarray:
+    """`edges` by original ids."""
+    edges = np.asarray(edges)
+    return edges if original_of is None else np.asarray(original_of)[edges]
 
-    `rows` is anything with indptr int64[n+1] and indices integers[m]: the in-neighbours of all vertices, in the
-    numbering of the edges. Raises DataError naming array and row of the first fault.
+
+def check_held_back(splits: EdgeSplits, vertices: int, classes: int, where: str) -> None:
+    """Check that pairs name vertices, and labels classes of the `classes` that edges have. Raises DataError."""
+    for name, edges in splits.pairs().items():
+        check_ends(edges, vertices, where, name)
+    for name, labels in splits.label_arrays().items():
+        check_edge_labels(name, np.asarray(labels), 0, where, classes)
+    for name, time in splits.time_arrays().items():
+        check_edge_values(name, np.asarray(time), 0, where)
+
+
+def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
+    """Check ranges and order, and that no edge, in either direction, stands in two splits, or shows in the topology
+    what is held back of it.
+
+    `rows` holds the in-neighbours of all vertices (a VertexRows), in the numbering of the edges. Raises DataError
+    naming array and row of the first fault.
     """
     if splits is None:
         return
     seen: Mapping[str, np.ndarray] = splits.arrays()
+    check_held_back(splits, len(original_of), rows.edge_data.classes, where)
     for name, edges in seen.items():
-        check_ends(edges, len(original_of), where, name)
         ends = original_of[np.asarray(edges)]
         falls = (ends[1:, 1] < ends[:-1, 1]) | ((ends[1:, 1] == ends[:-1, 1]) & (ends[1:, 0] <= ends[:-1, 0]))
         if len(bad := np.flatnonzero(falls)):
             raise DataError(f"{where}: {name}, row {bad[0] + 1} does not ascend by destination and source")
     check_unseen(splits, rows, original_of, where)
+    if splits.held == names.HELD_LABELS:
+        check_apart(splits, rows, 0, original_of, where)
     pairs = [np.unique(np.sort(np.asarray(edges), axis=1), axis=0) for edges in seen.values()]
     both = np.concatenate(pairs)
     if len(np.unique(both, axis=0)) < len(both):
@@ -112,8 +180,8 @@ def check_edge_splits(splits: EdgeSplits | None, rows: Any, original_of: np.ndar
 
 
 def check_unseen(splits: EdgeSplits | None, rows: Any, original_of: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge, or its reverse, is one of the topology; arguments are as above."""
-    for name, edges in splits.arrays().items() if splits else ():
+    """Raise DataError where an edge that is held back, or its reverse, is one of the topology `rows`, a whole one."""
+    for name, edges in splits.arrays().items() if splits and splits.held == names.HELD_EDGES else ():
         arrays = (np.asarray(each) for each in (edges, rows.indptr, rows.indices, original_of))
         if (row := int(_first_in(*arrays))) >= 0:
             source, destination = original_of[np.asarray(edges)[row]].tolist()
@@ -138,21 +206,41 @@ def check_ends(edges: np.ndarray, vertices: int, where: str, name: str) -> None:
 
 
 def check_apart(splits: EdgeSplits | None, rows: Any, first: int, original_of: np.ndarray, where: str) -> None:
-    """Raise DataError where an edge held back, or its reverse, is one of a part's, whose vertices begin at `first`.
+    """Raise DataError where a part, whose vertices begin at `first`, has an edge that is held back, or its reverse.
 
-    `rows` holds the part's indptr and indices; `original_of` int64[n] those of all vertices.
+    Where labels are held back instead, it must have the edges, and none of the labels. `rows` is the part, a
+    VertexRows; `original_of` int64[n] are the original ids of all vertices.
     """
     if splits is None:
+        return
+    if splits.held == names.HELD_LABELS:
+        _check_labels_apart(splits, rows, first, original_of, where)
         return
     end = first + len(rows.indptr) - 1
     for name, edges in splits.arrays().items():
         for direction in (np.asarray(edges), np.asarray(edges)[:, ::-1]):
             inside = np.flatnonzero((direction[:, 1] >= first) & (direction[:, 1] < end))
-            found = _present(direction[inside], np.asarray(rows.indptr), np.asarray(rows.indices), first, original_of)
-            if len(bad := inside[found]):
+            found = _places(direction[inside], np.asarray(rows.indptr), np.asarray(rows.indices), first, original_of)
+            if len(bad := inside[found >= 0]):
                 raise DataError(
                     f"{where}: {names.INDICES} has the edge of {name}, row {bad[0]}, or its reverse, so that training "
                     "would see it; partition again"
+                )
+
+
+def _check_labels_apart(splits: EdgeSplits, rows: Any, first: int, original_of: np.ndarray, where: str) -> None:
+    end, labels = first + len(rows.indptr) - 1, rows.edge_data.labels
+    for name, edges in splits.arrays().items():
+        for listed, direction in ((True, np.asarray(edges)), (False, np.asarray(edges)[:, ::-1])):
+            inside = np.flatnonzero((direction[:, 1] >= first) & (direction[:, 1] < end))
+            found = _places(direction[inside], np.asarray(rows.indptr), np.asarray(rows.indices), first, original_of)
+            if listed and len(bad := inside[found < 0]):
+                raise DataError(f"{where}: {names.INDICES} lacks the edge of {name}, row {bad[0]}; make it again")
+            seen = inside[found >= 0]
+            if labels is not None and len(bad := seen[np.asarray(labels[found[found >= 0]]) != names.UNLABELLED]):
+                raise DataError(
+                    f"{where}: {names.EDGE_LABELS} has the label of the edge of {name}, row {bad[0]}, or of its "
+                    "reverse, so that training would see it; make it again"
                 )
 
 
@@ -172,11 +260,11 @@ def edge_place(source, destination, indptr, indices, original):
 
 
 @compiled
-def _present(edges, indptr, indices, first, original):
-    """bool[k]: whether the part's lists of in-neighbours have each of `edges`; its first vertex is `first`."""
-    found = np.zeros(len(edges), np.bool_)
+def _places(edges, indptr, indices, first, original):
+    """int64[k]: where the part's lists of in-neighbours have each of `edges`, or -1; its first vertex is `first`."""
+    found = np.empty(len(edges), np.int64)
     for e in range(len(edges)):
-        found[e] = edge_place(edges[e, 0], edges[e, 1] - first, indptr, indices, original) >= 0
+        found[e] = edge_place(edges[e, 0], edges[e, 1] - first, indptr, indices, original)
     return found
 
 

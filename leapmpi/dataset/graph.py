@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_lanes, edge_lanes, uuid_of
+from leapmpi.dataset.content_hash import content_lanes, edge_lanes, time_lanes, uuid_of
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, split_lanes
 from leapmpi.dataset.hdf5 import names
@@ -23,7 +23,8 @@ class VertexRows:
     ascending by original id, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels:
     int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, or targets of a regression, NaN unlabelled; or None.
     split: int8[n] of names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each
-    vertex in the source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`.
+    vertex in the source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`. time:
+    int64[n], or None.
     """
 
     indptr: np.ndarray
@@ -33,6 +34,7 @@ class VertexRows:
     split: np.ndarray | None = None
     original_id: np.ndarray = None  # type: ignore[assignment]  # never None after __post_init__
     edge_data: EdgeData = field(default_factory=EdgeData, kw_only=True)
+    time: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.original_id is None:
@@ -51,6 +53,7 @@ class VertexRows:
             names.ORIGINAL_ID: self.original_id,
             names.SPLIT: self.split,
             names.LABELS: self.labels,
+            names.VERTEX_TIME: self.time,
             **arrays_of(self.features if features else None),
             **self.edge_data.arrays(features=features),
         }
@@ -73,7 +76,7 @@ class Graph(VertexRows):
 
     def file_arrays(self) -> dict[str, np.ndarray | None]:
         """All arrays by their names in a graph file: those of vertices and topology, and the edges held back."""
-        return {**self.arrays(), **(self.edge_splits.arrays() if self.edge_splits else {})}
+        return {**self.arrays(), **(self.edge_splits.file_arrays() if self.edge_splits else {})}
 
     @property
     def edges(self) -> int:
@@ -124,6 +127,8 @@ def counts(graph: Graph) -> Attributes:
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
     if graph.label_kind == names.REGRESSION:
         entries[names.LABEL_KIND] = names.REGRESSION
+    if graph.time is not None:
+        entries[names.HAS_VERTEX_TIME] = True
     return {
         **entries,
         **graph.edge_data.attributes(),
@@ -145,4 +150,5 @@ def content_uuid(graph: Graph) -> str:
     with np.errstate(over="ignore"):
         lanes += edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
         lanes += split_lanes(graph.edge_splits, graph.original_id)
+        lanes += time_lanes(graph.time, graph.original_id)
     return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

@@ -28,7 +28,9 @@ _STRUCTURAL = (
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
     *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.LABEL_KIND),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
+    *(names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME),
     *COUNTS.values(),
+    *names.NEGATIVE_COUNTS,
 )
 """Root attributes that follow from the arrays; all others are `Graph.attributes`."""
 
@@ -90,6 +92,7 @@ def open_graph(path: Path | str) -> Graph:
             edge_data=map_edge_data(file, path, found, edges),
             edge_splits=map_edge_splits(file, path, found),
             regression=label_kind(found, path) == names.REGRESSION,
+            time=map_times(file, path, found, rows),
         )
 
 
@@ -126,6 +129,13 @@ def map_rows(file: h5py.File, path: Path, found: Attributes, rows: int, edges: i
         mapped(names.SPLIT, "|i1", rows) if has_split else None,
         mapped(names.ORIGINAL_ID, "<i8", rows),
     )
+
+
+def map_times(file: h5py.File, path: Path, found: Attributes, rows: int) -> np.ndarray | None:
+    """The times of `rows` vertices, mapped; None where `found` says that there are none."""
+    if not found.get(names.HAS_VERTEX_TIME, False):
+        return None
+    return map_array(file, path, names.VERTEX_TIME, ("<i8",), (rows,))
 
 
 def check_entries(stored: object, found: int, path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.edge_data import edge_feature_dim, map_edge_data
-from leapmpi.dataset.edge_splits import EdgeSplits, check_ends, map_edge_splits
+from leapmpi.dataset.edge_data import edge_classes, edge_feature_dim, map_edge_data
+from leapmpi.dataset.edge_splits import EdgeSplits, check_held_back, map_edge_splits
 from leapmpi.dataset.graph import VertexRows
-from leapmpi.dataset.graph_file import label_kind, map_rows
+from leapmpi.dataset.graph_file import label_kind, map_rows, map_times
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
@@ -110,6 +110,16 @@ class Dataset:
         return bool(self.attributes.get(names.HAS_EDGE_TIME, False))
 
     @property
+    def has_vertex_time(self) -> bool:
+        """Whether vertices have times."""
+        return bool(self.attributes.get(names.HAS_VERTEX_TIME, False))
+
+    @property
+    def edge_classes(self) -> int:
+        """The number of classes of the labels of edges, 0 without labels."""
+        return edge_classes(self.attributes, self.folder / names.DATASET_FILE)
+
+    @property
     def edge_feature_dim(self) -> int:
         """The number of features Fe of an edge, 0 without."""
         return edge_feature_dim(self.attributes, self.folder / names.DATASET_FILE)
@@ -142,7 +152,8 @@ class Dataset:
                 width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
                 columns = map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, width))
             edge_data = map_edge_data(file, path, self.attributes, edges)
-            return Part(*arrays, number=part, path=path, columns=columns, edge_data=edge_data)
+            times = map_times(file, path, self.attributes, rows)
+            return Part(*arrays, number=part, path=path, columns=columns, edge_data=edge_data, time=times)
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""
@@ -185,7 +196,7 @@ def open_dataset(folder: Path | str) -> Dataset:
         sizes |= {f"{names.SPLITS}/{name}": required(found, name, int, path) for name in names.SPLIT_NAMES.values()}
         arrays = {name: map_array(file, path, name, ("<i8",), (size,)) for name, size in sizes.items()}
         held_back = map_edge_splits(file, path, found)
-    of_edges = held_back.arrays() if held_back else {}
+    of_edges = held_back.file_arrays() if held_back else {}
     check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})
     offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
 
@@ -211,8 +222,8 @@ def open_dataset(folder: Path | str) -> Dataset:
         if len(ids) and (ids.min() < 0 or ids.max() >= vertices):
             raise DataError(f"{path}: a split names a vertex outside 0..{vertices - 1}; partition again")
 
-    for name, pairs in of_edges.items():
-        check_ends(pairs, vertices, str(path), name)
+    if held_back:
+        check_held_back(held_back, vertices, dataset.edge_classes, str(path))
 
     # The part files.
     for part in range(parts):

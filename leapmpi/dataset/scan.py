@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_lanes, edge_lanes
-from leapmpi.dataset.edge_data import EdgeData, check_edge_values
+from leapmpi.dataset.content_hash import content_lanes, edge_lanes, time_lanes
+from leapmpi.dataset.edge_data import check_edge_values
 from leapmpi.dataset.graph import VertexRows
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.row_blocks import BLOCK_BYTES, row_groups
@@ -20,7 +20,7 @@ from leapmpi.system.worker_threads import in_order
 
 Sink = Callable[[np.ndarray], None]
 
-EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME)
+EDGE_ARRAYS = (names.EDGE_WEIGHT, names.EDGE_FEATURES, names.EDGE_TIME, names.EDGE_LABELS)
 SCANNED = (names.INDICES, names.FEATURES, names.FEATURE_INDICES, names.FEATURE_DATA, *EDGE_ARRAYS)
 """Arrays whose blocks a scan can hand to sinks: those that may be larger than memory."""
 
@@ -69,7 +69,7 @@ def scan(
             check_features(block, where, start)
         of_edges = {name: np.asarray(array[indptr[0] : indptr[-1]]) for name, array in edge_arrays.items()}
         for name, values in of_edges.items():
-            check_edge_values(name, values, int(indptr[0]), where)
+            check_edge_values(name, values, int(indptr[0]), where, rows.edge_data.classes)
         arrays = {names.INDICES: indices, **arrays_of(block), **of_edges}
 
         # Content hash.
@@ -80,8 +80,11 @@ def scan(
         lanes = content_lanes(
             rows.original_id[start:stop], split, labels, block, indptr - indptr[0], indices, original_of
         )
+        if rows.time is not None:
+            with np.errstate(over="ignore"):
+                lanes += time_lanes(rows.time[start:stop], rows.original_id[start:stop])
         if of_edges:
-            data = EdgeData(**{name.removeprefix("edge_"): array for name, array in of_edges.items()})
+            data = rows.edge_data.with_arrays(of_edges)
             with np.errstate(over="ignore"):
                 lanes += edge_lanes(data, rows.original_id[start:stop], indptr, indices, original_of)
         return stop, lanes, arrays

@@ -26,7 +26,8 @@ class Topology:
     indptr: int64[n+1]; indices: int32[m], or int64[m] from 2**31 vertices on; original_id: int64[n], the row of
     each vertex in the source. The in-neighbours of v are indices[indptr[v]:indptr[v+1]], by ascending original id.
     An edge's number is its position in `indices`. edge_weight: float32[m] or None, not negative; weight_sum: float64[n]
-    or None, the sums of the weights of each vertex's in-edges; edge_time: int64[m], float64[m] or None.
+    or None, the sums of the weights of each vertex's in-edges; edge_time: int64[m], float64[m] or None; edge_label:
+    int32[m] or None, -1 unlabelled; vertex_time: int64[n] or None.
     """
 
     indptr: np.ndarray
@@ -35,6 +36,8 @@ class Topology:
     edge_weight: np.ndarray | None = None
     weight_sum: np.ndarray | None = None
     edge_time: np.ndarray | None = None
+    edge_label: np.ndarray | None = None
+    vertex_time: np.ndarray | None = None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -70,13 +73,15 @@ def from_graph(graph: Graph) -> Topology:
     if weight is not None:
         sums = np.empty(graph.vertices)
         _row_sums(np.asarray(graph.indptr), np.asarray(weight), sums)
-    return Topology(graph.indptr, graph.indices, graph.original_id, weight, sums, graph.edge_data.time)
+    data = graph.edge_data
+    return Topology(graph.indptr, graph.indices, graph.original_id, weight, sums, data.time, data.labels, graph.time)
 
 
-def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False) -> Topology:
+def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False) -> Topology:
     """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`.
 
-    weights, times: whether to hold those of edges, which the dataset must have.
+    weights, times, labels: whether to hold those of edges, which the dataset must have; times of vertices come with
+    those of edges, where there are any.
     """
     n, m = dataset.vertices, dataset.edges
     topology = Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
@@ -85,6 +90,10 @@ def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False)
     if times:
         dtype = dataset.part(0).edge_data.arrays()[names.EDGE_TIME].dtype
         topology = replace(topology, edge_time=np.empty(m, dtype))
+    if times and dataset.has_vertex_time:
+        topology = replace(topology, vertex_time=np.empty(n, np.int64))
+    if labels:
+        topology = replace(topology, edge_label=np.empty(m, np.int32))
     return topology
 
 
@@ -116,14 +125,21 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
         assert data.time is not None, "the caller has seen that there are times"
         check_edge_values(names.EDGE_TIME, data.time, 0, str(opened.path))
         topology.edge_time[edge_first:edge_last] = data.time
+    if topology.edge_label is not None:
+        assert data.labels is not None, "the caller has seen that there are labels"
+        check_edge_values(names.EDGE_LABELS, data.labels, 0, str(opened.path), data.classes)
+        topology.edge_label[edge_first:edge_last] = data.labels
+    if topology.vertex_time is not None:
+        assert opened.time is not None, "the dataset says that there are times"
+        topology.vertex_time[first:last] = opened.time
 
 
-def load_topology(dataset: Dataset, weights: bool = False, times: bool = False) -> Topology:
+def load_topology(dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False) -> Topology:
     """The whole topology of `dataset` in private memory, as `empty_topology`.
 
     Raises DataError when a part is missing or damaged.
     """
-    topology = empty_topology(dataset, weights, times)
+    topology = empty_topology(dataset, weights, times, labels)
     for part in range(dataset.parts):
         fill_topology(dataset, part, topology)
     return topology

@@ -51,6 +51,8 @@ def _check_shapes(graph: Graph, where: str) -> None:
             entries = (len(graph.features.data),)
             _expect(graph.features.indptr, ("<i8",), (n + 1,), where, names.FEATURE_INDPTR)
             _expect(graph.features.indices, ("<i4",), entries, where, names.FEATURE_INDICES)
+    if graph.time is not None:
+        _expect(graph.time, ("<i8",), (n,), where, names.VERTEX_TIME)
     if graph.split is not None:
         _expect(graph.split, ("|i1",), (n,), where, names.SPLIT)
     if graph.labels is not None and graph.label_kind != names.MULTI_CLASS:

@@ -20,6 +20,7 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
 from leapmpi.nn.norms.batch_norm import normalising
+from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -62,6 +63,19 @@ class Engine:
         flat = None if batch is None else self.placement.schedule(batch, 0, 0, time_steps).to_buffer()
         schedule = Schedule.from_buffer(self.ctx.communicator.broadcast(flat, "schedule"))
         return self.sample(schedule, DrawKey(PRESAMPLE, self.ctx.seed, 0, 0))
+
+    def planned(self, batch: np.ndarray, key: DrawKey) -> Schedule | EdgePlan:
+        """What all ranks train of `batch` in a dry run by `key`; `draw` of each of them needs it. Local."""
+        return self.placement.schedule(batch, key.epoch, key.iteration)
+
+    def draw(self, planned: Schedule | EdgePlan, key: DrawKey) -> MiniBatch:
+        """This rank's part of what is `planned`, drawn with `key`. Local."""
+        assert isinstance(planned, Schedule), "what `planned` gives"
+        return self.sample(planned, key)
+
+    def broadcast_bytes(self, minibatch: MiniBatch) -> int:
+        """Bytes that rank 0 sends to every other one to plan `minibatch`. Local."""
+        return minibatch.planned.to_buffer().nbytes
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """The vertices int64 that are embedded for `batch`, on rank 0; None elsewhere. Local."""
@@ -137,6 +151,11 @@ class Engine:
         return self.mode.overlaps
 
     @property
+    def fetches_ahead(self) -> bool:
+        """Whether rows for the first layer can come before the weights are known; learned rows cannot."""
+        return not self.mode.needs_weights and not self.ctx.features.returned_row_bytes
+
+    @property
     def prefetch_depth(self) -> int:
         """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
 
@@ -147,7 +166,7 @@ class Engine:
             return 0
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
-        return 2 if not self.mode.needs_weights and self.ctx.ranks > 1 else 0
+        return 2 if self.fetches_ahead and self.ctx.ranks > 1 else 0
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""

@@ -37,7 +37,15 @@ def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Tra
         row_bytes = ctx.labels.shard.row_bytes
         traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
     if ctx.rank == 0:
-        traffic.add_broadcast("schedule", minibatch.planned.to_buffer().nbytes)
+        traffic.add_broadcast("schedule", engine.broadcast_bytes(minibatch))
+    if minibatch.edge_loss is not None:
+        minibatch.edge_loss.predict(ctx.rank, embedding_bytes(engine), traffic)
+
+
+def embedding_bytes(engine: Engine) -> int:
+    """Bytes of the embedding of an edge's end. Local."""
+    model = engine.ctx.model
+    return engine.ctx.task.width * model.layers[0].bias.element_size()
 
 
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
@@ -49,6 +57,9 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
     widths = [layer.out_dim for layer in layers]
     size = layers[0].bias.element_size()
     alone = len(micro_batches) == 1
-    steps = (mode.step_bytes(each, alone) + hidden_bytes(each.blocks, widths, size) for each in micro_batches)
+    steps = [mode.step_bytes(each, alone) + hidden_bytes(each.blocks, widths, size) for each in micro_batches]
+    if (edge_loss := minibatch.edge_loss) is not None:
+        scored = (edge_loss.held_bytes(number, embedding_bytes(engine)) for number in range(len(steps)))
+        steps = [step + pairs for step, pairs in zip(steps, scored, strict=True)]
     prepared = sum(block_bytes(each.blocks) for each in micro_batches) + mode.held_bytes(minibatch)
     return (1 + engine.prefetch_depth) * prepared + max(steps)

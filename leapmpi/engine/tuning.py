@@ -54,7 +54,7 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
     else:
         rates = job_rates(engine, batch)
         compute = engine.ctx.communicator.all_gather_rows(np.array([compute_seconds_of(minibatch, rates)])).max()
-        name, seconds = least_seconds(found, float(compute), rates)
+        name, seconds = least_seconds(found, float(compute), rates, engine.ctx.features.returned_row_bytes > 0)
         engine.use_mode(name)
         if engine.ctx.communicator.rank == 0:
             engine.tuning_log.make(TuningRecord(REMOTE, *engine.tuning_log.begin, name, {"predicted": seconds}))
@@ -180,8 +180,8 @@ def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Can
     gathered = ctx.communicator.all_gather_rows(np.array(facts, np.int64))
 
     # Rows that need no weights are fetched ahead of the step.
-    moved, ahead = float(gathered[:, -2].max()), not engine.mode.needs_weights
-    exchanges = 0 if ahead else 2 * time_steps
+    moved, ahead = float(gathered[:, -2].max()), engine.fetches_ahead
+    exchanges = 2 * time_steps if engine.mode.needs_weights else 0
     hops = time_steps - 1 if engine.config.migrate == "ring" else 0
     counts = Counts(
         rows=gathered[:, :time_steps],

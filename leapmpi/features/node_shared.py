@@ -24,14 +24,16 @@ _ALIGNMENT = 64
 Arrays = TypeVar("Arrays")
 
 
-def share_topology(world: World, dataset: Dataset, weights: bool = False, times: bool = False) -> tuple[Topology, str]:
+def share_topology(
+    world: World, dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False
+) -> tuple[Topology, str]:
     """The topology of `dataset`, and how it is held ("one copy per node" or "a copy per rank"). Collective.
 
-    weights, times: whether those of edges are held too, which the dataset must have.
+    weights, times, labels: whether those of edges are held too, which the dataset must have.
 
     Raises ResourceError when a node has too little memory, DataError when a part is missing or damaged.
     """
-    like = empty_topology(dataset, weights, times)
+    like = empty_topology(dataset, weights, times, labels)
     starts = _layout(like)
 
     def arrays(memory: mmap.mmap | None) -> Topology:

@@ -250,7 +250,7 @@ def settings_without_effect(configs: Sequence[Config]) -> dict[str, str]:
 def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted key, with what `auto` stands for in those of models: what runs are compared by.
 
-    Runs of earlier versions say `mean` where `model.aggregate` was left alone.
+    Runs of earlier versions say `mean` where `model.aggregate` was left alone, and `dot` and `100` likewise.
     """
     found = dict(values)
     module = builder(found["model.name"])
@@ -258,6 +258,10 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         found["model.aggregate"] = "auto"
     elif hasattr(module, "AGGREGATES") and found["model.aggregate"] == "auto":
         found["model.aggregate"] = module.AGGREGATES[0]
+    if found.get("link.scorer") == "auto":
+        found["link.scorer"] = "mlp" if found["train.task"] == "edge-class" else "dot"
+    if found.get("link.eval_negatives") == "auto":
+        found["link.eval_negatives"] = "100"
     if found["model.norm"] == "auto":
         found["model.norm"] = "layer" if "norm" in getattr(module, "HAS", ()) else "none"
     return found

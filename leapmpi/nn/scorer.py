@@ -1,20 +1,19 @@
-"""Scorers: how likely an edge between two embedded vertices is. Their parameters are part of the model's."""
+"""Scorers: how likely an edge between two embedded vertices is, or each class of it. Their parameters are part of the
+model's."""
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from leapmpi.errors import ConfigError
 from leapmpi.nn.tensors import operations
 from leapmpi.registry import Registry
-
-if TYPE_CHECKING:
-    from leapmpi.config.link import LinkConfig
 
 SCORERS = Registry("scorer", "leapmpi.nn.scorers")
 
@@ -24,16 +23,32 @@ class Scorer(nn.Module):
 
     @abstractmethod
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """float[pairs, D] twice -> float[pairs]. Row by row, so that it matters not which rank scores a pair."""
+        """float[pairs, D] twice -> float[pairs], or float[pairs, classes] where it tells classes apart.
+
+        Row by row, so that it matters not which rank scores a pair.
+        """
 
     @abstractmethod
     def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
         """float[k, D], float[n, D] -> float[k, n]: every source with every destination, as `forward` scores them."""
 
 
-def build_scorer(config: LinkConfig, width: int) -> Scorer:
-    """The scorer that `config` names, of embeddings of `width` columns. Raises ConfigError for an unknown one."""
-    return SCORERS.load(config.scorer).build(width)
+def build_scorer(name: str, width: int, classes: int = 0) -> Scorer:
+    """The scorer called `name`, of embeddings of `width` columns; of `classes`, where these are to be told apart.
+
+    Raises ConfigError for an unknown one, or one that tells no classes apart.
+    """
+    build = SCORERS.load(name).build
+    if not classes:
+        return build(width)
+    if "classes" not in inspect.signature(build).parameters:
+        fitting = [
+            each for each in SCORERS.names() if "classes" in inspect.signature(SCORERS.load(each).build).parameters
+        ]
+        raise ConfigError(
+            f"link.scorer: {name} gives a pair one score, not one of each class; use {' or '.join(fitting)}"
+        )
+    return build(width, classes)
 
 
 class _TakeRows(Function):

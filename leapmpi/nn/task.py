@@ -43,6 +43,9 @@ class Task(ABC):
     trivial = ""
     """The best one answer for all roots, in words."""
 
+    reads_edge_labels = False
+    """Whether labels of edges are read."""
+
     weighs_classes = False
     """Whether `class_weights` act on it."""
 
@@ -66,6 +69,8 @@ class Task(ABC):
             )
         self.width = dataset.classes
         """Columns of the model's output."""
+        self.classes = dataset.classes
+        """Classes or columns of the labels."""
 
     def scorer(self) -> Scorer | None:
         """What scores pairs of outputs, a new one, where roots are edges."""

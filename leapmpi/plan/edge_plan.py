@@ -31,8 +31,8 @@ class EdgeStep:
     """int64[pairs]: number of each scored pair's source."""
     destination: np.ndarray
     """int64[pairs]."""
-    positive: np.ndarray
-    """bool[pairs]: whether the pair is an edge; else it is a negative."""
+    targets: np.ndarray
+    """bool[pairs]: whether the pair is an edge, else it is a negative; or int64[pairs]: its class."""
     sent: np.ndarray
     """int64: roots whose embeddings go to other ranks, in order of rank."""
     send_counts: np.ndarray
@@ -43,13 +43,13 @@ class EdgeStep:
 
 @dataclass(frozen=True, eq=False)
 class _Placed:
-    """One time step: its pairs int64[p, 2], which of them are edges, and where its ends are embedded.
+    """One time step: its pairs int64[p, 2], what their scores are compared with, and where its ends are embedded.
 
     cells: by rank, the roots it embeds, ascending. scored_by: int64[p], the rank of each pair.
     """
 
     pairs: np.ndarray
-    positive: np.ndarray
+    targets: np.ndarray
     cells: list[np.ndarray]
     scored_by: np.ndarray
 
@@ -59,16 +59,18 @@ class EdgePlan:
     """The plan of one iteration over edges: the schedule of their ends, and what is scored."""
 
     schedule: Schedule
-    edges: int
-    """Edges of the batch, over all ranks."""
+    edges: np.ndarray
+    """int64[B, 2]: the edges of the batch, over all ranks."""
     negatives: int
     """Negatives of each edge."""
     steps: list[_Placed]
+    travels: bool
+    """Whether embeddings cross ranks: not where edges are dealt."""
 
     @property
     def pair_weight(self) -> float:
         """The weight of a scored pair in the batch's loss, which is the mean over all of them."""
-        return 1.0 / max(1, self.edges * (1 + self.negatives))
+        return 1.0 / max(1, len(self.edges) * (1 + self.negatives))
 
     def of_rank(self, rank: int) -> list[EdgeStep]:
         """What `rank` scores, by time step."""
@@ -84,9 +86,11 @@ def plan_edges(
     *,
     epoch: int = 0,
     iteration: int = 0,
+    labels: np.ndarray | None = None,
 ) -> EdgePlan:
     """The plan of `edges` int64[B, 2] and their `negatives` int64[B, K].
 
+    labels: int64[B], the classes of edges; there are no negatives then.
     place: the Schedule of distinct roots in one time step, by which ends are embedded; None where edges are dealt to
     the `ranks`. Pure.
     """
@@ -94,14 +98,15 @@ def plan_edges(
     steps = []
     for first, end in pairwise(bounds.tolist()):
         pairs, positive = _pairs(edges[first:end], negatives[first:end])
-        steps.append(_dealt(pairs, positive, ranks) if place is None else _at_home(pairs, positive, place))
+        targets = positive if labels is None else labels[first:end]
+        steps.append(_dealt(pairs, positive, targets, ranks) if place is None else _at_home(pairs, targets, place))
 
     # Cells by rank, then step.
     cells = [step.cells[rank] for rank in range(ranks) for step in steps]
     indptr = indptr_of(np.array([len(cell) for cell in cells]))
     model = (np.arange(ranks)[:, None] + np.arange(time_steps)).reshape(-1) % ranks
     schedule = Schedule(epoch, iteration, ranks, time_steps, np.concatenate(cells), indptr, model)
-    return EdgePlan(schedule, len(edges), negatives.shape[1], steps)
+    return EdgePlan(schedule, edges, negatives.shape[1], steps, place is not None)
 
 
 def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +118,7 @@ def _pairs(edges: np.ndarray, negatives: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.stack([np.repeat(edges[:, 0], count), destinations], axis=1), positive.reshape(-1)
 
 
-def _at_home(pairs: np.ndarray, positive: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
+def _at_home(pairs: np.ndarray, targets: np.ndarray, place: Callable[[np.ndarray], Schedule]) -> _Placed:
     """Ends are embedded where `place` puts them, pairs are scored where their source is."""
     vertices = np.unique(pairs)
     schedule = place(vertices)
@@ -121,15 +126,15 @@ def _at_home(pairs: np.ndarray, positive: np.ndarray, place: Callable[[np.ndarra
     embedded_by = np.empty(len(vertices), np.int64)
     for rank, cell in enumerate(cells):
         embedded_by[np.searchsorted(vertices, cell)] = rank
-    return _Placed(pairs, positive, cells, embedded_by[np.searchsorted(vertices, pairs[:, 0])])
+    return _Placed(pairs, targets, cells, embedded_by[np.searchsorted(vertices, pairs[:, 0])])
 
 
-def _dealt(pairs: np.ndarray, positive: np.ndarray, ranks: int) -> _Placed:
+def _dealt(pairs: np.ndarray, positive: np.ndarray, targets: np.ndarray, ranks: int) -> _Placed:
     """Equal shares of the edges to the ranks, each of which embeds all ends of its own."""
     edge = np.cumsum(positive) - 1
     bounds = np.arange(ranks + 1) * int(positive.sum()) // ranks
     scored_by = np.searchsorted(bounds, edge, side="right") - 1
-    return _Placed(pairs, positive, [np.unique(pairs[scored_by == rank]) for rank in range(ranks)], scored_by)
+    return _Placed(pairs, targets, [np.unique(pairs[scored_by == rank]) for rank in range(ranks)], scored_by)
 
 
 def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
@@ -159,7 +164,7 @@ def _step_of(placed: _Placed, rank: int, ranks: int) -> EdgeStep:
     return EdgeStep(
         source=np.searchsorted(own, pairs[:, 0]),
         destination=destination,
-        positive=placed.positive[mine],
+        targets=placed.targets[mine],
         sent=np.searchsorted(own, np.concatenate(leaving)),
         send_counts=np.array([len(each) for each in leaving]),
         receive_counts=np.array([len(each) for each in arriving]),

@@ -72,6 +72,12 @@ def edge_numbers(
     return numbers
 
 
+def numbers_of_edges(topology: Topology, edges: np.ndarray) -> np.ndarray:
+    """int64[k]: the positions in `topology` of `edges` int64[k, 2], all of which it must have (else ConfigError)."""
+    sources, destinations = np.ascontiguousarray(edges.T)
+    return edge_numbers(topology, np.arange(len(edges) + 1), sources, destinations)
+
+
 def drawn_weights(
     topology: Topology, indptr: np.ndarray, neighbours: np.ndarray, destinations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -106,12 +106,24 @@ class Sampler(ABC):
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return batches(order, batch_size)
 
-    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
         """The batches of an epoch where the roots are `edges`: each once, in shuffled order."""
-        return edges.batches(seed, epoch, batch_size)
+        return edges.batches(seed, epoch, batch_size, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:  # noqa: B027
         """Hear that the roots of the iteration of `key` are `edges` (int64[k, 2]), before their ends draw."""
+
+    def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
+        """The groups, positions int64, into which edges of `times` have to be cut where they are scored; None: any.
+
+        Their times are then to be told by `root_times`, before a group draws.
+        """
+        return None
+
+    def root_times(self, key: DrawKey, times: np.ndarray) -> None:  # noqa: B027
+        """Hear the times of the roots of the iteration of `key`, edges that the topology lacks, before they draw."""
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int

@@ -12,6 +12,7 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.nn.task import task_of
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
@@ -21,7 +22,7 @@ from leapmpi.training.setup import open_for_training
 from leapmpi.training.simulation.simulator import Forecaster
 from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
 
-_SHARED = ("model", "sampling", "strategy", "train")
+_SHARED = ("model", "sampling", "strategy", "train", "link")
 
 
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
@@ -128,9 +129,9 @@ def _forecaster(config: Config, iterations: int) -> Forecaster:
     if iterations < 1:
         raise ConfigError(f"--iterations must be at least 1, not {iterations}")
     dataset = open_for_training(config)
-    return Forecaster(
-        dataset, load_topology(dataset, uses_weights(config, dataset), uses_times(config, dataset)), iterations
-    )
+    labels = task_of(config, dataset).reads_edge_labels
+    carried = uses_weights(config, dataset), uses_times(config, dataset), labels
+    return Forecaster(dataset, load_topology(dataset, *carried), iterations)
 
 
 def _compared(predicted: dict[str, float], epochs: list[dict[str, Any]], name: str) -> dict[str, dict[str, float]]:

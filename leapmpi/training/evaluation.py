@@ -80,6 +80,10 @@ class Evaluator:
     def scores(self) -> dict[str, float | None]:
         """The metric on each split, the same on all ranks; None where it is empty or undefined. Collective."""
         self._use_whole_model()
+        return self.scores_now()
+
+    def scores_now(self) -> dict[str, float | None]:
+        """`scores` of the model that the context holds. Collective."""
         return {name: self._score(name, [self._mode])[0] for name in self.splits}
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
@@ -93,17 +97,18 @@ class Evaluator:
 
         It is chosen on the split itself: no answer to all that a model falls back to scores more. Collective.
         """
-        scores = {name: self._trivial_score(ids) for name, (_, ids) in self.splits.items()}
+        scores = {name: self._trivial_score(name) for name in self.splits}
         return {"answer": self.metric.trivial or self.ctx.task.trivial, **scores}
 
-    def _trivial_score(self, ids: np.ndarray) -> float | None:
-        task, labels = self.ctx.task, self._own_labels(ids)
+    def _trivial_score(self, split: str) -> float | None:
+        task, labels = self.ctx.task, self.own_labels(split)
         sums = self.ctx.communicator.all_gather_rows(task.label_sums(labels)).sum(axis=0)
         answer = self.metric.best_constant(task.constant_answer(sums), task)
         return self._value(self.metric, [(np.broadcast_to(answer, (len(labels), len(answer))), labels)])
 
-    def _own_labels(self, ids: np.ndarray) -> np.ndarray:
-        """Labels of those of the vertices `ids` whose home is this rank."""
+    def own_labels(self, split: str) -> np.ndarray:
+        """Labels of those roots of `split` that this rank scores. Local."""
+        ids = self.splits[split][1]
         mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank]
         return self.ctx.root_labels(mine, local=True).cpu().numpy().copy()
 
@@ -111,7 +116,7 @@ class Evaluator:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
         if not len(self.splits[split][1]):
             return [None] * len(modes)
-        return [self._value(self.metric, each) for each in self._outcomes(split, modes)]
+        return [self._value(self.metric, each) for each in self.outcomes(split, modes)]
 
     def choose(self, names: Sequence[str]) -> list[Metric]:
         """The metrics called `names`. Raises ConfigError for one that does not fit. Local."""
@@ -128,7 +133,7 @@ class Evaluator:
             **({"classes": {}} if by_class else {}),
         }
         for split, (_, ids) in self.splits.items():
-            outcomes = self._outcomes(split, [self._mode])[0] if len(ids) else None
+            outcomes = self.outcomes(split, [self._mode])[0] if len(ids) else None
             for metric in chosen:
                 found["metrics"][metric.name][split] = self._value(metric, outcomes) if outcomes else None
             if by_class:
@@ -144,7 +149,7 @@ class Evaluator:
         )
         return report(communicator.all_gather_rows(np.ascontiguousarray(figures)), everywhere, regression)
 
-    def _outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
+    def outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
         outcomes = []
         for key, roots in self._rounds(split):

@@ -33,7 +33,9 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
     if not setting and not regression:
         return
     own = np.zeros(0)
-    if setting == _BALANCED or regression:
+    if task.reads_edge_labels:
+        own = own_edge_labels(ctx)
+    elif setting == _BALANCED or regression:
         own = ctx.root_labels(train[home_of(train, ctx.rank_offsets) == ctx.rank], local=True).cpu().numpy()
     if regression:
         found = combined(ctx.communicator.all_gather_rows(moments(own, own)))
@@ -44,8 +46,16 @@ def prepare_loss(config: Config, world: World, dataset: Dataset, ctx: RankContex
         sums = ctx.communicator.all_gather_rows(task.label_sums(own))
         weights = task.balanced_weights(sums.sum(axis=0))
     else:
-        weights = world.on_all(lambda: given_weights(setting, task.width, task.columns))
+        weights = world.on_all(lambda: given_weights(setting, task.classes, task.columns))
     task.class_weights = torch.from_numpy(weights).to(ctx.device, getattr(torch, config.train.dtype))
+
+
+def own_edge_labels(ctx: RankContext) -> np.ndarray:
+    """The labels of the edges of training whose destination is at home here, both directions of an edge: int32[k]."""
+    topology = ctx.sampler.topology
+    assert topology.edge_label is not None, "it is loaded for the tasks that read it"
+    first, end = topology.indptr[list(ctx.local_range)]
+    return topology.edge_label[first:end]
 
 
 def set_scale(ctx: RankContext, scale: np.ndarray) -> None:

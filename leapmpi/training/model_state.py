@@ -109,7 +109,7 @@ def save_weights(
         "code": code_of(config),
         "graph_uuid": dataset.graph_uuid,
         "feature_dim": input_width(config, dataset),
-        "classes": dataset.classes,
+        "classes": loaded.ctx.task.classes,
         "task": loaded.ctx.task.name,
         "target_scale": scale_values(loaded.ctx),
     }

@@ -108,7 +108,7 @@ def start_from(trainer: Trainer) -> dict[str, Any]:
 
     def assign() -> None:
         width = input_width(trainer.config, dataset)
-        for name, here in (("feature_dim", width), ("classes", dataset.classes)):
+        for name, here in (("feature_dim", width), ("classes", trainer.ctx.task.classes)):
             if taken[name] not in (None, here):
                 noun = name.replace("feature_dim", "features")
                 raise DataError(

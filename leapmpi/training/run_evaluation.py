@@ -22,7 +22,7 @@ from leapmpi.runs.file_names import weights_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.weights import read_weights
 from leapmpi.sampling.edge_lookup import reads_times
-from leapmpi.training.edges.link_evaluation import LinkEvaluator
+from leapmpi.training.edges.edge_trainer import evaluator_class
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.session import Session, in_session
@@ -70,7 +70,8 @@ def _evaluate(
         if outcomes:
             loaded = with_new_model(config, loaded)
         world.on_all(partial(_assign, config, run, loaded, arrays, about))
-        scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
+        task = loaded.ctx.task
+        scorer = evaluator_class(task) if task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
         with session.phases("evaluate"):
@@ -96,9 +97,10 @@ def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarr
     if about.get("task", task := loaded.ctx.task.name) != task:
         raise DataError(f"{run.path} was trained on the task {about['task']}, which is not {task}; give --task")
     width = input_width(config, dataset)
-    if (about["feature_dim"], about["classes"]) != (width, dataset.classes):
+    classes = loaded.ctx.task.classes
+    if (about["feature_dim"], about["classes"]) != (width, classes):
         raise DataError(
-            f"{config.data} has {width} features and {dataset.classes} classes, the run was trained "
+            f"{config.data} has {width} features and {classes} classes, the run was trained "
             f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
         )
     loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))

@@ -25,7 +25,7 @@ from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import resume
 from leapmpi.training.checkpointer import Checkpointer
-from leapmpi.training.edges.link_trainer import LinkTrainer
+from leapmpi.training.edges.edge_trainer import EdgeReplicaTrainer, EdgeTrainer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.records.run_records import announce, announce_end, open_records, summary_of
@@ -60,9 +60,10 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 
     `begun` is when this start began, on the clock time.perf_counter.
     """
-    kind: type[Trainer] = ReplicaTrainer if config.strategy.replicas == "independent" else Trainer
-    if loaded.ctx.task.roots == "edges":
-        kind = LinkTrainer
+    several, edges = config.strategy.replicas == "independent", loaded.ctx.task.roots == "edges"
+    kind: type[Trainer] = ReplicaTrainer if several else Trainer
+    if edges:
+        kind = EdgeReplicaTrainer if several else EdgeTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 

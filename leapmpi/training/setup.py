@@ -100,7 +100,9 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = share_topology(world, dataset, uses_weights(config, dataset), uses_times(config, dataset))
+    task = task_of(config, dataset)
+    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
+    topology, held = share_topology(world, dataset, *carried)
 
     # Features and labels, and the communicator that moves them.
     host: HostShard
@@ -114,7 +116,6 @@ def load(
     else:
         host = HostShard([part.dense_features for part in opened], first)
     dtype = getattr(torch, config.train.dtype)
-    task = task_of(config, dataset)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = Communicator(world.comm, direct=direct, ahead=world.ahead_comms)

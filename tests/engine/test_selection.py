@@ -38,3 +38,8 @@ def test_raw_rows_win_where_they_are_few_and_hidden():
 
 def test_what_moves_least_stands_unless_another_is_clearly_faster():
     assert least_seconds(bytes_of(1_100_000, 1_000_000), 0.05, RATES)[0] == "partial"
+
+
+def test_learned_rows_are_not_hidden_behind_computing():
+    found = least_seconds(bytes_of(2_000_000, 1_000_000), COMPUTE, RATES, learned=True)[1]
+    assert found["raw"] == COMPUTE + 0.02 + 2 * RATES.collective

@@ -1,4 +1,7 @@
-"""Link prediction on real ranks: gradients and scores are those of one process, and no block holds a target edge."""
+"""Tasks on edges on real ranks: gradients and scores are those of one process, bytes those that plan predicts.
+
+No block of link prediction, or where target edges are to be left out, holds a target edge.
+"""
 
 from dataclasses import replace
 
@@ -8,15 +11,19 @@ import torch
 from mpi4py import MPI
 
 from data_prep.assembly.split_edges import split_edges
+from leapmpi.comm.byte_counters import KINDS
 from leapmpi.comm.world import start
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.hdf5 import names
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer
 from leapmpi.training.setup import load, open_for_training
+from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support import datasets
 from tests.support.draw_digest import block_edges
 from tests.support.equality import here
+from tests.support.shared_out import shared_out
 
 ROUNDS = ((0, 0), (1, 2))
 PLAIN = {
@@ -32,6 +39,8 @@ THIRD = {
     "sampling.sampler": "weighted", "sampling.fanout": "all,2", "model.heads": 2,
 }  # fmt: skip
 TIMED = {"sampling.sampler": "temporal", "sampling.options": ["window=30"]}
+CLASSES = {"train.task": "edge-class", "train.class_weights": "balanced"}
+LEFT_OUT = CLASSES | {"link.target_edges": "leave-out", "link.scorer": "distmult", "model.name": "gcn"}
 RING = {"strategy.time_steps": "N"}
 CASES = {
     "leap": (PLAIN, {"strategy.remote": "raw"}),
@@ -42,7 +51,12 @@ CASES = {
     "pulled mlp": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "third": (PLAIN | THIRD, {"strategy.remote": "projected"} | RING),
     "temporal": (PLAIN | TIMED, {"strategy.remote": "partial"} | RING),
+    "classes": (PLAIN | CLASSES, {"strategy.remote": "raw"}),
+    "classes, labels held back": (PLAIN | LEFT_OUT, {"strategy.remote": "partial"} | RING),
+    "pulled classes": (PLAIN | CLASSES, {"strategy.name": "pull", "strategy.remote": "projected"}),
 }
+LABELS_HELD = {"classes, labels held back"}
+"""Cases whose data hold back labels alone."""
 HERE = here(list(CASES))
 
 
@@ -50,60 +64,127 @@ HERE = here(list(CASES))
 def base(world, folder):
     if world.rank == 0:
         graph = datasets.make_graph("single, edges with data")
-        times = np.random.default_rng(6).integers(0, 50, graph.edges)
-        carried = replace(graph.edge_data, time=times)
-        graph = split_edges(replace(graph, attributes={"directed": True}, edge_data=carried), (0.8, 0.1, 0.1), 5)
-        for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
-            cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
-            write_dataset(folder / partition, graph, cut, parts, method=partition, figures={}, seed=1)
+        rng = np.random.default_rng(6)
+        times, labels = rng.integers(0, 50, graph.edges), rng.integers(-1, 4, graph.edges).astype(np.int32)
+        carried = replace(graph.edge_data, time=times, labels=labels, classes=4)
+        graph = replace(graph, attributes={"directed": True}, edge_data=carried)
+        for held in (names.HELD_EDGES, names.HELD_LABELS):
+            (folder / held).mkdir()
+            split = split_edges(graph, (0.8, 0.1, 0.1), 5, held=held)
+            for partition, parts in (("uneven", 4), (datasets.WHOLE, 1)):
+                cut = np.zeros(graph.vertices, np.int32) if parts == 1 else datasets.assign(graph, partition, parts)
+                write_dataset(folder / held / partition, split, cut, parts, method=partition, figures={}, seed=1)
     world.comm.barrier()
     return folder
 
 
+def data_of(name: str, base, partition: str) -> dict[str, str]:
+    """The dataset of a case."""
+    held = names.HELD_LABELS if name in LABELS_HELD else names.HELD_EDGES
+    return {"data": str(base / held / partition)}
+
+
 def outcome(values: dict, world) -> list[tuple[dict, float]]:
-    """Gradients and loss of each round over all ranks, then scores by metric. Checks that no target edge is seen."""
+    """Gradients and loss of each round over all ranks, then scores by metric.
+
+    Checks that no target edge is seen, and what is sent.
+    """
     config = Config.from_values(values)
     loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     trainer = make_trainer(config, world, loaded, 0.0)
     engine, ctx, found = trainer.engine, trainer.ctx, []
     for epoch, iteration in ROUNDS:
         batch = trainer.epoch_batches(epoch)[iteration]
+        ctx.communicator.byte_counters.take()
         minibatch = engine.plan(batch if world.rank == 0 else None, epoch, iteration)
         engine.fetch(minibatch)
-        for micro_batch in minibatch.micro_batches:
+        for micro_batch in minibatch.micro_batches if ctx.task.leaves_out() else ():
             seen = block_edges(micro_batch.blocks, loaded.topology)[:, 1:]
             targets = loaded.topology.original_id[np.concatenate([batch, batch[:, ::-1]])]
             assert not {*map(tuple, seen.tolist())} & {*map(tuple, targets.tolist())}, "a target edge is seen"
         ctx.parameters.gradients.zero_()
         loss = engine.forward_backward(minibatch)
         ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
+        sent, _ = ctx.communicator.byte_counters.take()
+        if not found:
+            check_sent(sent, config, trainer, minibatch.key, batch)
         named = {name: each.copy() for name, each in ctx.parameters.by_name(ctx.parameters.gradients).items()}
         found.append((named, float(ctx.communicator.all_gather_rows(np.array([loss])).sum())))
-    trainer.evaluator.scores()
+    scores = trainer.evaluator.scores()
+    if not trainer.evaluator.details:
+        return [*found, (scores, 0.0)]
     return [*found, *((each, 0.0) for each in trainer.evaluator.details.values())]
+
+
+def check_sent(sent: dict[str, int], config: Config, trainer, key, batch: np.ndarray) -> None:
+    """Bytes of an iteration are those that `leapmpi plan` counts, had it the same draws."""
+    engine, world = trainer.engine, trainer.world
+    engines = Forecaster(trainer.loaded.dataset, trainer.loaded.topology).engines(config, world.size)
+    for each in engines:
+        each.placement.time_steps = engine.placement.time_steps
+        each.use_mode(engine.mode_name)
+    planned = engines[0].planned(batch, key)
+    traffic = predicted_traffic(engines, [each.draw(planned, key) for each in engines])
+    for kind in (each for each in KINDS if each not in ("control", "parameters")):
+        assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind
 
 
 @pytest.fixture(scope="module")
 def alone(world, base):
     """What one process finds, by the settings that count; shared out among the ranks."""
-    every = PLAIN, PLAIN | OTHER, PLAIN | THIRD, PLAIN | TIMED
-    kinds = [kind for kind in every if any(CASES[name][0] == kind for name in HERE)]
+    kinds = list({str(CASES[name][0]): name for name in HERE}.values())
     single = start(threads=1, comm=MPI.COMM_SELF)
-    found = {
-        number: outcome(kinds[number] | {"data": str(base / datasets.WHOLE)}, single)
-        for number in range(world.rank, len(kinds), world.size)
-    }
-    merged = {number: each for part in world.comm.allgather(found) for number, each in part.items()}
-    return lambda kind: merged[kinds.index(kind)]
+    found = shared_out(
+        world.comm, kinds, lambda name: outcome(CASES[name][0] | data_of(name, base, datasets.WHOLE), single)
+    )
+    return {str(CASES[name][0]): each for name, each in zip(kinds, found, strict=True)}
+
+
+def test_a_failure_in_work_that_is_shared_out_is_that_of_all_ranks(world):
+    def fails(number: int) -> int:
+        if number == 0:
+            raise ValueError("this one cannot")
+        return number
+
+    with pytest.raises((ValueError, RuntimeError), match="this one cannot"):
+        shared_out(world.comm, range(4), fails)
+    assert shared_out(world.comm, range(4), abs) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", HERE)
 def test_edges_are_trained_and_scored_as_in_one_process(name, base, alone, world):
     kind, place = CASES[name]
-    rounds = outcome(kind | place | {"data": str(base / "uneven")}, world)
-    for (found, loss), (wanted, loss_alone) in zip(rounds, alone(kind), strict=True):
+    rounds = outcome(kind | place | data_of(name, base, "uneven"), world)
+    for (found, loss), (wanted, loss_alone) in zip(rounds, alone[str(kind)], strict=True):
         assert abs(loss - loss_alone) <= 1e-12
         assert found.keys() == wanted.keys()
         whole = np.linalg.norm(np.concatenate([np.ravel(each) for each in wanted.values()]))
         for key in wanted:
             assert np.linalg.norm(found[key] - wanted[key]) <= 1e-10 * whole, key
+
+
+@pytest.mark.parametrize("task", ["link", "edge-class"])
+def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world):
+    plain = PLAIN | {"train.task": task, "train.batch_size": 700, "train.optimizer": "adam", "train.epochs": 1}
+    plain |= data_of("leap", base, "uneven") | {"strategy.name": ("leap", "pull")[world.size % 2], "run.threads": 1}
+    varied = ["model.hidden=8,6", f"link.scorer={'dot,mlp' if task == 'link' else 'mlp,distmult'}"]
+    config = Config.from_values(plain | {"strategy.replicas": "independent", "strategy.vary": varied})
+
+    def trained(config: Config, world):
+        loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+        trainer = make_trainer(config, world, loaded, 0.0)
+        trainer.prepare()
+        trainer.epoch(0)
+        return trainer
+
+    def outcome_of(config: Config):
+        trainer = trained(config.replaced(data_of("leap", base, datasets.WHOLE)), start(threads=1, comm=MPI.COMM_SELF))
+        return trainer.ctx.parameters.by_name(), trainer.epochs[0]["loss"], trainer.epochs[0]["accuracy"]
+
+    together = trained(config, world)
+    alone = shared_out(world.comm, list(variations(config).values()), outcome_of)
+    for replica, (weights, loss, scores) in zip(together.replicas, alone, strict=True):
+        assert replica.epochs[0]["loss"] == pytest.approx(loss, abs=1e-10)
+        assert replica.epochs[0]["accuracy"] == pytest.approx(scores, abs=1e-9)
+        for name, values in replica.layout.by_name().items():
+            assert np.abs(values - weights[name]).max() < 1e-8, name

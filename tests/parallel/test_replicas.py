@@ -16,6 +16,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
+from tests.support.shared_out import shared_out
 
 EPOCHS = 1
 
@@ -81,13 +82,12 @@ def separate_runs(case, base, comm):
     )
     configs = list(variations(together).values())
     alone = start(threads=1, comm=MPI.COMM_SELF)
-    mine = {}
-    for number in range(comm.rank, len(configs), comm.size):
-        run = trained(configs[number], alone)
-        records = run.epochs
-        mine[number] = run.ctx.parameters.by_name(), [each["losses"] for each in records], records[-1]["accuracy"]
-    gathered = {number: run for part in comm.allgather(mine) for number, run in part.items()}
-    return [gathered[number] for number in range(len(configs))]
+
+    def outcome(config):
+        run = trained(config, alone)
+        return run.ctx.parameters.by_name(), [each["losses"] for each in run.epochs], run.epochs[-1]["accuracy"]
+
+    return shared_out(comm, configs, outcome)
 
 
 def check_traffic(run):

@@ -186,3 +186,28 @@ def test_a_dataset_without_times_is_refused():
         uses_times(config, SimpleNamespace(has_edge_time=False))
     assert uses_times(config, SimpleNamespace(has_edge_time=True))
     assert not uses_times(config.replaced({"sampling.sampler": "labor-0"}), SimpleNamespace(has_edge_time=True))
+
+
+def test_times_stored_with_vertices_are_those_of_roots_unless_an_option_says_otherwise(timed, tmp_path):
+    stored = np.random.default_rng(3).integers(-5, 60, timed.vertices)
+    topology = replace(timed, vertex_time=stored)
+    assert sampler_of(topology).root_time.tolist() == stored.tolist()
+    assert sampler_of(topology, "root-time=latest-edge").root_time.tolist() == sampler_of(timed).root_time.tolist()
+    np.save(tmp_path / "t.npy", stored[::-1])
+    given = sampler_of(topology, f"root-time={tmp_path / 't.npy'}").root_time
+    assert given.tolist() == stored[::-1][topology.original_id].tolist()
+
+
+def test_edges_that_the_topology_lacks_are_scored_by_groups(timed):
+    scoring = sampler_of(timed).for_scoring((4, 3), {}, 10)
+    newest = timed.edge_time.max()
+    assert scoring.edge_groups(np.full(5, newest + 1), 2) is None
+    assert sampler_of(timed, "window=3").for_scoring((4, 3), {}, 10).edge_groups(np.full(5, newest + 1), 2) is not None
+    times = np.array([9, 3, 7, 1, 5])
+    groups = scoring.edge_groups(times, 2)
+    assert [sorted(times[group].tolist()) for group in groups] == [[1, 3], [5, 7], [9]]
+    key = DrawKey(VAL, SEED, 0, 1)
+    scoring.root_times(key, times[groups[1]])
+    seen = block_edges(scoring.sample(key, np.arange(40)), timed)
+    assert len(seen)
+    assert time_of(seen[:, 2], seen[:, 1]).max() < 5

@@ -173,3 +173,26 @@ def test_early_stop_needs_edges_held_back(tmp_path):
     config = Config.from_values({**SETTINGS, "data": str(tmp_path / "data"), "train.early_stop": 1})
     with pytest.raises(ConfigError, match="no validation edges"):
         check_settings(config, start(threads=1, comm=MPI.COMM_SELF))
+
+
+def test_edges_are_ranked_among_the_pairs_that_the_source_gives(folder, tmp_path):
+    whole = replace(datasets.make_graph(datasets.LABELS[0]), attributes={"directed": True})
+    graph = split_edges(whole, (0.9, 0.05, 0.05), 1)
+    pairs = np.random.default_rng(4).integers(0, graph.vertices, (40, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    graph = replace(graph, edge_splits=replace(graph.edge_splits, test_negatives=pairs))
+    write_dataset(tmp_path / "data", graph, np.zeros(graph.vertices, np.int32), 1, method="hash", figures={}, seed=0)
+    trainer = trainer_of(tmp_path / "data", **{"link.eval_negatives": "auto"})
+    scorer = trainer.evaluator
+    scorer.scores()
+    with torch.no_grad():
+        rows = embeddings(trainer, scorer.ctx.sampler, DrawKey(VAL, 0, 0, 0), np.arange(datasets.VERTICES)).numpy()
+    negatives = np.sort((rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(1))
+    splits = trainer.loaded.dataset.edge_splits
+    true = (rows[splits.test[:, 0]] * rows[splits.test[:, 1]]).sum(1)
+    below = np.searchsorted(negatives, true)
+    assert scorer.details["test"]["auc"] == pytest.approx((below / len(pairs)).mean())
+    assert scorer.details["test"]["hits-10"] == pytest.approx((len(pairs) - below < 10).mean())
+    assert scorer.trivial_scores()["test"] == 0.5
+    with pytest.raises(ConfigError, match="holds no given negatives"):
+        trainer_of(folder, **{"link.eval_negatives": "given"})

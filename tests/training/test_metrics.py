@@ -233,3 +233,10 @@ def test_the_report_of_labels_and_of_targets():
     assert found["known"][1] == 0
     assert found["r2"][1] is None
     assert class_table(found).splitlines()[2].split() == ["1", "0", "-", "-", "-", "-"]
+
+
+def test_the_mean_as_an_answer_has_an_r2_of_exactly_0():
+    rng = np.random.default_rng(2)
+    for size in (3, 7, 50, 1000):
+        labels = rng.normal(3.7, 2.0, (size, 1))
+        assert metric_named("r2").score(np.full((size, 1), labels.mean()), labels) == 0

@@ -7,7 +7,7 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """The newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
@@ -41,12 +41,18 @@ LABELS = "labels"
 EDGE_WEIGHT = "edge_weight"
 EDGE_FEATURES = "edge_features"
 EDGE_TIME = "edge_time"
+EDGE_LABELS = "edge_labels"
 HAS_EDGE_WEIGHT = "has_edge_weight"
 HAS_EDGE_TIME = "has_edge_time"
 EDGE_FEATURE_DIM = "edge_feature_dim"
+EDGE_CLASSES = "edge_classes"
+VERTEX_TIME = "vertex_time"
+HAS_VERTEX_TIME = "has_vertex_time"
 LABEL_KIND = "label_kind"
 SPLIT = "split"
 EDGE_SPLITS = "edge_splits"
+HELD_BACK = "held_back"
+HAS_SPLIT_TIME = "has_edge_split_time"
 ORIGINAL_ID = "original_id"
 INDPTR = "topology/indptr"
 INDICES = "topology/indices"
@@ -60,11 +66,17 @@ SPLITS = "splits"
 NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
 SPLIT_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 
+NEGATIVE_COUNTS = tuple(f"{SPLIT_NAMES[code]}_negatives" for code in (VAL, TEST))
+"""Root attributes with the number of given negatives of each split."""
+
 UNLABELLED = -1
 
 MULTI_CLASS, MULTI_LABEL, REGRESSION = "multi-class", "multi-label", "regression"
 LABEL_KINDS = MULTI_CLASS, MULTI_LABEL, REGRESSION
 """What labels are, by the names of the tasks that read them. A file says so where they are those of a regression."""
+
+HELD_EDGES, HELD_LABELS = "edges", "labels"
+"""Values of `held_back`, what validation and test edges lack in the topology; a file without it holds edges back."""
 
 DENSE, SPARSE = "dense", "sparse"
 """Values of `feature_storage`; a file without it is dense."""

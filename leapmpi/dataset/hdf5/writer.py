@@ -142,6 +142,9 @@ def write_array(
 
 def _oldest_version(attributes: Attributes) -> int:
     """The oldest version whose readers understand a file with these root attributes."""
+    fourth = (names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME, *names.NEGATIVE_COUNTS)
+    if any(name in attributes for name in fourth):
+        return 4
     third = (names.LABEL_KIND, names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM)
     if any(name in attributes for name in third):
         return 3

@@ -130,7 +130,8 @@ class ExchangeMode(ABC):
         Where edges are trained that over its edges, whose ends' embeddings cross ranks: collective.
         """
         if minibatch.edge_loss is not None:
-            return minibatch.edge_loss(number, logits)
+            assert self.ctx.model.scorer is not None, "a model of a task on edges has one"
+            return minibatch.edge_loss(number, logits, self.ctx.model.scorer)
         weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)

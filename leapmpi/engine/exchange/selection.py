@@ -71,17 +71,19 @@ def fewest_bytes(found: Mapping[str, np.ndarray]) -> str:
     return min(found, key=lambda name: int(found[name].sum()))
 
 
-def least_seconds(found: Mapping[str, np.ndarray], compute: float, rates: Rates) -> tuple[str, dict[str, float]]:
+def least_seconds(
+    found: Mapping[str, np.ndarray], compute: float, rates: Rates, learned: bool = False
+) -> tuple[str, dict[str, float]]:
     """The mode whose iteration is predicted to be shortest, and the seconds by mode. Local.
 
     The one that moves the fewest bytes stands unless another is faster by a fifth: noise must not decide. Rows that
     need no weights can be fetched while the iteration before takes its `compute` seconds, but for the half of a fetch
-    that is packing and copying. Computed rows travel within the iteration, there and back.
+    that is packing and copying. Computed rows travel within the iteration, there and back, and so do `learned` ones.
     """
     seconds = {}
     for name, counts in found.items():
         moved = float(counts.max()) * rates.byte
-        if mode_class(name).needs_weights:
+        if learned or mode_class(name).needs_weights:
             seconds[name] = compute + moved + 2 * rates.collective
         else:
             seconds[name] = compute + max(moved - compute, COPYING * moved)

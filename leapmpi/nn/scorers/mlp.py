@@ -1,4 +1,8 @@
-"""`mlp`: a network of one hidden layer, as wide as the embeddings, over their element-wise product."""
+"""`mlp`: a network of one hidden layer, as wide as the embeddings.
+
+It reads their element-wise product, which is the same for both directions; for classes, which may differ by direction,
+both embeddings side by side.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,24 @@ from leapmpi.nn.scorer import Scorer
 
 
 class MLP(Scorer):
-    """second(relu(first(source x destination)))."""
+    """second(relu(first(pair)))."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, classes: int) -> None:
         super().__init__()
-        self.first, self.second = Projection(width, width), Projection(width, 1)
-        self.hidden_bias, self.bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(1))
+        self.classes = classes
+        self.first = Projection(2 * width if classes else width, width)
+        self.second = Projection(width, classes or 1)
+        self.hidden_bias, self.bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(classes or 1))
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        hidden = F.relu(self.first(source * destination) + self.hidden_bias)
-        return (self.second(hidden) + self.bias).squeeze(1)
+        pair = torch.cat([source, destination], dim=1) if self.classes else source * destination
+        found = self.second(F.relu(self.first(pair) + self.hidden_bias)) + self.bias
+        return found if self.classes else found.squeeze(1)
 
     def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
         rows = [self(row.expand_as(destination), destination) for row in source]
         return torch.stack(rows) if rows else source.new_empty((0, len(destination)))
 
 
-def build(width: int) -> Scorer:
-    return MLP(width)
+def build(width: int, classes: int = 0) -> Scorer:
+    return MLP(width, classes)

@@ -1,50 +1,49 @@
-"""Edges are roots: the model embeds their ends, a scorer tells edges from negatives. No labels are read."""
+"""Edges are roots: a scorer tells edges from negatives. No labels are read."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.scorer import Scorer, build_scorer
-from leapmpi.nn.task import Task
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config
     from leapmpi.dataset.partitioned import Dataset
 
 
-class Link(Task):
-    """Whether there is an edge. The loss is leapmpi/engine/edges/edge_loss.py; outputs are as wide as hidden rows."""
+class Link(EdgeTask):
+    """Whether there is an edge."""
 
     answers = "edges"
     metric = "auc"
-    roots = "edges"
     trivial = "all pairs alike"
+    draws_negatives = True
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
-        """Raises DataError for a dataset without edges, ConfigError for settings that do not go with edges."""
-        if not dataset.edges:
-            raise DataError(f"{dataset.folder} has no edges, which --task link trains on")
-        if config.strategy.replicas != "equal":
-            raise ConfigError("strategy.replicas: independent models train vertices; leave out --task link or --vary")
-        self.width = config.model.hidden
-        self._link = config.link
+        """Raises ConfigError, and DataError where the topology has the edges that are to be scored."""
+        super().__init__(config, dataset)
+        if dataset.edge_splits is not None and dataset.edge_splits.held == HELD_LABELS:
+            raise DataError(
+                f"{dataset.folder} holds back labels of edges alone, so that training would see the edges to be "
+                "predicted; import the graph again with --split-edges, or give --task edge-class"
+            )
+        if not self.leaves_out():
+            raise ConfigError("link.target_edges: with --task link a batch must not see its own edges; leave it out")
 
     def scorer(self) -> Scorer:
-        """As the settings say."""
-        return build_scorer(self._link, self.width)
+        """As the settings say; by default the inner product."""
+        return build_scorer(self.link.scorer if self.link.scorer != "auto" else "dot", self.width)
 
-    def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Labels of vertices are not read."""
-        return torch.int64
-
-    def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
-        """A stand-in by which kernels are compiled and timed: embeddings alone have no loss."""
-        return (outputs * outputs).sum() * (weight if isinstance(weight, float) else weight.mean())
+    def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
+        """Binary cross-entropy; scores float[pairs]."""
+        return weight * F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="sum")
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """Nothing: edges have no labels."""

@@ -31,11 +31,11 @@ class MultiClass(Task):
 
     def label_sums(self, labels: np.ndarray) -> np.ndarray:
         """int64[classes]: how often each occurs; -1, no label, does not count."""
-        return np.bincount(labels[labels >= 0], minlength=self.width)
+        return np.bincount(labels[labels >= 0], minlength=self.classes)
 
     def constant_answer(self, sums: np.ndarray) -> np.ndarray:
         """The most frequent class."""
-        answer = np.full(self.width, -1.0)
+        answer = np.full(self.classes, -1.0)
         answer[int(sums.argmax())] = 1.0
         return answer
 

@@ -27,22 +27,28 @@ def is_listed(u, v):
 
 
 @compiled
-def _count(indptr, indices, original):
+def _is_root(e, u, v, both_ways, labels):
+    """Whether edge `e`, of original ids `u` -> `v`, is a root; `labels` int32[m], or empty where none are read."""
+    return (not both_ways or is_listed(u, v)) and (len(labels) == 0 or labels[e] >= 0)
+
+
+@compiled
+def _count(indptr, indices, original, both_ways, labels):
     count = 0
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
-            count += is_listed(original[indices[e]], original[v])
+            count += _is_root(e, original[indices[e]], original[v], both_ways, labels)
     return count
 
 
 @compiled
-def _keys(indptr, indices, original, both_ways, base, positions, keys):
+def _keys(indptr, indices, original, both_ways, labels, base, positions, keys):
     """Write the position in `indices` and the hash of each root."""
     count = 0
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             u = original[indices[e]]
-            if not both_ways or is_listed(u, original[v]):
+            if _is_root(e, u, original[v], both_ways, labels):
                 positions[count], keys[count] = e, fold(fold(base, u), original[v])
                 count += 1
 
@@ -65,15 +71,18 @@ class EdgeBatches(Sequence):
 
 
 class TrainingEdges:
-    """All edges of `topology` as roots; `both_ways` says that each pair of ends has an edge in both directions.
+    """All edges of `topology` as roots, where it holds labels the labelled ones.
+
+    `both_ways` says that each pair of ends has an edge in both directions.
 
     `len` of it takes a pass over the edges once; an epoch's order takes 16 bytes per root while it is made, 8 then.
     """
 
     def __init__(self, topology: Topology, both_ways: bool) -> None:
         self.topology, self.both_ways = topology, both_ways
-        arrays = topology.indptr, topology.indices, topology.original_id
-        self._count = int(_count(*arrays)) if both_ways else topology.edges
+        labels = np.empty(0, np.int32) if topology.edge_label is None else topology.edge_label
+        self._arrays = topology.indptr, topology.indices, topology.original_id, both_ways, labels
+        self._count = int(_count(*self._arrays)) if both_ways or len(labels) else topology.edges
 
     def __len__(self) -> int:
         return self._count
@@ -87,7 +96,6 @@ class TrainingEdges:
         """
         base = np.uint64(fold(key_hash(DrawKey(stream, seed, epoch, 0)), _EDGES))
         positions, keys = np.empty(self._count, np.int64), np.empty(self._count, np.uint64)
-        topology = self.topology
-        _keys(topology.indptr, topology.indices, topology.original_id, self.both_ways, base, positions, keys)
+        _keys(*self._arrays, base, positions, keys)
         order = positions[np.argsort(keys, kind="stable")]
-        return EdgeBatches(topology, order if time is None else by_time(order, time[order]), batch_size)
+        return EdgeBatches(self.topology, order if time is None else by_time(order, time[order]), batch_size)

@@ -4,7 +4,7 @@ Mini-batches hold roots of neighbouring times, and the bound of an iteration is 
 hops: no draw is later than any root of the batch. The bound is a function of the batch alone, so that what a vertex
 draws is the same on every rank (TGL draws by a bound of each root's own; Zhou et al., "TGL", VLDB 2022, section 3.2).
 
-A root that is an edge has the time of the edge; a root that is a vertex has a time as `root-time` says.
+A root that is an edge has the time of the edge; a root that is a vertex has its own, or one as `root-time` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
-from leapmpi.sampling.edge_lookup import edge_numbers
+from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.epoch_order import batches, by_time, epoch_order, shuffled
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
 from leapmpi.sampling.node_wise import distinct_positions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leapmpi.sampling.edges.training_edges import TrainingEdges
 
 READS_TIMES = True
-LATEST_EDGE = "latest-edge"
+LATEST_EDGE, AUTO = "latest-edge", "auto"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class Options:
     same_time: str = setting(
         "auto", "whether edges of the bound's own time are drawn; auto: not for edges", choices=("auto", "yes", "no")
     )
-    root_time: str = setting(LATEST_EDGE, "time of a vertex: that of its latest in-edge, or an .npy file of times")
+    root_time: str = setting(
+        AUTO,
+        "time of a vertex: that of its latest in-edge, or an .npy file; auto: as stored with the vertices, if it is",
+    )
     order: str = setting("shuffled", "the order of the batches of an epoch", choices=("shuffled", "time"))
 
 
@@ -159,16 +162,20 @@ class Temporal(HopSampler):
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
         return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
 
-    def edge_batches(self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int) -> Sequence[np.ndarray]:
-        cut = edges.batches(seed, epoch, batch_size, time=self.topology.edge_time)
-        return self._ordered(cut, seed, epoch, ORDER)
+    def edge_batches(
+        self, edges: TrainingEdges, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        cut = edges.batches(seed, epoch, batch_size, stream, self.topology.edge_time)
+        return self._ordered(cut, seed, epoch, stream)
 
     def root_edges(self, key: DrawKey, edges: np.ndarray) -> None:
-        sources, destinations = np.ascontiguousarray(edges.T)
         time = self.topology.edge_time
         assert time is not None
-        numbers = edge_numbers(self.topology, np.arange(len(edges) + 1), sources, destinations)
+        numbers = numbers_of_edges(self.topology, edges)
         self._of_edges[key.stream] = key, time[numbers].min() if len(edges) else time.dtype.type(0)
+
+    def root_times(self, key: DrawKey, times: np.ndarray) -> None:
+        self._of_edges[key.stream] = key, times.min()
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
@@ -235,6 +242,7 @@ class ScoringSampler(Temporal):
         batch_size: int,
     ) -> None:
         HopSampler.__init__(self, Setup(setup.topology, fanouts, setup.train, setup.seed, setup.threads))
+        self._of_edges = {}
         self.options, self.root_time = options, root_time
         self.groups = {stream: batches(by_time(ids, root_time[ids]), batch_size) for stream, ids in splits.items()}
         time = setup.topology.edge_time
@@ -244,8 +252,17 @@ class ScoringSampler(Temporal):
     def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
         return self.groups.get(stream)
 
+    def edge_groups(self, times: np.ndarray, batch_size: int) -> Sequence[np.ndarray] | None:
+        if not len(times) or (not self.options.window and (self._newest < times.min()).all()):
+            # Every edge of the topology is earlier than all of them.
+            return None
+        return batches(by_time(np.arange(len(times)), times), batch_size)
+
     def begin(self, key: DrawKey, batch: np.ndarray) -> None:
-        if groups := self.groups.get(key.stream):
+        known, bound = self._of_edges.get(key.stream, (None, None))
+        if known == key:
+            self._interval = self.interval(np.array([bound]), self.options.same_time != "yes")
+        elif groups := self.groups.get(key.stream):
             self._interval = self.interval(self.root_time[groups[key.iteration]], self.options.same_time == "no")
         else:
             self._interval = self.interval(self._newest, strict=False)
@@ -259,7 +276,9 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     topology = setup.topology
     time = topology.edge_time
     assert time is not None
-    if given == LATEST_EDGE:
+    if given == AUTO and topology.vertex_time is not None:
+        return topology.vertex_time.astype(time.dtype)
+    if given in (LATEST_EDGE, AUTO):
         last = math.inf if time.dtype.kind == "f" else np.iinfo(np.int64).max
         times = np.full(topology.vertices, last, time.dtype)
         _latest_in_edges(topology.indptr, time, times)

@@ -16,6 +16,8 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
+from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
@@ -42,6 +44,10 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
     }
 
 
+_OF_NEGATIVES = ("negatives", "negatives_per_edge", "negatives_at", "eval_negatives")
+"""Settings of the section `link` that act where negatives are scored."""
+
+
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     """The banner, given the `rank_facts` of all ranks."""
     config, world, loaded = trainer.config, trainer.world, trainer.loaded
@@ -51,7 +57,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     return [
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
-        f"{dataset.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
+        f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
         f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
@@ -105,11 +111,18 @@ def _edges(trainer: Trainer) -> list[str]:
     if trainer.ctx.task.roots != "edges":
         return []
     link, sizes = trainer.config.link, [trainer.evaluator.size(split) for split in ("val", "test")]
+    task = trainer.ctx.task
+    assert isinstance(task, EdgeTask), "roots are edges"
+    scorer = type(trainer.ctx.model.scorer).__module__.rpartition(".")[2]
+    splits = f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test"
+    own = "are left out of its draws" if task.leaves_out() else "stay in message passing"
+    if not task.draws_negatives:
+        return [f"{splits}, of {task.classes} classes; scorer {scorer}; a batch's own edges {own}"]
     where = "at home with the edge's source" if link.negatives_at == "home" else "anywhere"
     return [
-        f"edges: {trainer.root_count:,} to train, {sizes[0]:,} to validate and {sizes[1]:,} to test, held back; scorer "
-        f"{link.scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
-        f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges are left out of its draws"
+        f"{splits}, held back; scorer "
+        f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
+        f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges {own}"
     ]
 
 
@@ -155,7 +168,7 @@ def _moves(trainer: Trainer) -> str:
     size = trainer.ctx.parameters.shared_gradients.nbytes
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
-    if trainer.ctx.task.roots == "edges" and engine.placement.roots_are_local:
+    if isinstance(engine, EdgeEngine) and not engine.deals:
         moving.insert(1, "embeddings of ends at home elsewhere and their gradients")
     if config.strategy.name == "leap" and engine.placement.time_steps > 1 and config.strategy.migrate == "ring":
         moving.append(f"models with gradients ({size_text(2 * size)} a hop, {engine.placement.time_steps - 1} hops)")
@@ -212,8 +225,10 @@ def ignored(trainer: Trainer) -> list[str]:
     # What acts on edges that are trained, or on them alone.
     if trainer.ctx.task.roots == "edges":
         why.pop("model.hidden", None)
+        if trainer.ctx.task.reads_edge_labels:
+            why |= {f"link.{key}": "classes of edges need no negatives" for key in _OF_NEGATIVES}
     else:
-        why |= {key: "only --task link reads it" for key, _ in fields() if key.startswith("link.")}
+        why |= {key: "only tasks on edges read it" for key, _ in fields() if key.startswith("link.")}
     if not trainer.loaded.dataset.has_edge_weight:
         why["sampling.edge_weights"] = "edges have no weights"
 

@@ -11,6 +11,9 @@ import numpy as np
 COUNT, SQUARED, ABSOLUTE, MEAN, SPREAD = range(5)
 """Rows of `moments`: known targets, sums of squared and absolute errors, mean target, sum of squares about it."""
 
+_ROUNDING = 1e-14
+"""An r2 so close to 0 is 0: sums of the errors of a million targets may differ by as much."""
+
 
 def moments(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """float64[5, C] of predictions float[n, C] and targets float[n, C], of which NaN are unknown and do not count."""
@@ -43,7 +46,13 @@ def errors_by_target(found: np.ndarray) -> dict[str, np.ndarray]:
     count = np.where(found[COUNT] > 0, found[COUNT], np.nan)
     spread = np.where(found[SPREAD] > 0, found[SPREAD], np.nan)
     mse = found[SQUARED] / count
-    return {"mse": mse, "mae": found[ABSOLUTE] / count, "rmse": np.sqrt(mse), "r2": 1 - found[SQUARED] / spread}
+    return {"mse": mse, "mae": found[ABSOLUTE] / count, "rmse": np.sqrt(mse), "r2": _r2(found[SQUARED], spread)}
+
+
+def _r2(squared: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """1 - squared / spread, and 0 where that differs from 0 by rounding alone, as of the mean as an answer."""
+    found = 1 - squared / spread
+    return np.where(np.abs(found) < _ROUNDING, 0.0, found)
 
 
 def mean_over_targets(found: np.ndarray, name: str) -> float:

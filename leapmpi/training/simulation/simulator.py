@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.schema import Config, variations
+from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.context import RankContext
+from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.exchange.selection import (
     compute_seconds_of,
@@ -24,17 +26,18 @@ from leapmpi.engine.exchange.selection import (
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.traffic import predict_fetch, predict_traffic, predicted_memory
-from leapmpi.errors import ConfigError
 from leapmpi.features.access import choose
 from leapmpi.features.cache import RowCache
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
+from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.edges.training_edges import TrainingEdges
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
@@ -43,6 +46,12 @@ from leapmpi.training.simulation.virtual_ranks import virtual_ranks
 
 DRY_EPOCH = 1
 """Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
+
+_WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
+"""Kinds of bytes that depend on current weights."""
+
+_OF_ROWS = ("ids", "features")
+"""Kinds that do where rows are learned."""
 
 _MICROGRAPHS = 256
 """Roots whose locality is computed, one by one."""
@@ -112,23 +121,23 @@ class Forecaster:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         if not self.dataset.feature_dim:
             check_learned(config)
-        if task_of(config, self.dataset).roots == "edges":
-            raise ConfigError("leapmpi plan predicts the training of vertices, not of edges; leave out --task link")
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
+        for each in engines:
+            if isinstance(each, EdgeEngine):
+                each.deals = each.deals or bool(models)
         first, sampler = engines[0], engines[0].ctx.sampler
-        train, seed = self.dataset.splits.train, config.train.seed
-        batches = sampler.batches(train, seed, DRY_EPOCH, config.train.batch_size, PRESAMPLE)
+        batches = self.batches(first, config)
         if first.placement.mode_is_open:
             self.choose_mode(engines, scheduled(engines, batches[0], 0), batches[0], rates)
 
         # Sample some whole batches of the epoch, and the last one.
-        whole = batches[:-1] or batches
-        chosen = np.unique(np.linspace(0, len(whole) - 1, min(self.iterations, len(whole))).astype(int))
+        whole = max(1, len(batches) - 1)
+        chosen = np.unique(np.linspace(0, whole - 1, min(self.iterations, whole)).astype(int))
         sampled = [self.sample(engines, batches[i], i, models) for i in chosen]
         last = sampled[-1]
         if len(batches) > 1:
-            last = self.sample(engines, batches[-1], len(batches) - 1, models)
+            last = self.sample(engines, batches[len(batches) - 1], len(batches) - 1, models)
 
         # An epoch: the mean of the sampled ones for all iterations but the last.
         sent, rows = _mean(sampled, Traffic.bytes_by_kind), _mean(sampled, Traffic.rows_by_place)
@@ -136,7 +145,7 @@ class Forecaster:
         seconds = None
         if rates is not None and not models:
             seconds = float(np.mean([iteration_seconds(each.counts, rates) for each in sampled]))
-        micrographs, offsets = batches[0][:_MICROGRAPHS], first.ctx.rank_offsets
+        micrographs, offsets = roots_of(first, batches[0])[:_MICROGRAPHS], first.ctx.rank_offsets
         work = np.mean([each.counts.rows + each.counts.edges for each in sampled], axis=0)
         return Forecast(
             strategy=label,
@@ -155,11 +164,21 @@ class Forecaster:
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
         )
 
+    def batches(self, engine: Engine, config: Config) -> Sequence[np.ndarray]:
+        """The batches of an epoch of dry runs: of training vertices, or of edges int64[B, 2] where these are roots."""
+        sampler, train = engine.ctx.sampler, config.train
+        if engine.ctx.task.roots == "vertices":
+            vertices = self.dataset.splits.train
+            return sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+        edges = TrainingEdges(self.topology, both_ways(self.dataset.attributes))
+        return sampler.drawing.edge_batches(edges, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
+
     def engines(self, config: Config, ranks: int) -> list[Engine]:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
+        kind = EdgeEngine if task_of(config, self.dataset).roots == "edges" else Engine
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
-        engines = [Engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        engines = [kind(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
@@ -197,7 +216,7 @@ class Forecaster:
         if any(counts.any() for counts in found.values()):
             rates = rates or _counted(engines, batch)
             compute = max(compute_seconds_of(minibatch, rates) for minibatch in minibatches)
-            name = least_seconds(found, compute, rates)[0]
+            name = least_seconds(found, compute, rates, engines[0].ctx.features.returned_row_bytes > 0)[0]
         for engine in engines:
             engine.use_mode(name)
 
@@ -223,12 +242,19 @@ def draw_key(engine: Engine, iteration: int) -> DrawKey:
 
 def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> list[MiniBatch]:
     """The mini-batch of each rank in a dry run that trains `batch`."""
-    return drawn(engines, engines[0].placement.schedule(batch, DRY_EPOCH, iteration), iteration)
+    return drawn(engines, engines[0].planned(batch, draw_key(engines[0], iteration)), iteration)
 
 
-def drawn(engines: Sequence[Engine], schedule: Schedule, iteration: int) -> list[MiniBatch]:
-    """The mini-batch of each rank by `schedule`."""
-    return [engine.sample(schedule, draw_key(engines[0], iteration)) for engine in engines]
+def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: int) -> list[MiniBatch]:
+    """The mini-batch of each rank by what is `planned`."""
+    return [engine.draw(planned, draw_key(engines[0], iteration)) for engine in engines]
+
+
+def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:
+    """The vertices int64 that are embedded for `batch`."""
+    found = engine.vertices_of(batch)
+    assert found is not None, "there is a batch"
+    return found
 
 
 def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:
@@ -267,9 +293,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
     schedule = minibatches[0].planned
 
     # Bytes that depend on current weights, and the others: what the busiest rank sends or receives of each.
-    within = np.sum(
-        [traffic.sent[kind] for kind in ("activations", "gradients", "parameters", "row gradients")], axis=0
-    )
+    within = np.sum([traffic.sent[kind] for kind in (*_WITHIN, *(() if engine.fetches_ahead else _OF_ROWS))], axis=0)
     busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
 
@@ -299,5 +323,5 @@ def _mean(sampled: Sequence[_Sampled], of: Callable[[Traffic], dict[str, int]]) 
 
 def _counted(engines: Sequence[Engine], batch: np.ndarray) -> Rates:
     """The rates of the slowest rank by the constants of a machine."""
-    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, batch)) for each in engines]
+    seconds = [counted_seconds(each.ctx, local_roots(each.ctx, roots_of(each, batch))) for each in engines]
     return by_machine(engines[0].ctx, *np.max(seconds, axis=0).tolist())

@@ -64,7 +64,9 @@ def virtual_ranks(
         virtual_rank = VirtualRank(rank, ranks)
         held = [dataset.part(part) for part in parts_of_rank(dataset.parts, ranks, rank)] if reads else []
         width = 0 if dataset.feature_dim else input_width(config, dataset)
-        features, labels = _shards(dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype))
+        features, labels = _shards(
+            dataset, virtual_rank, int(offsets[rank]), entry_counts, (width, dtype), task.roots == "edges"
+        )
         encoding = encoding_for(config.strategy.wire_dtype, features.dtype)
         contexts.append(
             RankContext(
@@ -103,12 +105,15 @@ def _shards(
     first: int,
     entry_counts: np.ndarray | None,
     learned: tuple[int, torch.dtype],
+    edges: bool,
 ) -> tuple[HostShard, HostShard]:
     """Features and labels of a rank whose first vertex is `first`: mapped files, of which nothing is read.
 
-    learned: width and dtype of rows that take the place of features, where the width is not 0.
+    learned: width and dtype of rows that take the place of features, where the width is not 0. edges: whether roots are
+    edges, so that labels of vertices are not read.
     """
     parts = [dataset.part(part) for part in parts_of_rank(dataset.parts, rank.size, rank.rank)]
+    labels = [np.zeros(part.vertices, np.int64) if edges else part.known_labels for part in parts]
     features: HostShard
     if learned[0]:
         rows = sum(part.vertices for part in parts)
@@ -118,4 +123,4 @@ def _shards(
         features = HostShard([part.dense_features for part in parts], first)
     else:
         features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return features, HostShard([part.known_labels for part in parts], first)
+    return features, HostShard(labels, first)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_prep.assembly.split_edges import asked_shares, parse_shares, split_edges
+from data_prep.assembly.split_edges import asked_split, parse_shares, split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
@@ -42,7 +42,7 @@ def of_topology(graph: Graph) -> set[tuple[int, ...]]:
 
 def test_both_directions_stay_in_one_split_and_nothing_is_lost(whole):
     graph = split_edges(whole, (0.7, 0.2, 0.1), 3)
-    train, val, test = of_topology(graph), *(undirected(graph, each) for each in vars(graph.edge_splits).values())
+    train, val, test = of_topology(graph), *(undirected(graph, each) for each in graph.edge_splits.arrays().values())
     assert train | val | test == of_topology(whole)
     assert len(train) + len(val) + len(test) == len(of_topology(whole))
     assert (graph.edges, len(graph.edge_splits.val)) == (2 * len(train), len(val))
@@ -54,7 +54,7 @@ def test_both_directions_stay_in_one_split_and_nothing_is_lost(whole):
 
 def test_edges_of_a_directed_graph_go_one_by_one(whole):
     graph = split_edges(replace(whole, attributes={"directed": True}), (0.7, 0.2, 0.1), 3)
-    held_back = sum(len(each) for each in vars(graph.edge_splits).values())
+    held_back = sum(len(each) for each in graph.edge_splits.arrays().values())
     assert graph.edges + held_back == whole.edges
 
 
@@ -81,8 +81,8 @@ def test_files_and_every_partition_hold_the_same_splits(whole, tmp_path):
         dataset = open_dataset(tmp_path / f"{parts}")
         verify(dataset)
         original = load_topology(dataset).original_id
-        for name, edges in vars(graph.edge_splits).items():
-            assert np.array_equal(original[getattr(dataset.edge_splits, name)], graph.original_id[edges])
+        for name, edges in graph.edge_splits.arrays().items():
+            assert np.array_equal(original[dataset.edge_splits.arrays()[name]], graph.original_id[edges])
 
 
 def ends_of(graph: Graph) -> np.ndarray:
@@ -134,11 +134,11 @@ def test_the_oldest_edges_train_and_the_newest_test(whole, directed, dtype):
     time = np.random.default_rng(5).integers(-20, 20, whole.edges).astype(dtype)
     source = replace(carrying(whole, time), attributes={"directed": directed})
     graph, times = split_edges(source, (0.7, 0.2, 0.1), 3), by_pair(whole, time)
-    sets = [of_topology(graph), *(undirected(graph, each) for each in vars(graph.edge_splits).values())]
+    sets = [of_topology(graph), *(undirected(graph, each) for each in graph.edge_splits.arrays().values())]
     train, val, test = ([times[pair] for pair in found] for found in sets)
     assert max(train) < min(val) <= max(val) < min(test)
     assert sum(map(len, sets)) == len(times)
-    held_back = [len(each) / whole.edges * (1 if directed else 2) for each in vars(graph.edge_splits).values()]
+    held_back = [len(each) / whole.edges * (1 if directed else 2) for each in graph.edge_splits.arrays().values()]
     assert held_back == pytest.approx([0.2, 0.1], abs=0.04)
     assert f"by time: training up to {max(train)}" in graph.attributes["edge_split_origin"]
 
@@ -154,7 +154,7 @@ def test_shares_are_met_as_nearly_as_equal_times_allow(whole):
         graph = split_edges(carrying(whole, 2000 + year), shares, 0)
         assert "training up to 2000, validation up to 2001" in graph.attributes["edge_split_origin"]
     both = split_edges(carrying(whole, 2000 + year), (0.8, 0, 0.2), 0)
-    assert [len(each) for each in vars(both.edge_splits).values()] == [0, (year == 2).sum() // 2]
+    assert [len(each) for each in both.edge_splits.arrays().values()] == [0, (year == 2).sum() // 2]
     with pytest.raises(DataError, match=r"by time leaves no validation edge: .* --split-edges-by hash"):
         split_edges(carrying(whole, 2000 + year), (0.6, 0.01, 0.39), 0)
     with pytest.raises(DataError, match="by time leaves no"):
@@ -165,7 +165,7 @@ def test_a_split_by_time_that_cannot_be_is_refused(whole):
     with pytest.raises(ConfigError, match="edges of this graph have no times"):
         split_edges(whole, (0.8, 0.1, 0.1), 0, by="time")
     with pytest.raises(ConfigError, match="nothing is split without --split-edges"):
-        asked_shares(None, "time")
+        asked_split(None, None, "time")
 
 
 def test_an_edge_that_training_would_see_is_found(whole, tmp_path):

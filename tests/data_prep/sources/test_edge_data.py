@@ -156,7 +156,7 @@ def test_edge_weights_of_metis(tmp_path, imported, form, before):
         ("0 1 2\n1 2 nan\n", ("--edge-columns", "weight"), "weight of edge 1 .counted from 0. is nan"),
         ("0 1 2\n1 2 2.5\n", ("--edge-columns", "time"), "the time 2.5 is not whole"),
         ("0 1 2\n1 2\n", ("--edge-columns", "weight"), "too few fields"),
-        ("0 1 2\n", ("--edge-columns", "heavy"), "'heavy' is none of weight, time, feature, -"),
+        ("0 1 2\n", ("--edge-columns", "heavy"), "'heavy' is none of weight, time, feature, label, -"),
         ("0 1 2\n", ("--edge-columns", "weight,time"), "have 1 columns besides their ends"),
         ("0 1 2\n", ("--edge-columns", "a=weight"), "have no column 'a'"),
         ("0 1 2 3\n", ("--edge-columns", "weight,weight"), "an edge has one weight"),

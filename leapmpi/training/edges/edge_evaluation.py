@@ -1,0 +1,118 @@
+"""What scoring edges has in common: ends are embedded, each on its home rank, and sources go where edges are scored.
+
+Every vertex that is needed is embedded once, or once for each group of edges where draws read times. It draws from the
+whole topology, which lacks the edges that are held back, or of which the edges of the split are left out (the task says
+so, as in training).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.edge_splits import EdgeSplits
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.exchange.modes.raw import Raw
+from leapmpi.nn.model import Model
+from leapmpi.nn.scorer import Scorer
+from leapmpi.plan.homes import home_of
+from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.evaluation import Evaluator
+
+_STREAMS = {"val": VAL, "test": TEST}
+
+
+class EdgeEvaluator(Evaluator):
+    """Scores the edge splits of a loaded dataset: int64[k, 2] each, `edges` by split."""
+
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+        super().__init__(config, dataset, topology, ctx)
+        self.held_back = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
+        self.edges = {"val": np.array(self.held_back.val), "test": np.array(self.held_back.test)}
+        self.topology = topology
+
+    @property
+    def scorer(self) -> Scorer:
+        """What scores pairs of embeddings."""
+        assert self.ctx.model.scorer is not None, "a model of a task on edges has one"
+        return self.ctx.model.scorer
+
+    def size(self, split: str) -> int:
+        return len(self.edges[split])
+
+    def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
+        """What `scores` gives for each of `models`, one after the other, on raw rows. Collective."""
+        kept = self.ctx, self._mode
+        found = []
+        for model in models:
+            self.ctx = replace(self.ctx, model=model)
+            self._mode = Raw(self.ctx)
+            found.append(self.scores_now())
+        self.ctx, self._mode = kept
+        return found
+
+    def key(self, split: str, group: int = 0) -> DrawKey:
+        """The key of the draws of `split`, and of one of its groups."""
+        return DrawKey(_STREAMS[split], self.ctx.seed, 0, group)
+
+    def groups(self, split: str) -> list[tuple[DrawKey, np.ndarray]] | None:
+        """Keys of the groups of `split` with the positions of their edges, where draws read times; else None. Local.
+
+        No draw of a group sees an edge that is later than the earliest of the group.
+        """
+        if (times := self._times(split)) is None:
+            return None
+        groups = self.ctx.sampler.drawing.edge_groups(times, self.batch_size)
+        return None if groups is None else [(self.key(split, number), each) for number, each in enumerate(groups)]
+
+    def hear_times(self, split: str, key: DrawKey, chosen: np.ndarray) -> None:
+        """Let draws of `key` know the times of the edges at `chosen`, where there are some. Local."""
+        if (times := self._times(split)) is not None and len(chosen):
+            self.ctx.sampler.drawing.root_times(key, times[chosen])
+
+    def _times(self, split: str) -> np.ndarray | None:
+        found = getattr(self.held_back, f"{split}_time")
+        return None if found is None else np.asarray(found)
+
+    def dry_run_on(self, vertices: np.ndarray) -> None:
+        """Choose the mode of the first round and embed a few of `vertices`. Collective."""
+        splits, self.splits = self.splits, {"val": (VAL, vertices)}
+        try:
+            super().dry_run()
+        finally:
+            self.splits = splits
+
+    def embedded(self, key: DrawKey, vertices: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+        """Those of `vertices`, ascending, that are at home here, and their embeddings float[k, D]. Collective."""
+        home = home_of(vertices, self.ctx.rank_offsets)
+        counts = np.bincount(home, minlength=self.ctx.ranks)
+        own, parts = vertices[home == self.ctx.rank], [np.empty((0, self.ctx.task.width))]
+        for first in range(0, int(counts.max()), self.batch_size):
+            with self.round():
+                roots = own[first : first + self.batch_size]
+                parts.append(self._logits(key, roots, [self._mode])[0][0])
+        return own, torch.from_numpy(np.concatenate(parts[1:] or parts))
+
+    def to_all(self, sources: np.ndarray, own: np.ndarray, embeddings: torch.Tensor) -> torch.Tensor:
+        """The embeddings of `sources`, wherever they are at home: float[k, D]. Collective."""
+        ctx = self.ctx
+        distinct, inverse = np.unique(sources, return_inverse=True)
+        counts = np.bincount(home_of(distinct, ctx.rank_offsets), minlength=ctx.ranks)
+        mine = distinct[home_of(distinct, ctx.rank_offsets) == ctx.rank]
+        rows = embeddings[torch.from_numpy(np.searchsorted(own, mine))]
+        arrived = rows.new_empty((len(distinct), rows.shape[1]))
+        copies = rows.repeat(ctx.ranks, 1)
+        ctx.communicator.exchange(copies, np.full(ctx.ranks, len(mine)), arrived, counts, "embeddings")
+        return arrived[torch.from_numpy(inverse)]
+
+    def at_home(self, candidates: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row of each of `candidates` (int64[k, n]) at home here, and its position in `own`: int64 each."""
+        first, end = self.ctx.local_range
+        rows, columns = np.nonzero((candidates >= first) & (candidates < end))
+        return rows, np.searchsorted(own, candidates[rows, columns])
