@@ -50,6 +50,7 @@ def scatter_keys(edges, bucket_bits, key_shift, directed, starts, keys):
 
 @compiled
 def count_rows(keys, key_shift, counts):
+    """Add to counts[row], int64[rows], the number of keys of each row."""
     for key in keys:
         counts[key >> np.uint64(key_shift)] += 1
 

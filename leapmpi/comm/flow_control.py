@@ -74,6 +74,7 @@ class MessageQueue:
 
     @property
     def finished(self) -> bool:
+        """Whether every message has arrived or gone."""
         return not self._active and not self._windows
 
     def advance(self) -> bool:

@@ -48,6 +48,7 @@ class IdCodec:
 
     @property
     def id_bytes(self) -> int:
+        """Bytes of an id as it is sent: 4 where every offset fits, else 8."""
         return 4 if self.longest <= _NARROW else 8
 
     def encode(self, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -57,6 +58,7 @@ class IdCodec:
         return out.view(np.int32) if self.id_bytes == 4 else out
 
     def empty(self, count: int) -> np.ndarray:
+        """Room for `count` encoded ids: int32 or int64, as `decode` takes them."""
         return np.empty(count, np.int32 if self.id_bytes == 4 else np.int64)
 
     def decode(self, received: np.ndarray, rank: int) -> np.ndarray:

@@ -49,6 +49,7 @@ class DeviceBytes:
 
 
 def on_device(array: Array) -> TypeGuard[torch.Tensor]:
+    """Whether the memory of `array` is that of a GPU."""
     return bool(getattr(array, "is_cuda", False))
 
 
@@ -106,6 +107,7 @@ def synchronise(array: Array) -> None:
 
 
 def empty_like(array: Array, *shape: int) -> Array:
+    """A new array of `shape`, of the type and on the device of `array`; its values are arbitrary."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 

@@ -39,6 +39,7 @@ class Waits:
 
     @property
     def begun(self) -> int:
+        """Waits begun so far, on all channels."""
         return sum(self._begun)
 
     @property

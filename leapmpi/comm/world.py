@@ -122,6 +122,7 @@ def load_mpi() -> ModuleType:
 
 
 def library_name(mpi: ModuleType) -> str:
+    """Name and version of the MPI library, such as 'Open MPI v5.0.3'."""
     return mpi.Get_library_version().split(",")[0].split("\n")[0].strip(" \0")
 
 

@@ -88,6 +88,7 @@ class HeartbeatTable:
         self.state = RUNNING
 
     def write_place(self, phase: str, epoch: int | None, iteration: int | None) -> None:
+        """Write where this rank is, and when it came there."""
         self.changes += 1
         numbers = (-1 if epoch is None else epoch, -1 if iteration is None else iteration)
         _PLACE.pack_into(self.memory, self._slot + _PLACE_AT, _NUMBER[phase], *numbers, time.time(), self.changes)
@@ -98,6 +99,7 @@ class HeartbeatTable:
 
     @property
     def state(self) -> int:
+        """What this rank does: a value such as RUNNING."""
         return self.memory[self._slot + _STATE_AT]
 
     @state.setter
@@ -131,6 +133,7 @@ def heartbeats_in(memory: mmap.mmap | bytearray) -> dict[int, Heartbeat]:
 
 
 def table_bytes(ranks: int) -> int:
+    """Bytes of a table: a page of its own, and one for each rank."""
     return PAGE * (1 + ranks)
 
 

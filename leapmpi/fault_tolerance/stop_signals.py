@@ -100,9 +100,11 @@ class StopRequest:
 
     @classmethod
     def unpacked(cls, number: int) -> StopRequest:
+        """The request that `packed` made this number of."""
         return cls(number >> 48, number >> 32 & 0xFFFF, number & 0xFFFF_FFFF)
 
     def reason(self) -> str:
+        """Why training stops, for people."""
         if self.signal == signal.SIGINT:
             return "interrupted"
         if self.signal:

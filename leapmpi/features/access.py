@@ -38,6 +38,7 @@ class AccessPattern:
 
     @property
     def local(self) -> slice:
+        """The vertices that are this rank's own."""
         return slice(int(self.rank_offsets[self.rank]), int(self.rank_offsets[self.rank + 1]))
 
 

@@ -54,6 +54,7 @@ class RowEncoding:
     each: int
 
     def row_bytes(self, width: int) -> int:
+        """Bytes of an encoded row of `width` features."""
         return self.head + self.each * width
 
     def encode(self, pieces: Iterable[RowsOfPart], out: np.ndarray, errors: RowErrors) -> np.ndarray:

@@ -45,6 +45,7 @@ class DeviceShard:
                 begin += len(block)
 
     def whole(self) -> torch.Tensor:
+        """All rows of the shard, without a copy."""
         return self.values
 
     def rows(self, ids: np.ndarray) -> torch.Tensor:
@@ -52,6 +53,7 @@ class DeviceShard:
         return self.values[torch.from_numpy(ids - self.first).to(self.device)]
 
     def new_rows(self, count: int) -> torch.Tensor:
+        """Room for `count` rows on the device; its values are arbitrary."""
         return self.values.new_empty((count, self.width))
 
 

@@ -75,6 +75,7 @@ class FeatureFetcher:
 
     @property
     def network(self) -> Communicator:
+        """The communicator of real ranks; a forecast's virtual ranks have none and do not ask for it."""
         return cast("Communicator", self.communicator)
 
     def fetch(self, ids: np.ndarray, exact: bool = False) -> Rows:

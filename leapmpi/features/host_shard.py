@@ -99,6 +99,7 @@ class HostShard:
         return out
 
     def new_rows(self, count: int) -> np.ndarray:
+        """Room for `count` rows of the stored type; its values are arbitrary."""
         return np.empty((count, self.width), self.dtype)
 
 

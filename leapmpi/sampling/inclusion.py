@@ -107,9 +107,11 @@ class DrawInclusion:
         self._each, self._draws, self._edge = each, draws, edge
 
     def weigh(self, vertices: np.ndarray, table: np.ndarray, indptr: np.ndarray, weight: np.ndarray) -> None:
+        """Write the weights of edges into `vertices` from vertices in `table` to `weight`: P(v) / P(u and v)."""
         _weigh_by_draws(vertices, table, *self._graph, self._each, self._edge, self._draws, indptr, weight)
 
     def chances(self, vertices: np.ndarray) -> np.ndarray:
+        """The chance that the draws hold each of `vertices`: float64."""
         with np.errstate(divide="ignore"):
             return -np.expm1(self._draws * np.log1p(-np.minimum(1.0, self._each[vertices])))
 

@@ -52,10 +52,12 @@ class PhaseTimers:
 
     @property
     def current(self) -> str:
+        """The phase of this thread's channel."""
         return self._mine.phase
 
     @property
     def epoch(self) -> int | None:
+        """The epoch of this thread's channel; None outside of epochs."""
         return self._mine.epoch
 
     @epoch.setter
@@ -64,6 +66,7 @@ class PhaseTimers:
 
     @property
     def iteration(self) -> int | None:
+        """The iteration of this thread's channel; None outside of iterations."""
         return self._mine.iteration
 
     @iteration.setter

@@ -2,12 +2,15 @@
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mpi4py import MPI
 
 from leapmpi.comm.world import finish, start
+from tests.support import datasets
+from tests.support.equality import Case, Runner, check, references
 
 
 @pytest.fixture
@@ -34,3 +37,18 @@ def folder(world) -> Path:
     world.comm.barrier()
     if world.rank == 0:
         shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def base(request, world, folder) -> Path:
+    """The folder with the datasets that the module's CASES and their single-process runs read. Collective."""
+    cases = request.module.CASES
+    datasets.build(world.comm, folder, {case.dataset for case in cases} | {case.alone().dataset for case in cases})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def same_steps(request, world, base) -> Callable[[Case], None]:
+    """A function that asserts that a case of the module's CASES takes the steps of a single process. Collective."""
+    alone = references(request.module.CASES, base, world.comm)
+    return lambda case: check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)

@@ -3,8 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from tests.support import datasets
-from tests.support.equality import DEEP, EXCLUDED, OWN, OWN_MODE, Case, Runner, check, references
+from tests.support.equality import DEEP, EXCLUDED, OWN, OWN_MODE, Case
 from tests.support.pairs import pairwise
 
 FIXED = {
@@ -38,17 +37,6 @@ READING = [values for values in PAIRS if reads_edges(values)][MPI.COMM_WORLD.siz
 CASES = [Case(**values, **FIXED, labels=EDGES if values in READING else "single") for values in PAIRS]
 
 
-@pytest.fixture(scope="module")
-def base(world, folder):
-    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(world, base):
-    return references(CASES, base, world.comm)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.remote}-{case.strategy}-{case.labels}")
-def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
-    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+def test_the_steps_are_those_of_a_single_process(case, same_steps):
+    same_steps(case)

@@ -5,8 +5,7 @@ from itertools import combinations
 import pytest
 from mpi4py import MPI
 
-from tests.support import datasets
-from tests.support.equality import EXCLUDED, OPTIONS, Case, Runner, check, references
+from tests.support.equality import EXCLUDED, OPTIONS, Case
 from tests.support.pairs import full_product, pair, pairwise
 
 # The number of ranks is one more option: every value meets every number.
@@ -15,18 +14,6 @@ EVERY_PAIR = pairwise(WITH_RANKS, EXCLUDED)
 CASES = [
     Case(**{name: values[name] for name in OPTIONS}) for values in EVERY_PAIR if values["ranks"] == MPI.COMM_WORLD.size
 ]
-
-
-@pytest.fixture(scope="module")
-def base(world, folder):
-    needed = {case.dataset for case in CASES} | {datasets.whole(labels) for labels in datasets.LABELS}
-    datasets.build(world.comm, folder, needed)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(world, base):
-    return references(CASES, base, world.comm)
 
 
 def test_every_pair_of_options_is_covered():
@@ -44,5 +31,5 @@ def test_the_product_holds_what_may_go_together():
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case.strategy}-{case.remote}-{case.partition}-{case.model}-{case.batch}"
 )
-def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
-    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+def test_the_steps_are_those_of_a_single_process(case, same_steps):
+    same_steps(case)

@@ -5,8 +5,7 @@ from importlib.util import find_spec
 import pytest
 from mpi4py import MPI
 
-from tests.support import datasets
-from tests.support.equality import Case, Runner, check, references
+from tests.support.equality import Case
 from tests.support.launch import PROJECT
 
 COMMON = {
@@ -29,17 +28,6 @@ if find_spec("torch_geometric") and MPI.COMM_WORLD.size == 2:
     CASES += [Case(model=layer, strategy="leap, ring", partition="lopsided", fanout="3,2", prefetch=0, **carrying)]
 
 
-@pytest.fixture(scope="module")
-def base(world, folder):
-    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(world, base):
-    return references(CASES, base, world.comm)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model.rpartition(':')[2]}-{case.strategy}")
-def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
-    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+def test_the_steps_are_those_of_a_single_process(case, same_steps):
+    same_steps(case)

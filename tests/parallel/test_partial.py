@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.support import datasets
-from tests.support.equality import Case, Runner, check, references
+from tests.support.equality import Case, Runner
 
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage max", dropout="none",
@@ -28,20 +27,9 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def base(world, folder):
-    datasets.build(world.comm, folder, {case.dataset for case in CASES} | {case.alone().dataset for case in CASES})
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(world, base):
-    return references(CASES, base, world.comm)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda each: f"{each.model}-{each.strategy}-{each.fanout}")
-def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
-    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+def test_the_steps_are_those_of_a_single_process(case, same_steps):
+    same_steps(case)
 
 
 def test_fewer_bytes_cross_ranks_than_with_projected_rows(base, world):

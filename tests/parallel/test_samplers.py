@@ -3,8 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from tests.support import datasets
-from tests.support.equality import Case, Runner, check, here, references
+from tests.support.equality import Case, here
 
 EDGES = "single, edges with data"
 COMMON = {
@@ -53,19 +52,6 @@ EVERY[-1:-1] = [
 CASES = [*here(EVERY[:-1]), *(EVERY[-1:] if MPI.COMM_WORLD.size == 2 else [])]
 
 
-@pytest.fixture(scope="module")
-def base(world, folder):
-    datasets.build(
-        world.comm, folder, {case.dataset for case in CASES} | {datasets.whole("single"), datasets.whole(EDGES)}
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(world, base):
-    return references(CASES, base, world.comm)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.sampler}-{case.strategy}-{case.remote}-{case.model}")
-def test_the_steps_are_those_of_a_single_process(case, base, alone, world):
-    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+def test_the_steps_are_those_of_a_single_process(case, same_steps):
+    same_steps(case)

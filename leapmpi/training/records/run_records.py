@@ -132,6 +132,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
 
 
 def announce_end(trainer: Trainer, summary: dict[str, Any], path: Path) -> None:
+    """Log the best scores and how long the run took; `path` is the run folder. Called on rank 0."""
     best = summary["best"]
     scores = scores_text({split: best[split] for split in ("val", "test")})
     trivial: dict[str, Any] = next((each["trivial"] for each in trainer.epochs if "trivial" in each), {})
