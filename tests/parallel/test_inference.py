@@ -28,6 +28,8 @@ MODELS = {
     "deepgcn": {"model.aggregate": "softmax", "model.message_norm": True},
     "own": {"model.name": OWN},
 }
+OF_LENGTH = ("gat", "gatv2", "own")
+"""Models with functions whose last bits torch lets depend on how many rows there are, such as F.elu."""
 LABELS = ("single", "single, edges with data", "single, sparse features", "targets, half-precision features")
 CASES = [(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)]
 if "LEAPMPI_SOAK" in os.environ:
@@ -72,5 +74,5 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
         assert max(rounds) > 1
         for found, where in ((at_once, slice(None)), (in_chunks, slice(None)), (of_some, some)):
             np.testing.assert_allclose(found, expected[where], rtol=0, atol=allowed)
-            if dtype == "float32":
+            if dtype == "float32" and name not in OF_LENGTH:
                 np.testing.assert_array_equal(found, at_once[where])

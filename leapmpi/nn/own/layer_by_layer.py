@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from torch import Tensor, nn
@@ -83,7 +83,8 @@ def _handed_over(model: OwnModel, passage: WholePassage, combine: Combine) -> It
     """While the body runs, calls of the modules that pass messages are done by `combine`."""
     found = model.passings.found
     for name, module in found.items():
-        module.forward = partial(_call, model, passage, combine, name, module, module.forward)
+        # With the signature of the module's own, by which arguments are told apart.
+        module.forward = wraps(module.forward)(partial(_call, model, passage, combine, name, module, module.forward))
     try:
         yield
     finally:
