@@ -42,7 +42,7 @@ HIDDEN = "activations"
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What the computation of a layer took, on this rank but for `bytes_of_chunk`."""
+    """What the computation of a layer took, on this rank but for `chunk_bytes`."""
 
     number: int
     form: str
@@ -50,7 +50,7 @@ class LayerReport:
     edges: int
     rounds: int
     remote_rows: int
-    bytes_of_chunk: int
+    chunk_bytes: int
     """The most that a chunk takes on any rank, as counted before."""
     held_bytes: int
     """Bytes of the rows held while the layer is computed."""

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import numpy as np
-
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, model_names
@@ -21,10 +19,8 @@ from leapmpi.engine.own_model import changed_code, code_of, findings
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
-from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.errors import RESUMABLE
 from leapmpi.fault_tolerance.report import how_it_ended
-from leapmpi.features.learned_rows import without_rows
-from leapmpi.nn.model import input_width
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import timeline_file, weights_file
@@ -41,8 +37,8 @@ from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.edges.link_trainer import LinkTrainer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below
+from leapmpi.training.prediction.assigned_weights import assign
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
@@ -192,7 +188,7 @@ def _evaluate(
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
-        world.on_all(partial(_assign, config, run, loaded, arrays, about))
+        world.on_all(partial(assign, config, run, loaded, arrays, about))
         scorer = LinkEvaluator if loaded.ctx.task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
         chosen = world.on_all(partial(evaluator.choose, metrics or [evaluator.metric.name]))
@@ -211,24 +207,6 @@ def _evaluate(
         }:
             log.warning("note: %s", sentence)
     return outcomes
-
-
-def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
-    """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
-    dataset = loaded.dataset
-    if about.get("task", task := loaded.ctx.task.name) != task:
-        raise DataError(f"{run.path} was trained on the task {about['task']}, which is not {task}; give --task")
-    width = input_width(config, dataset)
-    if (about["feature_dim"], about["classes"]) != (width, dataset.classes):
-        raise DataError(
-            f"{config.data} has {width} features and {dataset.classes} classes, the run was trained "
-            f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
-        )
-    loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))
-    if loaded.ctx.learned:
-        loaded.ctx.learned.assign(arrays, str(run.path))
-    if scale := about.get("target_scale"):
-        set_scale(loaded.ctx, np.array(scale))
 
 
 def _open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dict[str, Any] | None) -> None:
