@@ -235,9 +235,14 @@ def keeps_all(head: Head | None) -> bool:
     return head is not None and head.jumping != "none"
 
 
+def runs_in_layers(model: Model) -> bool:
+    """Whether `model` is nothing but a stack of layers and a head."""
+    return type(model).forward is Model.forward and type(model).after is Model.after
+
+
 def check_model(model: Model) -> None:
     """Raise ConfigError for a model that cannot be run layer by layer."""
-    if type(model).forward is not Model.forward or type(model).after is not Model.after:
+    if not runs_in_layers(model):
         raise ConfigError(
             f"{type(model).__name__} has a forward of its own, so that it cannot be run layer by layer; make it a "
             "stack of layers, or a torch module whose forward takes (x, edge_index)"

@@ -42,7 +42,6 @@ class LinkEvaluator(Evaluator):
         super().__init__(config, dataset, topology, ctx)
         splits = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
         self._edges = {"val": np.array(splits.val), "test": np.array(splits.test)}
-        self._topology = topology
         self._all = config.link.eval_negatives == "all"
         self._count = _DRAWN_FOR_AUC if self._all else int(config.link.eval_negatives)
         self._known = KnownEdges(topology, splits, both_ways(dataset.attributes))
@@ -116,6 +115,8 @@ class LinkEvaluator(Evaluator):
         home = home_of(self._vertices, self.ctx.rank_offsets)
         counts = np.bincount(home, minlength=self.ctx.ranks)
         own, key, parts = self._vertices[home == self.ctx.rank], self._key("val"), []
+        if self.exact:
+            return own, torch.from_numpy(self.exact_outputs(self.ctx.model, own))
         for first in range(0, int(counts.max()), self.batch_size):
             with self.round():
                 roots = own[first : first + self.batch_size]
