@@ -8,7 +8,7 @@ import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.inference import layerwise
-from leapmpi.inference.own_model import inference_for
+from leapmpi.inference.own_inference import inference_for
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
@@ -64,14 +64,15 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
         expected = truth[(topology.original_id[wanted] - 5) // 3]
 
         # Whole, in small chunks, and for some vertices alone: in float32 with the same bits.
-        rounds, allowed = [], tolerance * np.abs(truth).max()
+        allowed = tolerance * np.abs(truth).max()
         at_once = inference_for(ctx, topology).outputs(wanted)
         with monkeypatch.context() as patch:
             patch.setattr(layerwise, "CHUNK_BYTES", 60_000)
-            in_chunks = inference_for(ctx, topology, report=lambda each: rounds.append(each.rounds)).outputs(wanted)
+            reports = []
+            in_chunks = inference_for(ctx, topology, report=reports.append).outputs(wanted)
         some = slice(None, None, 7 + world.rank)
         of_some = inference_for(ctx, topology).outputs(wanted[some])
-        assert max(rounds) > 1
+        assert max(each.rounds for each in reports) > 1
         for found, where in ((at_once, slice(None)), (in_chunks, slice(None)), (of_some, some)):
             np.testing.assert_allclose(found, expected[where], rtol=0, atol=allowed)
             if dtype == "float32" and name not in OF_LENGTH:

@@ -1,4 +1,4 @@
-"""The outputs of a model for all vertices of a graph, by one process that has all of it: one block of the whole graph."""
+"""The outputs of a model for all vertices of a graph, by one process, in one block of the whole graph."""
 
 from __future__ import annotations
 

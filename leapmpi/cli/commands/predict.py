@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Predict on all ranks and tell on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
-    from leapmpi.training.prediction.request import PredictionRequest
+    from leapmpi.training.prediction.prediction_request import PredictionRequest
     from leapmpi.training.prediction.run_prediction import predict
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))

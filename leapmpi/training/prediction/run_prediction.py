@@ -23,7 +23,7 @@ from leapmpi.inference.layerwise import LayerReport
 from leapmpi.inference.output.delivery import deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
 from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
-from leapmpi.inference.own_model import inference_for
+from leapmpi.inference.own_inference import inference_for
 from leapmpi.inference.row_store import RowStore, StagedRows
 from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
@@ -36,7 +36,7 @@ from leapmpi.runs.weights import read_weights
 from leapmpi.system.atomic_files import check_place, hold, remove_abandoned, written_aside
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training.prediction.assigned_weights import assign
-from leapmpi.training.prediction.request import PredictionRequest
+from leapmpi.training.prediction.prediction_request import PredictionRequest
 from leapmpi.training.session import Session, in_session
 from leapmpi.version import VERSION
 
