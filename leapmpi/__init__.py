@@ -20,12 +20,13 @@ from leapmpi.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from leapmpi.comm.world import Comm
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.runs.run import Run
 
-__all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
+__all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
 
 
 def __dir__() -> list[str]:
@@ -42,6 +43,20 @@ def train(config: Config, comm: Comm | None = None) -> Run:
     from leapmpi.training import run_training
 
     return run_training.train(config, comm)
+
+
+def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
+    """Write what `run` answers for the vertices of the dataset in folder `data` to the file `out`. Collective.
+
+    request: the other fields of PredictionRequest (leapmpi/training/prediction), such as what="classes"; see
+    `leapmpi.training.prediction.run_prediction.predict` for what is returned.
+    """
+    from pathlib import Path
+
+    from leapmpi.training.prediction.prediction_request import PredictionRequest
+    from leapmpi.training.prediction.run_prediction import predict
+
+    return predict(run.config.replaced({"data": str(data)}), run, PredictionRequest(Path(out), **request), comm)
 
 
 def open_dataset(path: Path | str) -> Dataset:

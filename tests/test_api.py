@@ -35,7 +35,7 @@ def test_train_returns_the_run_that_load_run_reads(small_data, tmp_path):
 
 
 def test_only_public_names_show():
-    assert dir(leapmpi) == ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "train"]
+    assert dir(leapmpi) == ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
     assert all(hasattr(leapmpi, name) for name in dir(leapmpi))
 
 

@@ -17,7 +17,7 @@ PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
-_FIRST = ("train", "sweep", "evaluate", "compare", "bench", "plan", "submit", "doctor")
+_FIRST = ("train", "sweep", "evaluate", "predict", "compare", "bench", "plan", "submit", "doctor")
 _LIGHT = ("compare", "submit")
 """Commands that load neither torch nor MPI."""
 _FOUND = {module.name: f"{commands.__name__}.{module.name}" for module in pkgutil.iter_modules(commands.__path__)}

@@ -107,6 +107,14 @@ def explain(error: OSError, path: Path) -> Exception:
     return DataError(f"{path}: cannot be written ({error.strerror or text})")
 
 
+def check_place(path: Path, overwrite: bool) -> None:
+    """Raise DataError where `written_aside` would refuse `path`."""
+    if path.exists() and not overwrite:
+        raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
+
+
 @contextmanager
 def written_aside(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is synced and renamed to `path`, on failure removed.
@@ -118,10 +126,7 @@ def written_aside(path: Path | str, *, overwrite: bool = False) -> Iterator[Path
     """
     # Refuse before any work is done.
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")
-    if not path.absolute().parent.is_dir():
-        raise DataError(f"{path}: its folder {path.absolute().parent} does not exist; make it first")
+    check_place(path, overwrite)
 
     # Write beside `path`: a rename is atomic within one file system only.
     aside = path.absolute().parent / f".{path.name}.partial-{os.getpid()}"

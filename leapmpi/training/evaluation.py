@@ -1,4 +1,7 @@
-"""Scoring a split: every vertex on its home rank, with fixed draws, so that epochs and runs are comparable."""
+"""Scoring a split: every vertex on its home rank, with fixed draws, so that epochs and runs are comparable.
+
+With all in-neighbours there is nothing to draw: outputs are computed layer by layer (leapmpi/inference), each row once.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
@@ -18,9 +22,11 @@ from leapmpi.engine.exchange.base import ExchangeMode, share_among_models
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
@@ -31,28 +37,34 @@ from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
 class Evaluator:
     """Scores splits of a loaded dataset. Draws depend on the split and the seed, not on the epoch.
 
-    All ranks enter `round`, a context, for each batch together.
+    All ranks enter `round`, a context, for each batch or chunk together.
     """
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
-        sampler = with_edge_data(self._sampler(config.evaluation_fanout, topology, ctx), ctx.edge_features is not None)
+        fanouts = config.evaluation_fanout
+        own = self._own_sampler(fanouts, ctx)
+        sampler = own or NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
+        sampler = with_edge_data(sampler, ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
         self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
+        self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
+        """Whether outputs are computed layer by layer, from all in-neighbours."""
+        self._topology = topology
+        self._outputs: dict[int, np.ndarray] = {}
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.details: dict[str, dict[str, float]] = {}
         """Further figures of the last evaluation, by split, where there are any."""
 
-    def _sampler(self, fanouts: tuple[int, ...], topology: Topology, ctx: RankContext) -> Sampler:
-        """What draws for evaluation: node-wise, unless the sampler of training has a way of its own."""
+    def _own_sampler(self, fanouts: tuple[int, ...], ctx: RankContext) -> Sampler | None:
+        """What draws for evaluation, where the sampler of training has a way of its own; None: node-wise."""
         splits = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
         timed = splits if ctx.task.roots == "vertices" else {}
-        own = ctx.sampler.drawing.for_scoring(fanouts, timed, self.batch_size)
-        return own or NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
+        return ctx.sampler.drawing.for_scoring(fanouts, timed, self.batch_size)
 
     def size(self, split: str) -> int:
         """How many roots of `split` are scored."""
@@ -65,14 +77,18 @@ class Evaluator:
         if not filled:
             return
         stream, ids = filled[0]
-        mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank][: self.batch_size]
+        mine = self._mine(ids)[: self.batch_size]
+        if self.exact:
+            self.exact_outputs(self.ctx.model, np.sort(mine[:2]))
+            return
         key = DrawKey(stream, self.ctx.seed, 0, 0)
         first = MicroBatch(mine, self.ctx.sampler.sample(key, mine), None)
         self._chosen_mode(MiniBatch(None, key, [first], drops=False))
         self._logits(key, mine[:2], [self._mode])
 
     def _use_whole_model(self) -> None:
-        """Score the whole model, where ranks hold shares of its parameters. Collective."""
+        """Score the whole model as it is now, where ranks hold shares of its parameters. Collective."""
+        self._outputs = {}
         model = self.ctx.parameters.whole_model()
         if model is not self.ctx.model:
             self.ctx, self._mode = replace(self.ctx, model=model), None
@@ -88,6 +104,7 @@ class Evaluator:
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
+        self._outputs = {}
         modes = [Raw(replace(self.ctx, model=model)) for model in models]
         by_split = {name: self._score(name, modes) for name in self.splits}
         return [{name: found[number] for name, found in by_split.items()} for number in range(len(models))]
@@ -108,9 +125,11 @@ class Evaluator:
 
     def own_labels(self, split: str) -> np.ndarray:
         """Labels of those roots of `split` that this rank scores. Local."""
-        ids = self.splits[split][1]
-        mine = ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.communicator.rank]
-        return self.ctx.root_labels(mine, local=True).cpu().numpy().copy()
+        return self.ctx.root_labels(self._mine(self.splits[split][1]), local=True).cpu().numpy().copy()
+
+    def _mine(self, ids: np.ndarray) -> np.ndarray:
+        """Those of the vertices `ids` whose home is this rank."""
+        return ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.rank]
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
@@ -151,11 +170,28 @@ class Evaluator:
 
     def outcomes(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[list[Outcome]]:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
+        if self.exact:
+            return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
         outcomes = []
         for key, roots in self._rounds(split):
             with self.round():
                 outcomes.append(self._logits(key, roots, modes))
         return [[each[number] for each in outcomes] for number in range(len(modes))]
+
+    def _exact_outcome(self, split: str, model: Model) -> Outcome:
+        """Outputs of `model` and labels of this rank's vertices of a split; all splits go at once. Collective."""
+        vertices = np.unique(self._mine(np.concatenate([ids for _, ids in self.splits.values()])))
+        if id(model) not in self._outputs:
+            self._outputs[id(model)] = self.exact_outputs(model, vertices)
+        ids = self.splits[split][1]
+        rows = self._outputs[id(model)][np.searchsorted(vertices, self._mine(ids))]
+        return rows, self.own_labels(split)
+
+    def exact_outputs(self, model: Model, vertices: np.ndarray) -> np.ndarray:
+        """What `model` answers for `vertices` (int64 ascending, of this rank), from all in-neighbours. Collective."""
+        inference = LayerwiseInference(replace(self.ctx, model=model), self._topology, round=lambda: self.round())
+        outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
+        return self.ctx.task.answer(outputs).cpu().numpy()
 
     def _rounds(self, split: str) -> list[tuple[DrawKey, np.ndarray]]:
         """Keys and this rank's roots of the rounds in which a split is scored; as many on all ranks. Local."""

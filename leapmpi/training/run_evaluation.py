@@ -8,14 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from leapmpi.config.schema import Config
-from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import changed_code
-from leapmpi.errors import DataError
-from leapmpi.features.learned_rows import without_rows
-from leapmpi.nn.model import input_width
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import weights_file
@@ -24,7 +18,7 @@ from leapmpi.runs.weights import read_weights
 from leapmpi.sampling.edge_lookup import reads_times
 from leapmpi.training.edges.edge_trainer import evaluator_class
 from leapmpi.training.evaluation import Evaluator
-from leapmpi.training.label_statistics import set_scale
+from leapmpi.training.prediction.assigned_weights import assign
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import open_for_training, with_new_model
 
@@ -69,7 +63,7 @@ def _evaluate(
     for (config, run), (arrays, about) in zip(models, files, strict=True):
         if outcomes:
             loaded = with_new_model(config, loaded)
-        world.on_all(partial(_assign, config, run, loaded, arrays, about))
+        world.on_all(partial(assign, config, run, loaded, arrays, about))
         task = loaded.ctx.task
         scorer = evaluator_class(task) if task.roots == "edges" else Evaluator
         evaluator = world.on_all(partial(scorer, config, loaded.dataset, loaded.topology, loaded.ctx))
@@ -89,22 +83,3 @@ def _evaluate(
         }:
             log.warning("note: %s", sentence)
     return outcomes
-
-
-def _assign(config: Config, run: Run, loaded: Loaded, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
-    """Give the model in `loaded` the weights of `run`. Raises DataError when they do not fit. Local."""
-    dataset = loaded.dataset
-    if about.get("task", task := loaded.ctx.task.name) != task:
-        raise DataError(f"{run.path} was trained on the task {about['task']}, which is not {task}; give --task")
-    width = input_width(config, dataset)
-    classes = loaded.ctx.task.classes
-    if (about["feature_dim"], about["classes"]) != (width, classes):
-        raise DataError(
-            f"{config.data} has {width} features and {classes} classes, the run was trained "
-            f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
-        )
-    loaded.ctx.parameters.assign(without_rows(arrays), str(run.path))
-    if loaded.ctx.learned:
-        loaded.ctx.learned.assign(arrays, str(run.path))
-    if scale := about.get("target_scale"):
-        set_scale(loaded.ctx, np.array(scale))

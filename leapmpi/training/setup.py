@@ -147,8 +147,9 @@ def load(
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
-    """The labels of `part`; zeros where edges are trained, which read none."""
-    return part.known_labels if task.roots == "vertices" else np.zeros(part.vertices, np.int64)
+    """The labels of `part`; zeros where it has none, or edges are trained, which read none."""
+    known = part.labels if task.roots == "vertices" else None
+    return np.zeros(part.vertices, np.int64) if known is None else known
 
 
 def warm_up(world: World, ctx: RankContext, config: Config) -> None:

@@ -35,6 +35,7 @@ def test_every_script_is_documented(script):
 
 SMALL = {
     "aggregation": (["--destinations", 50, "--degree", 3, "--width", 16, "--repeats", 1], "| attention |"),
+    "inference": (["GRAPH", "--hidden", 16, "--layers", 2, "--repeats", 1], "| leapmpi |"),
     "input-vertices": (["GRAPH", "--roots", 50, "--fanout", "3,3", "--batches", 1], "| labor-i |"),
     "partitioners": (["GRAPH", "--methods", "hash,ldg", "--parts", 2, "--seeds", 1], "ldg            geometric mean"),
     "remote-rows": (["GRAPH", "--methods", "no-such", "--parts", 2], "| `no-such` | leapmpi-prep: error: unknown"),

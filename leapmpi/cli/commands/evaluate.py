@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from leapmpi.comm.world import job_rank
     from leapmpi.training.run_evaluation import evaluate
 
-    runs = _chosen(load_run(arguments.folder), _number(arguments.model))
+    runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     metrics = [name.strip() for name in (arguments.metric or "").split(",") if name.strip()]
     if arguments.metric is not None and not metrics:
         raise ConfigError("--metric names no metric; give one or several, such as accuracy,f1-macro")
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _number(named: list[str]) -> int | None:
+def model_number(named: list[str]) -> int | None:
     """The number that --model gives, if it gives one. Raises ConfigError for what is neither number nor code."""
     numbers = [each for each in named if not names_code(each)]
     if any(not (each.isascii() and each.isdigit() and len(each) < 10) for each in numbers) or len(numbers) > 1:
@@ -91,8 +91,8 @@ def with_code(run: Run, named: list[str]) -> Config:
     return config.replaced({"model.name": same[0]})
 
 
-def _chosen(run: Run, number: int | None) -> dict[int | None, Run]:
-    """The runs to score by number of the model; the number is None for a run of one model. Raises RunFolderError."""
+def chosen_runs(run: Run, number: int | None) -> dict[int | None, Run]:
+    """The runs that `number` names, by number of the model: None for a run of one. Raises RunFolderError."""
     several = run.config.strategy.replicas == "independent"
     models: dict[int | None, Run] = dict(enumerate(run.models())) if several else {None: run}
     if number is None:

@@ -97,12 +97,17 @@ class OwnModel(Model):
         graphs = [BlockGraph(block, parameter.dtype) for block in reversed(blocks)]
         passage = Passage(graphs, blocks[-1].src_original, key)
         passage.block_wise, passage.seen = self.block_wise is not None, [] if self.examined else None
-        self.module.train(key is not None)
         self.passings.passage = passage
+        out = self.run(passage, dense(x).to(parameter.dtype))
+        self.last = passage if self.examined else None
+        return out
+
+    def run(self, passage: Passage, x: Tensor) -> Tensor:
+        """Logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises ConfigError as above."""
+        self.module.train(passage.key is not None)
         try:
             with passage:
-                rows = passage.marked(dense(x).to(parameter.dtype), 0)
-                out = self.module(rows, **self._of_graph(graphs))
+                out = self.module(passage.marked(x, 0), **self._of_graph(passage.graphs))
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
@@ -111,13 +116,12 @@ class OwnModel(Model):
             raise ConfigError(f"--model {self.named}: forward raised {said(error, self.named)}{inside}") from error
         finally:
             self.passings.end()
-        self.last = passage if self.examined else None
         return self._checked(out, passage)
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")
 
-    def _of_graph(self, graphs: list[BlockGraph]) -> dict[str, Any]:
+    def _of_graph(self, graphs: Sequence[BlockGraph]) -> dict[str, Any]:
         """The arguments of `forward` besides the rows. Raises ConfigError for edge weights that it would not read."""
         if graphs[0].block.weight is not None and not (self.block_wise or "edge_weight" in self.takes):
             raise ConfigError(

@@ -122,6 +122,10 @@ class Passage(TorchFunctionMode):
             setattr(out, _LEVEL, level)
         return out
 
+    def holds_rows(self, tensor: Tensor) -> bool:
+        """Whether `tensor` is known to hold a row for each vertex of some level."""
+        return hasattr(tensor, _LEVEL)
+
     def shortened(self, values: Any, level: int) -> Any:
         """`values` with the first rows of tensors of an earlier level in place of these."""
         if isinstance(values, Tensor):

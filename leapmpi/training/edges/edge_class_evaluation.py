@@ -49,6 +49,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
         self._leaves_out = ctx.task.leaves_out() and self.held_back.held == HELD_LABELS
         if self._leaves_out and not self.ctx.sampler.leaves_edges_out:
             raise ConfigError("link.target_edges: this sampler of evaluation cannot leave edges out; give keep")
+        self.exact = self.exact and not self._leaves_out
 
     def dry_run(self) -> None:
         """Choose the mode of the first round and embed a few vertices. Collective."""

@@ -1,0 +1,108 @@
+"""`leapmpi predict`: what a run answers for vertices, from all of their in-neighbours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from leapmpi.cli.commands.evaluate import chosen_runs, model_number, with_code
+from leapmpi.config.flags import add_flag, given
+from leapmpi.config.sections import fields
+from leapmpi.errors import ConfigError
+from leapmpi.runs.run import load_run
+from leapmpi.runs.tables.text import size_text
+
+HELP = "write what a run answers for vertices, exactly, from all in-neighbours"
+
+_SETTINGS = ("run.device", "run.threads", "run.log_level")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The dataset, the run, what is asked for, and the settings that may differ from the run's."""
+    parser.add_argument("data", metavar="DATA", help="dataset folder, that of the run or another one")
+    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("--out", required=True, metavar="FILE", help="what to write: FILE.h5, FILE.npy or FILE.parquet")
+    parser.add_argument(
+        "--what",
+        default="logits",
+        metavar="logits|classes|embeddings",
+        help="the model's outputs (numbers, for a regression), the class of the largest, or rows of a hidden layer "
+        "(default logits)",
+    )
+    parser.add_argument("--layer", type=int, metavar="N", help="of embeddings: the layer (default the last hidden)")
+    parser.add_argument(
+        "--vertices",
+        default="",
+        metavar="IDS.npy|train|val|test",
+        help="original ids, in whose order rows are written, or a split; all when not given",
+    )
+    parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="K",
+        help="of several models, model K. The code of a model of your own: FILE.py:CLASS",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        default="",
+        metavar="SIZE",
+        help="what rows of layers and the work on them may take on a rank, such as 2G (when not given, "
+        "the rows all they need and the work 1 GiB)",
+    )
+    parser.add_argument("--stage", metavar="FOLDER", help="hold rows of layers in files there, on a disk of each node")
+    parser.add_argument("--resume", action="store_true", help="use what a killed job has finished in --stage")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at --out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    group = parser.add_argument_group("settings that may differ from the run's")
+    for key, setting in fields():
+        if key in _SETTINGS:
+            add_flag(group, setting, default="")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict on all ranks and tell on rank 0. Collective."""
+    from leapmpi.comm.world import job_rank
+    from leapmpi.training.prediction.prediction_request import PredictionRequest
+    from leapmpi.training.prediction.run_prediction import predict
+
+    runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
+    if len(runs) > 1:
+        raise ConfigError(f"{arguments.folder} holds {len(runs)} models; give the number of one: --model K")
+    (chosen,) = runs.values()
+    request = PredictionRequest(
+        Path(arguments.out),
+        arguments.what,
+        arguments.layer,
+        arguments.vertices,
+        arguments.weights,
+        arguments.memory_limit,
+        arguments.stage and Path(arguments.stage),
+        arguments.resume,
+        arguments.overwrite,
+    )
+    changed = {**given(arguments), "data": arguments.data}
+    if arguments.json:
+        changed["run.log_level"] = "warning"
+    found = predict(with_code(chosen, arguments.model).replaced(changed, "predict"), chosen, request)
+    if job_rank() == 0:
+        print(json.dumps({"schema": 1, **found}) if arguments.json else _lines(found), flush=True)
+    return 0
+
+
+def _lines(found: dict[str, Any]) -> str:
+    """What was written, and what it took."""
+    columns = f" of {found['columns']} columns" * (found["columns"] > 1)
+    sent = ", ".join(f"{kind} {size_text(count)}" for kind, count in found["bytes"].items()) or "nothing"
+    written = sum(found["bytes_of_writing"].values())
+    return "\n".join(
+        [
+            f"{found['what']} of epoch {found['epoch']}: {found['rows']:,} rows{columns}, {found['dtype']}, in "
+            f"{found['seconds']:.1f} s ({found['rows_per_second']:,.0f} rows/s): {found['out']}",
+            f"sent between ranks: {sent}; to put rows in order: {size_text(written)}; peak memory of a rank "
+            f"{size_text(max(found['peak_memory_bytes']))}",
+        ]
+    )

@@ -1,0 +1,182 @@
+"""Chunks of destinations: as many at a time as fit the memory that is given, by counts of what each chunk reads.
+
+A chunk reads its destinations, their in-neighbours, each once, and the edges. Rows of other ranks are fetched once for
+each chunk, so that larger chunks move fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.dataset.topology import Topology
+from leapmpi.system.jit import compiled
+
+_ATTEMPTS = 12
+"""How often chunks are made smaller because of the rows that other ranks ask for."""
+
+
+@dataclass(frozen=True)
+class ChunkBytes:
+    """Bytes that a chunk takes on a rank, for each of what it reads and computes."""
+
+    destination: int
+    edge: int
+    source: int
+    """A distinct vertex that is read; destinations count too."""
+    remote: int
+    """A source at home on another rank."""
+    sent: int
+    """A row that another rank reads in the same round."""
+
+    @property
+    def of_own(self) -> np.ndarray:
+        """int64[4]: those of a destination, an edge, a source and a remote source."""
+        return np.array([self.destination, self.edge, self.source, self.remote])
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """This rank's chunks of a layer. All ranks go through as many `rounds`; the last ones may be empty here."""
+
+    ends: np.ndarray
+    """int64[chunks]: where each chunk ends in the list of destinations."""
+    counts: np.ndarray
+    """int64[chunks, 4]: destinations, edges, distinct sources and remote ones of each chunk."""
+    rounds: int
+    bytes: int
+    """The most that a round takes on any rank."""
+
+    def __iter__(self) -> Iterator[slice]:
+        """The destinations of each round."""
+        ends = [0, *self.ends.tolist()]
+        for number in range(self.rounds):
+            yield slice(*ends[number : number + 2]) if number < len(self.ends) else slice(0, 0)
+
+    @property
+    def remote_rows(self) -> int:
+        """The rows that this rank fetches from others."""
+        return int(self.counts[:, 3].sum())
+
+
+@compiled
+def _read(v, indptr, indices, first, end, seen, chunk):
+    """How many sources `v` adds to those of `chunk`, and how many of them lie outside first..end-1; marks them."""
+    new, far = np.int64(seen[v] != chunk), np.int64(0)
+    seen[v] = chunk
+    for e in range(indptr[v], indptr[v + 1]):
+        u = indices[e]
+        if seen[u] != chunk:
+            seen[u] = chunk
+            new += 1
+            far += np.int64(u < first or u >= end)
+    return new, far
+
+
+@compiled
+def _cut(destinations, indptr, indices, first, end, seen, each, limit, ends, counts):
+    """Cut `destinations` into chunks of at most `limit` bytes, or of one vertex; returns the number of chunks.
+
+    `seen` (int32[n]) holds -1 everywhere; `each` int64[4] is ChunkBytes.of_own. `ends` and `counts`, those of Chunks,
+    have room for a chunk per destination.
+    """
+    chunk = np.int64(0)
+    held = np.zeros(4, np.int64)
+    for i in range(len(destinations)):
+        v = destinations[i]
+        degree = indptr[v + 1] - indptr[v]
+        new, far = _read(v, indptr, indices, first, end, seen, chunk)
+        size = (held[0] + 1) * each[0] + (held[1] + degree) * each[1] + (held[2] + new) * each[2]
+        if held[0] > 0 and size + (held[3] + far) * each[3] > limit:
+            ends[chunk], counts[chunk], chunk = i, held, chunk + 1
+            held[:] = 0
+            new, far = _read(v, indptr, indices, first, end, seen, chunk)
+        held[0] += 1
+        held[1] += degree
+        held[2] += new
+        held[3] += far
+    if held[0] > 0:
+        ends[chunk], counts[chunk], chunk = len(destinations), held, chunk + 1
+    return chunk
+
+
+@compiled
+def _owners(destinations, ends, indptr, indices, offsets, rank, seen, remote):
+    """Count the remote sources of each chunk by owner into `remote` (int64[chunks, ranks]); `seen` holds -1."""
+    begin = 0
+    for chunk in range(len(ends)):
+        for i in range(begin, ends[chunk]):
+            for e in range(indptr[destinations[i]], indptr[destinations[i] + 1]):
+                u = indices[e]
+                if seen[u] != chunk:
+                    seen[u] = chunk
+                    if u < offsets[rank] or u >= offsets[rank + 1]:
+                        remote[chunk, np.searchsorted(offsets, u, side="right") - 1] += 1
+        begin = ends[chunk]
+
+
+def cut(
+    topology: Topology,
+    communicator: Communicator,
+    rank_offsets: np.ndarray,
+    destinations: np.ndarray,
+    each: ChunkBytes,
+    limit: int,
+) -> Chunks:
+    """Chunks of `destinations` (int64, of this rank), each as large as `limit` bytes allow on every rank. Collective.
+
+    A chunk holds one vertex at least, so that `Chunks.bytes` may be more than `limit`. What other ranks fetch from this
+    one in the same round counts too: where it is too much, all ranks cut again.
+    """
+    tightened = limit
+    for attempt in range(_ATTEMPTS):
+        ends, counts = _cut_own(topology, rank_offsets, communicator.rank, destinations, each, tightened)
+        rounds = int(communicator.all_gather_rows(np.array([len(ends)])).max(initial=0))
+        sizes = np.zeros(rounds, np.int64)
+        sizes[: len(ends)] = counts @ each.of_own
+        sizes += each.sent * _sent_rows(topology, communicator, rank_offsets, destinations, ends, rounds)
+        most = int(communicator.all_gather_rows(np.array([sizes.max(initial=0)])).max())
+        several = communicator.all_gather_rows(np.array([len(destinations) - len(ends)])).any()
+        if most <= limit or not several or attempt == _ATTEMPTS - 1:
+            break
+        tightened = int(tightened * min(0.9, 0.95 * limit / most))
+    return Chunks(ends, counts, rounds, most)
+
+
+def _cut_own(
+    topology: Topology, rank_offsets: np.ndarray, rank: int, destinations: np.ndarray, each: ChunkBytes, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends and counts of this rank's chunks of `limit` bytes. Local."""
+    ends, counts = np.empty(len(destinations), np.int64), np.empty((len(destinations), 4), np.int64)
+    seen = np.full(topology.vertices, -1, np.int32)
+    first, end = (int(offset) for offset in rank_offsets[rank : rank + 2])
+    arrays = destinations, topology.indptr, topology.indices
+    chunks = _cut(*arrays, first, end, seen, each.of_own, max(1, limit), ends, counts)
+    return ends[:chunks].copy(), counts[:chunks].copy()
+
+
+def _sent_rows(
+    topology: Topology,
+    communicator: Communicator,
+    rank_offsets: np.ndarray,
+    destinations: np.ndarray,
+    ends: np.ndarray,
+    rounds: int,
+) -> np.ndarray:
+    """int64[rounds]: how many rows of this rank the others read in each round. Collective."""
+    ranks = communicator.size
+    if ranks == 1:
+        return np.zeros(rounds, np.int64)
+    remote = np.zeros((rounds, ranks), np.int64)
+    seen = np.full(topology.vertices, -1, np.int32)
+    arrays = topology.indptr, topology.indices, rank_offsets, communicator.rank, seen, remote
+    _owners(destinations, ends, *arrays)
+
+    # Each rank learns what the others read of it.
+    asked = np.empty((ranks, rounds), np.int64)
+    once = np.ones(ranks, np.int64)
+    communicator.exchange(np.ascontiguousarray(remote.T), once, asked, once, "control")
+    return asked.sum(axis=0)

@@ -1,0 +1,142 @@
+"""One layer over all of its destinations, chunk by chunk: rows of sources are fetched, combined and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.engine.context import RankContext
+from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.inference.chunks import Chunks
+from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows, dense
+from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.system.counter_rng import TEST, DrawKey
+
+_SLICE_BYTES = 32 << 20
+"""Bytes of rows that are multiplied at a time."""
+
+_KEY = DrawKey(TEST, 0, 0, 0)
+"""All in-neighbours are taken, whatever the key."""
+
+Round = Callable[[], AbstractContextManager]
+"""Makes the context of each round, which all ranks enter together."""
+
+
+class BlockSource:
+    """Blocks of chunks, with all in-neighbours and what edges carry. The block of a single chunk is kept."""
+
+    def __init__(self, ctx: RankContext, sampler: Sampler) -> None:
+        self.ctx, self.sampler = ctx, sampler
+        self._kept: tuple[np.ndarray, Block, BlockTensors] | None = None
+
+    def of(self, destinations: np.ndarray, alone: bool) -> tuple[Block, BlockTensors]:
+        """The block of `destinations` (int64), which are all of the layer if `alone`. Local."""
+        if self._kept is not None and np.array_equal(self._kept[0], destinations):
+            return self._kept[1:]
+        self._kept = None
+        with self.ctx.phases("sample"):
+            (block,) = self.sampler.sample(_KEY, destinations)
+        tensors = to_tensors(block, self.ctx.device)
+        if alone:
+            self._kept = destinations, block, tensors
+        return block, tensors
+
+    def with_edge_features(self, block: Block, tensors: BlockTensors) -> BlockTensors:
+        """`tensors` with the features of its edges, all of which lie with their destinations. Local."""
+        fetcher = self.ctx.edge_features
+        assert fetcher is not None, "a layer that reads features of edges is given some"
+        assert block.edge_numbers is not None, "the sampler numbers edges where a layer reads their features"
+        rows = fetcher.local(block.edge_numbers)
+        assert isinstance(rows, Tensor), "features of edges are stored dense"
+        return replace(tensors, edge_features=rows)
+
+
+def project_own_rows(
+    ctx: RankContext, plan: LayerPlan, inputs: FeatureFetcher, ids: np.ndarray, out: np.ndarray
+) -> None:
+    """Write what the vertices `ids` (int64, of this rank) give to their neighbours to their rows of `out`. Local.
+
+    out: float[vertices of this rank, width].
+    """
+    layer, first = plan.layer, ctx.local_range[0]
+    step = max(1, _SLICE_BYTES // (inputs.dtype.itemsize * (layer.in_dim + plan.width)))
+    plain = layer.norm is None
+    for begin in range(0, len(ids), step):
+        chosen = ids[begin : begin + step]
+        rows = inputs.local(chosen, scattered=ctx.in_place and plain)
+        with ctx.phases("compute"):
+            names = torch.zeros(len(chosen), dtype=torch.int64, device=ctx.device)
+            z = layer.project_source(layer.prefix(rows.to(layer.bias.dtype), names, None))
+            out[chosen - first] = z.cpu().numpy()
+
+
+def run_layer(
+    ctx: RankContext,
+    plan: LayerPlan,
+    blocks: BlockSource,
+    inputs: FeatureFetcher,
+    sources: FeatureFetcher,
+    destinations: np.ndarray,
+    chunks: Chunks,
+    round: Round,
+    write: Callable[[slice, BlockTensors, Tensor], None],
+) -> None:
+    """Compute the output rows of `destinations` (int64, of this rank) and hand them to `write`, by chunks. Collective.
+
+    `inputs` holds the layer's input rows, `sources` what travels of them: the same, or projected rows. `write` gets
+    where the chunk stands in `destinations`, its block, and float[n, out].
+    """
+    layer = plan.layer
+    for chunk in chunks:
+        with round():
+            chosen = destinations[chunk]
+            block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
+            exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
+            with ctx.phases("exchange"):
+                exchange.begin()
+                exchange.wait()
+            rows = exchange.unpack().to(layer.bias.dtype)
+            if not len(chosen):
+                continue
+            if "edge_features" in layer.edge_data and ctx.edge_features is not None:
+                tensors = blocks.with_edge_features(block, tensors)
+            with ctx.phases("compute"):
+                if plan.form == PROJECTED:
+                    own = inputs.local(chosen, scattered=ctx.in_place and layer.norm is None)
+                    h = from_sources(layer, tensors, own.to(layer.bias.dtype), rows)
+                else:
+                    h = from_rows(plan, tensors, rows)
+                write(chunk, tensors, h)
+
+
+def from_sources(layer: Layer, block: BlockTensors, x_dst: Rows, z: Rows) -> Tensor:
+    """The output float[n_dst, out] from the destinations' input rows and what all sources give to neighbours."""
+    rows = layer.prefix(x_dst, block.src_original[: block.n_dst], None)
+    own = layer.self_part(rows)
+    if layer.own_width:
+        neighbours = layer.join(block, dense(z), layer.project_own(rows), None)
+    else:
+        neighbours = layer.aggregate(block, z, None)
+    return layer.finish(own, neighbours, x_dst)
+
+
+def from_rows(plan: LayerPlan, block: BlockTensors, x: Rows) -> Tensor:
+    """The output float[n_dst, out] from the input rows of all sources; the order of sums and products is the plan's."""
+    layer = plan.layer
+    if runs_whole(layer):
+        return layer(block, x)
+    if plan.projects_first:
+        z = layer.project_source(layer.prefix(x, block.src_original, None))
+        return from_sources(layer, block, x[: block.n_dst], z)
+    rows = layer.prefix(x, block.src_original, None)
+    neighbours = layer.project(layer.aggregate(block, rows, None))
+    return layer.finish(layer.self_part(rows[: block.n_dst]), neighbours, x[: block.n_dst])

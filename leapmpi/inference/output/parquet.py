@@ -1,0 +1,72 @@
+"""Rows as a table in Parquet: a folder with one file for each rank, of columns `vertex` and those of predictions."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.inference.output.delivery import Window
+from leapmpi.inference.output.raw_files import Places, RawFile
+from leapmpi.system.atomic_files import explain
+
+
+class ParquetFolder(RawFile):
+    """`part-00000.parquet` and so on, in the order of the rows; rows without a vertex are left out.
+
+    Numbers of one column are `class`, several are a list of equal length called `values`.
+    """
+
+    @classmethod
+    def check(cls) -> None:
+        """Raises ConfigError without pyarrow."""
+        try:
+            importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise ConfigError(
+                "--out in Parquet needs pyarrow, which is not installed; pip install 'leapmpi[parquet]', or let --out "
+                "end in .h5 or .npy"
+            ) from None
+
+    def create(self, path: Path, about: dict[str, Any]) -> Places:
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise explain(error, path) from error
+        return {}
+
+    def open(self, path: Path, places: Places) -> None:
+        if not path.is_dir():
+            raise DataError(
+                f"{path.parent} is not the same folder on all nodes; let --out name one in a file system that all share"
+            )
+        arrow = self._arrow = importlib.import_module("pyarrow")
+        shape, dtype = self.rows
+        number = arrow.from_numpy_dtype(dtype)
+        column = ("class", number) if len(shape) == 1 else ("values", arrow.list_(number, shape[1]))
+        self._schema = arrow.schema([("vertex", arrow.int64()), column])
+        self.path = path / f"part-{self.rank:05d}.parquet"
+        try:
+            self._file = importlib.import_module("pyarrow.parquet").ParquetWriter(self.path, self._schema)
+        except OSError as error:
+            raise explain(error, self.path) from error
+
+    def write(self, window: Window) -> None:
+        arrow, there = self._arrow, window.vertices >= 0
+        rows = np.ascontiguousarray(window.rows[there])
+        column = arrow.array(rows.reshape(-1))
+        if rows.ndim > 1:
+            column = arrow.FixedSizeListArray.from_arrays(column, rows.shape[1])
+        try:
+            self._file.write_table(arrow.table([arrow.array(window.vertices[there]), column], schema=self._schema))
+        except OSError as error:
+            raise explain(error, self.path) from error
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            raise explain(error, self.path) from error

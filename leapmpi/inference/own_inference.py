@@ -1,0 +1,96 @@
+"""Exact outputs of a user's module: run once over all vertices of a rank, its message passings chunk by chunk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.engine.context import RankContext
+from leapmpi.inference.chunks import ChunkBytes
+from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
+from leapmpi.inference.layerwise import LayerwiseInference
+from leapmpi.nn.own.layer_by_layer import RunOnBlock, run_layer_by_layer
+from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.rows import dense
+from leapmpi.nn.tensors import BlockTensors
+
+
+def inference_for(ctx: RankContext, *args, **kwargs) -> LayerwiseInference:
+    """What computes the exact outputs of the model of `ctx`; the arguments are those of LayerwiseInference."""
+    kind = OwnModelInference if isinstance(ctx.model, OwnModel) else LayerwiseInference
+    return kind(ctx, *args, **kwargs)
+
+
+class OwnModelInference(LayerwiseInference):
+    """Of all vertices, whichever are wanted. Rows are in memory, dense, as many as the module keeps at a time."""
+
+    @torch.no_grad()
+    def outputs(self, wanted: np.ndarray, layer: int | None = None) -> np.ndarray:
+        ctx, model = self.ctx, self.ctx.model
+        assert isinstance(model, OwnModel), "`inference_for` chooses"
+        first, end = ctx.local_range
+        own = np.arange(first, end)
+        x = dense(ctx.features.local(own)).to(model.layers[0].bias.dtype)
+        if ctx.features.whole is None:
+            # What a fetch gives is overwritten by the next one.
+            x = x.clone()
+        caught: list[Tensor] = []
+
+        def combine(number: int, rows: Sequence[Tensor], run: RunOnBlock) -> Tensor:
+            out = self._combined(number, rows, run, own)
+            if layer is not None and number == layer - 1:
+                caught.append(out.clone())
+            return out
+
+        names = torch.from_numpy(np.ascontiguousarray(self.topology.original_id[first:end])).to(ctx.device)
+        outputs = run_layer_by_layer(model, x, names, self._block(own[:0], True), combine)
+        return (caught[0] if caught else outputs).cpu().numpy()[wanted - first]
+
+    def _block(self, destinations: np.ndarray, alone: bool) -> BlockTensors:
+        """The block of `destinations` with what edges carry. Local."""
+        block, tensors = self.blocks.of(destinations, alone)
+        if self.ctx.edge_features is None:
+            return tensors
+        return self.blocks.with_edge_features(block, tensors)
+
+    def _combined(self, number: int, rows: Sequence[Tensor], run: RunOnBlock, own: np.ndarray) -> Tensor:
+        """What message passing `number` gives the vertices `own`, which read `rows` of their sources. Collective."""
+        begun, ctx = time.perf_counter(), self.ctx
+        arrays = [np.ascontiguousarray(each.cpu().numpy()) for each in rows]
+        sources = [self.fetcher(each.reshape(len(each), -1)) for each in arrays]
+
+        # What a module computes of edges is not known; rows of edges are, in most.
+        read = sum(each.shard.row_bytes for each in sources)
+        width = max(read, ctx.model.layers[number].out_dim * self.dtype.itemsize)
+        sent = read + ANSWERED
+        each = ChunkBytes(4 * width, EDGE + 4 * width, SOURCE + 3 * width, REQUESTED + read, sent)
+        held = sum(array.nbytes for array in arrays)
+        chunks = self.chunks(f"message passing {number + 1}", own, each, held)
+
+        out: Tensor | None = None
+        for chunk in chunks:
+            with self.round():
+                chosen = own[chunk]
+                block, _ = self.blocks.of(chosen, chunks.rounds == 1)
+                found = [
+                    _as_given(fetcher.fetch(block.src, exact=True), array)
+                    for fetcher, array in zip(sources, arrays, strict=True)
+                ]
+                if len(chosen):
+                    with ctx.phases("compute"):
+                        h = run(self._block(chosen, chunks.rounds == 1), found)
+                        out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
+                        out[chunk] = h
+        self.tell(number + 1, RAW, own, chunks, held, begun)
+        assert out is not None, "every rank has a vertex"
+        return out
+
+
+def _as_given(rows: object, array: np.ndarray) -> Tensor:
+    """`rows` (k, width) in the shape of the rows of `array`."""
+    assert isinstance(rows, Tensor), "rows of hidden layers are stored dense"
+    return rows.reshape(len(rows), *array.shape[1:])

@@ -1,0 +1,132 @@
+"""Where the rows of layers are held: in memory, or in files on the node, from which a killed job goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.errors import DataError
+from leapmpi.system.atomic_files import explain, remove
+
+_DONE = "finished.json"
+
+
+class RowStore:
+    """Rows in memory. Nothing outlives the process."""
+
+    on_disk = False
+    """Whether rows are in files, of which memory holds what it has room for."""
+
+    def rows(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """Room for `count` rows of `width`, not filled. Local."""
+        return np.empty((count, width), dtype)
+
+    def finish(self, layers: int, name: str) -> None:
+        """Note that `layers` layers are done, the last of which wrote `name`. Local."""
+
+    def drop(self, name: str) -> None:
+        """The rows `name` are needed no more. Local."""
+
+    def finished(self, communicator: Communicator, names: Sequence[str]) -> int:
+        """How many layers every rank has kept the rows of, by `names` from the first layer on. Collective."""
+        return 0
+
+    def kept(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """Rows that an earlier start has finished. Local."""
+        raise NotImplementedError("rows in memory do not outlive a process")
+
+    def close(self) -> None:
+        """Remove what is left. Local."""
+
+
+class StagedRows(RowStore):
+    """Rows in files of `folder`, one folder for each rank in it, mapped into memory.
+
+    `key` says what the rows are a function of: dataset, weights, settings, ranks. With `resume` the files of an earlier
+    start with the same key are used. Raises DataError where the folder cannot be used.
+    """
+
+    on_disk = True
+
+    def __init__(self, folder: Path, rank: int, key: dict[str, Any], resume: bool) -> None:
+        self.folder = folder / f"leapmpi-predict-rank-{rank}"
+        self.key = key
+        self._layers: list[str] = []
+        try:
+            if resume:
+                self._layers = self._read()
+            if not self._layers:
+                remove(self.folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise explain(error, self.folder) from error
+
+    def rows(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """A new file, whose space is taken at once, so that a full disk is noticed. Raises ResourceError, DataError."""
+        path, size = self._path(name), count * width * dtype.itemsize
+        try:
+            with open(path, "wb") as file:
+                if size:
+                    os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            raise explain(error, path) from error
+        return self._mapped(path, count, width, dtype)
+
+    def finish(self, layers: int, name: str) -> None:
+        """Written to disk before it is noted."""
+        path = self._path(name)
+        try:
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+            self._layers = [*self._layers[: layers - 1], name]
+            aside = self.folder / f"{_DONE}.new"
+            with open(aside, "w", encoding="utf-8") as text:
+                json.dump({"key": self.key, "layers": self._layers}, text)
+                text.flush()
+                os.fsync(text.fileno())
+            os.replace(aside, self.folder / _DONE)
+        except OSError as error:
+            raise explain(error, path) from error
+
+    def drop(self, name: str) -> None:
+        self._path(name).unlink(missing_ok=True)
+
+    def finished(self, communicator: Communicator, names: Sequence[str]) -> int:
+        """The most layers of which all ranks still have the last one's rows."""
+        here = [number + 1 for number, name in enumerate(names) if name in self._layers and self._path(name).is_file()]
+        flags = np.zeros(len(names) + 1, np.int64)
+        flags[here] = 1
+        flags[0] = 1
+        return int(np.flatnonzero(communicator.all_gather_rows(flags).all(axis=0)).max())
+
+    def kept(self, name: str, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """Raises DataError for a file of another size."""
+        path, size = self._path(name), count * width * dtype.itemsize
+        if path.stat().st_size != size:
+            raise DataError(f"{path}: it has {path.stat().st_size} bytes, not {size}; leave out --resume")
+        return self._mapped(path, count, width, dtype)
+
+    def close(self) -> None:
+        remove(self.folder)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.rows"
+
+    def _mapped(self, path: Path, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        if not count * width:
+            return np.empty((count, width), dtype)
+        return np.memmap(path, dtype, "r+", shape=(count, width)).view(np.ndarray)
+
+    def _read(self) -> list[str]:
+        """The layers that an earlier start with the same key has finished."""
+        try:
+            found = json.loads((self.folder / _DONE).read_text(encoding="utf-8"))
+            return [str(name) for name in found["layers"]] if found["key"] == self.key else []
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return []

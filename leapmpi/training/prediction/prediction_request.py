@@ -1,0 +1,111 @@
+"""What is to be predicted, for which vertices, and where it goes; checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from leapmpi.config.setting import check_size
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.context import RankContext
+from leapmpi.errors import ConfigError, DataError
+
+LOGITS, CLASSES, EMBEDDINGS = "logits", "classes", "embeddings"
+WHAT = (LOGITS, CLASSES, EMBEDDINGS)
+SUFFIXES = (".h5", ".npy", ".parquet")
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class PredictionRequest:
+    """The arguments of `leapmpi predict`, checked alone. Raises ConfigError."""
+
+    out: Path
+    """A file that ends in one of SUFFIXES."""
+    what: str = LOGITS
+    layer: int | None = None
+    """Of embeddings: the layer, from 1; None: the last one whose rows are hidden."""
+    vertices: str = ""
+    """A .npy file of original ids, or one of SPLITS; empty: all."""
+    weights: str = "best"
+    memory_limit: str = ""
+    stage: Path | None = None
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.out.suffix not in SUFFIXES:
+            raise ConfigError(f"--out {self.out}: the name has to end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        if self.what not in WHAT:
+            raise ConfigError(f"--what {self.what}: expected one of {', '.join(WHAT)}")
+        if self.layer is not None and (self.what != EMBEDDINGS or self.layer < 1):
+            raise ConfigError(f"--layer {self.layer}: it numbers layers from 1, and goes with --what embeddings")
+        if self.resume and self.stage is None:
+            raise ConfigError("--resume goes on from the rows of layers in a folder; name it: --stage FOLDER")
+        check_size(self.memory_limit, "--memory-limit")
+
+    def layer_of(self, ctx: RankContext) -> int | None:
+        """The layer whose rows are asked for, from 1; None for the model's outputs. Raises ConfigError."""
+        model, layers = ctx.model, len(ctx.model.layers)
+        if self.what == CLASSES and ctx.task.answers not in ("multi-class", "multi-label"):
+            raise ConfigError(f"--what classes: the task {ctx.task.name} has none; ask for logits or embeddings")
+        # Where edges are predicted, the outputs are the embeddings.
+        if self.what != EMBEDDINGS or (self.layer is None and ctx.task.roots == "edges"):
+            return None
+        last = layers if model.head is not None else layers - 1
+        found = last if self.layer is None else self.layer
+        if not 1 <= found <= layers:
+            mend = f"give --layer 1 to {layers}" if self.layer is not None else "ask for --what logits"
+            raise ConfigError(
+                f"--what embeddings: the model has {layers} layers, of which none is number {found}; {mend}"
+            )
+        return found
+
+    def wanted(self, dataset: Dataset, topology: Topology) -> np.ndarray | None:
+        """int64: the original ids asked for, in the order of the output; None for all. Local.
+
+        Raises DataError for a file that cannot be read, and for ids that the graph does not have.
+        """
+        if not self.vertices:
+            return None
+        if self.vertices in SPLITS:
+            return topology.original_id[getattr(dataset.splits, self.vertices)]
+        path = Path(self.vertices)
+        try:
+            ids = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(
+                f"--vertices {path}: no ids can be read ({reason}); give a .npy file of original ids, or train, val "
+                "or test"
+            ) from None
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise DataError(
+                f"{path}: it holds {ids.dtype} of shape {list(ids.shape)}; expected a list of whole numbers"
+            )
+        ids = ids.astype(np.int64)
+        unknown = np.flatnonzero(~np.isin(ids, topology.original_id))
+        if len(unknown):
+            raise DataError(
+                f"{path}: row {unknown[0]} names vertex {ids[unknown[0]]}, which {dataset.folder} does not have "
+                f"({len(unknown):,} such rows); give original ids, which count the rows of the source"
+            )
+        return ids
+
+    def answers(self, ctx: RankContext, outputs: np.ndarray) -> np.ndarray:
+        """What is written of `outputs` (float[n, width]): themselves, numbers of classes int32[n], or int8[n, labels].
+
+        Targets of a regression are in their own units. Local.
+        """
+        if self.what == EMBEDDINGS:
+            return outputs
+        found = torch.from_numpy(outputs)
+        if self.what == LOGITS:
+            return ctx.task.answer(found.to(ctx.device)).cpu().numpy()
+        if ctx.task.answers == "multi-class":
+            return found.argmax(dim=1).to(torch.int32).numpy()
+        return (found > 0).to(torch.int8).numpy()

@@ -1,0 +1,79 @@
+"""Exact inference: the outputs of a dense computation in one process, on any ranks, by chunks of any size."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from leapmpi.config.schema import Config
+from leapmpi.inference import layerwise
+from leapmpi.inference.own_inference import inference_for
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.setup import load, open_for_training
+from tests.support import datasets
+from tests.support.launch import PROJECT
+from tests.support.whole_graph import whole_outputs
+
+CPU = torch.device("cpu")
+OWN = f"{PROJECT}/tests/support/own_module.py:Net"
+MODELS = {
+    "gcn": {},
+    "sage": {"model.hidden": 20},
+    "sage, maximum": {"model.name": "sage", "model.aggregate": "max", "model.norm": "layer"},
+    "gat": {"model.heads": 2, "model.residual": True},
+    "gatv2": {"model.heads": 2, "model.jumping": "cat"},
+    "gin": {"model.mlp_layers": 2},
+    "film": {"model.jumping": "max"},
+    "deepgcn": {"model.aggregate": "softmax", "model.message_norm": True},
+    "own": {"model.name": OWN},
+}
+OF_LENGTH = ("gat", "gatv2", "own")
+"""Models with functions whose last bits torch lets depend on how many rows there are, such as F.elu."""
+LABELS = ("single", "single, edges with data", "single, sparse features", "targets, half-precision features")
+CASES = [(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)]
+if "LEAPMPI_SOAK" in os.environ:
+    CASES = [(name, labels) for name in MODELS for labels in LABELS]
+
+
+def variant(labels):
+    return datasets.Variant(labels, "lopsided", 4)
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    kinds = {labels for _, labels in CASES}
+    datasets.build(world.comm, folder, {variant(each) for each in kinds} | {datasets.whole(each) for each in kinds})
+    return folder
+
+
+def loaded(world, base, name, labels, dtype, **settings):
+    settings = {"model.name": name, "model.hidden": 8, "sampling.fanout": "3,3,3", **MODELS.get(name, {}), **settings}
+    folder = str(variant(labels).folder(base))
+    config = Config.from_values({"data": folder, "train.dtype": dtype, "train.seed": 3, **settings})
+    found = load(config, open_for_training(config), world, CPU, PhaseTimers())
+    return config, found.ctx, found.topology
+
+
+@pytest.mark.parametrize(("name", "labels"), CASES, ids=lambda each: each)
+def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, monkeypatch):
+    for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
+        config, ctx, topology = loaded(world, base, name, labels, dtype)
+        wanted = np.arange(*ctx.local_range)
+        truth = whole_outputs(config, datasets.make_graph(datasets.TWIN if "sparse" in labels else labels))
+        expected = truth[(topology.original_id[wanted] - 5) // 3]
+
+        # Whole, in small chunks, and for some vertices alone: in float32 with the same bits.
+        allowed = tolerance * np.abs(truth).max()
+        at_once = inference_for(ctx, topology).outputs(wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(layerwise, "CHUNK_BYTES", 60_000)
+            reports = []
+            in_chunks = inference_for(ctx, topology, report=reports.append).outputs(wanted)
+        some = slice(None, None, 7 + world.rank)
+        of_some = inference_for(ctx, topology).outputs(wanted[some])
+        assert max(each.rounds for each in reports) > 1
+        for found, where in ((at_once, slice(None)), (in_chunks, slice(None)), (of_some, some)):
+            np.testing.assert_allclose(found, expected[where], rtol=0, atol=allowed)
+            if dtype == "float32" and name not in OF_LENGTH:
+                np.testing.assert_array_equal(found, at_once[where])
