@@ -17,7 +17,7 @@ from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.tools.link_rates import LinkRates, check_link
-from leapmpi.training.setup import open_for_training
+from leapmpi.training.setup import open_for_training, with_batch_size
 from leapmpi.training.simulation.simulator import Forecaster
 from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
 
@@ -48,10 +48,12 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
             )
             continue
         if config.strategy.name == AUTO:
+            config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
             choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
-        for label, each in configs.items():
+        for label, asked in configs.items():
             try:
+                each = with_batch_size(asked, forecaster.dataset)
                 one_model = each.strategy.replicas != "independent"
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())

@@ -45,7 +45,7 @@ from leapmpi.training.label_statistics import set_scale
 from leapmpi.training.model_state import below
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import open_for_training, with_new_model
+from leapmpi.training.setup import open_for_training, with_batch_size, with_new_model
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
 from leapmpi.version import VERSION
@@ -132,6 +132,7 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
+    config = with_batch_size(config, dataset)
     run = config.run
     place = run.folder, run.overwrite, config.train.epochs
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)

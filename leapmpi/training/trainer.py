@@ -16,7 +16,7 @@ from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.context import Loaded
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask, choose_depth
@@ -101,7 +101,7 @@ class Trainer:
 
     def make_engine(self) -> Engine:
         """What plans, fetches and computes the batches. Local."""
-        return Engine(self.ctx, self.config.strategy)
+        return make_engine(self.ctx, self.config.strategy)
 
     def make_evaluator(self) -> Evaluator:
         """What scores the splits. Local."""

@@ -13,7 +13,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.exchange.selection import (
     compute_seconds_of,
     exchange_mode,
@@ -114,6 +114,7 @@ class Forecaster:
             check_learned(config)
         if task_of(config, self.dataset).roots == "edges":
             raise ConfigError("leapmpi plan predicts the training of vertices, not of edges; leave out --task link")
+        placement_class(config.strategy.name).check_settings(config, self.dataset)
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
         first, sampler = engines[0], engines[0].ctx.sampler
@@ -159,7 +160,7 @@ class Forecaster:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
-        engines = [Engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        engines = [make_engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
@@ -228,7 +229,7 @@ def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> l
 
 def drawn(engines: Sequence[Engine], schedule: Schedule, iteration: int) -> list[MiniBatch]:
     """The mini-batch of each rank by `schedule`."""
-    return [engine.sample(schedule, draw_key(engines[0], iteration)) for engine in engines]
+    return engines[0].sample_all(engines, schedule, draw_key(engines[0], iteration))
 
 
 def _largest_model(config: Config, dataset: Dataset) -> tuple[Config, Sequence[int]]:

@@ -1,0 +1,97 @@
+"""Base of strategies that train all training vertices in every iteration, each at its home."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
+from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.placement import Placement
+from leapmpi.errors import ConfigError
+from leapmpi.full_batch.layer_by_layer import LayerByLayer
+from leapmpi.nn.task import task_of
+from leapmpi.plan.planner import plan_leap
+from leapmpi.plan.schedule import Schedule
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+
+MODE = "layer by layer"
+"""How records call the way in which layers are fed."""
+
+
+class FullBatchPlacement(Placement):
+    """Training vertices on their home ranks, one time step. Sub-classes say which remote inputs a rank caches."""
+
+    takes_full_batch = True
+
+    @abstractmethod
+    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
+        """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
+
+        Of the first layer: whose features it keeps. Local and pure.
+        """
+
+    @staticmethod
+    def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
+        """Always 1. Raises ConfigError for settings that ask for something else."""
+        given = {
+            "time_steps": config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"),
+            "balance": config.balance != "off",
+            "migrate": config.migrate != "ring",
+            "tune": config.tune,
+        }
+        for name, asked in given.items():
+            if asked:
+                raise ConfigError(
+                    f"strategy.{name}: {config.name} trains every vertex at home in one step; leave it out or use leap"
+                )
+        return 1
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        """Raise ConfigError for what is no full batch, and for what cannot be trained by one."""
+        name, train = config.strategy.name, len(dataset.splits.train)
+        if task_of(config, dataset).roots == "edges":
+            raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        if config.train.batch_size < train:
+            raise ConfigError(
+                f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "
+                f"{config.train.batch_size:,}; give --batch-size full, or use leap or pull"
+            )
+        if any(fanout != ALL_NEIGHBOURS for fanout in config.sampling.fanout):
+            layers = ",".join(["all"] * len(config.sampling.fanout))
+            raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
+        if config.sampling.sampler != "node-wise":
+            raise ConfigError(
+                f"strategy: {name} draws nothing, so that --sampler {config.sampling.sampler} has no part in it; "
+                "leave it out, or use leap or pull"
+            )
+        if names_code(config.model.name):
+            raise ConfigError(
+                f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
+            )
+        for key, given, why in (
+            ("replicas", config.strategy.replicas == "independent", "trains one model"),
+            ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
+            ("remote", config.strategy.remote not in ("auto", "raw"), "sends rows as they are"),
+        ):
+            if given:
+                raise ConfigError(f"strategy.{key}: {name} {why}; leave it out, or use leap or pull")
+
+    def exchange_mode(self) -> tuple[str, ExchangeMode]:
+        return MODE, LayerByLayer(self.ctx)
+
+    @property
+    def mode_is_open(self) -> bool:
+        """Nothing is left to choose."""
+        return False
+
+    def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
+        """All roots on their home ranks."""
+        return plan_leap(batch, self.ctx.rank_offsets, 1, epoch=epoch, iteration=iteration)
