@@ -97,8 +97,10 @@ class FullBatchEngine(Engine):
 
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
-            if (cache := ctx.features.cache) is not None:
-                ctx.features.fill(cache)
+            kept = np.array([len(graph.cached)])
+            if ctx.communicator.all_gather_rows(kept).any():
+                vertices = ctx.sampler.topology.vertices
+                ctx.features.fill(ctx.features.cache or RowCache(graph.cached, vertices))
             fetch_edge_features(ctx, minibatch.micro_batches)
             labels = ctx.root_labels(graph.roots, local=True)
             assert isinstance(labels, Tensor), "labels are stored dense"
