@@ -17,7 +17,9 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import KeptGraph
 from leapmpi.full_batch.layer_graphs import GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.full_batch.layer_steps import step_of
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import with_edge_data
@@ -62,13 +64,15 @@ class FullBatchEngine(Engine):
         one_hop = with_edge_data(
             NodeWiseSampler(topology, (ALL_NEIGHBOURS,), ctx.sampler.threads), ctx.edge_features is not None
         )
-        return GraphBuilder(one_hop, schedule.cell(ctx.rank, 0), ctx.rank_offsets, ctx.rank, layers, placement.caches)
+        return GraphBuilder(one_hop, schedule.cell(ctx.rank, 0), ctx.rank_offsets, ctx.rank, layers, placement)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
         """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local."""
         if len(graph.cached):
             self.ctx.features.cache = RowCache(graph.cached, self.ctx.sampler.topology.vertices)
-        return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], exchange_plans=[graph])
+        return MiniBatch(
+            schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], exchange_plans=[KeptGraph(graph)]
+        )
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
@@ -97,8 +101,7 @@ class FullBatchEngine(Engine):
 
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
-            kept = np.array([len(graph.cached)])
-            if ctx.communicator.all_gather_rows(kept).any():
+            if ctx.communicator.all_gather_rows(np.array([len(graph.cached)])).any():
                 vertices = ctx.sampler.topology.vertices
                 ctx.features.fill(ctx.features.cache or RowCache(graph.cached, vertices))
             fetch_edge_features(ctx, minibatch.micro_batches)
@@ -107,5 +110,8 @@ class FullBatchEngine(Engine):
             minibatch.labels = [labels.clone()]
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(ctx.device)
+        kept: KeptGraph = minibatch.exchange_plans[0]
+        parts = zip(ctx.model.layers, reversed(micro_batch.tensors), graph.plans, strict=True)
+        kept.steps = [step_of(ctx, *part) for part in parts]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         return minibatch
