@@ -29,6 +29,8 @@ class FullBatchPlacement(Placement):
     """Training vertices on their home ranks, one time step. Sub-classes say which remote inputs a rank caches."""
 
     takes_full_batch = True
+    communicates = True
+    """Whether hidden rows cross ranks, so that `--remote` may say how."""
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
@@ -92,7 +94,9 @@ class FullBatchPlacement(Placement):
             raise ConfigError(
                 f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
             )
+        by_kind = config.strategy.remote not in ("auto", RAW)
         for key, given, why in (
+            ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
         ):

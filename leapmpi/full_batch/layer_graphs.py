@@ -44,7 +44,8 @@ class Split:
     """Where the remote inputs of a layer come from.
 
     cached: bool[n_src], sources that this rank computes itself, or, of the first layer, whose features it keeps.
-    as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows.
+    as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows. An
+    owner that sends sums adds up all its sources, so that none of them is cached.
     """
 
     cached: np.ndarray
@@ -173,9 +174,12 @@ class GraphBuilder:
         block, home = self._inputs.block, self._inputs.home
         split = self.chooser.split(self._inputs, kind)
         remote = home != self.rank
-        elsewhere = remote & ~split.cached
+        cached = split.cached & remote
+        if kind == PARTIAL:
+            cached &= ~split.as_kind[home]
+        elsewhere = remote & ~cached
         by_kind = elsewhere & split.as_kind[home] if kind != RAW else np.zeros(block.n_src, bool)
-        self._kind, self._cached, self._by_kind = kind, split.cached & remote, by_kind
+        self._kind, self._cached, self._by_kind = kind, cached, by_kind
         # Features come with others that are not kept, by the fetcher.
         self._rows = self._sorted(np.flatnonzero(elsewhere & ~by_kind) if self._layer else np.empty(0, np.int64))
         asked = [(block.src[self._rows], self._counts(home[self._rows]))]

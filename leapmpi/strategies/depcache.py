@@ -14,6 +14,8 @@ from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 class DepCache(FullBatchPlacement):
     """All remote inputs are cached."""
 
+    communicates = False
+
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         return np.ones(len(vertices), bool)
 
