@@ -174,6 +174,10 @@ class Engine:
         if name != self.mode_name:
             self.mode_name, self.mode = name, exchange_mode(name, self.ctx)
 
+    def sentences(self) -> list[str]:
+        """What was chosen and is told at the start, on rank 0. Local."""
+        return []
+
     def state(self) -> dict[str, Any]:
         """What was chosen, the same on all ranks: plain values and numpy arrays by name. Checkpoints keep it. Local."""
         return {

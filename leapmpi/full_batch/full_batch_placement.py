@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,9 +13,10 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import Placement
+from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
 from leapmpi.full_batch.layer_by_layer import LayerByLayer, refusal
-from leapmpi.full_batch.layer_graphs import KINDS, RAW, LayerInputs, Split
+from leapmpi.full_batch.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule
@@ -31,6 +34,26 @@ class FullBatchPlacement(Placement):
     takes_full_batch = True
     communicates = True
     """Whether hidden rows cross ranks, so that `--remote` may say how."""
+
+    chooses_kinds = False
+    """Whether it chooses by itself what is communicated."""
+
+    def chooser(self, room: float = math.inf) -> Chooser:
+        """Who splits the inputs of all layers, once; what it caches may take `room` bytes. Local."""
+        return self
+
+    @property
+    def caches_by_room(self) -> bool:
+        """Whether `room` bears on what is cached."""
+        return False
+
+    def settle(self, log: TuningLog) -> None:
+        """Settle by what rates inputs are split, before they are. Collective."""
+        return
+
+    def record(self, log: TuningLog, evidence: Mapping[str, Any]) -> None:
+        """Record the choice, where there was one, with the counts that came of it. Local."""
+        return
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
@@ -97,6 +120,7 @@ class FullBatchPlacement(Placement):
         by_kind = config.strategy.remote not in ("auto", RAW)
         for key, given, why in (
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
+            ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
         ):

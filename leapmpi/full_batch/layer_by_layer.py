@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,12 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
 from leapmpi.plan.traffic_model import Traffic
+
+EDGE_BYTES = 28
+"""What an edge of a block that is kept takes: its list by source, one with edges to themselves, weights."""
+
+VERTEX_BYTES = 24
+"""What a source of such a block takes."""
 
 
 class KeptGraph:
@@ -38,27 +45,20 @@ class LayerByLayer(Raw):
 
     description = "rows of the first and of hidden layers of vertices at home elsewhere, and gradients"
 
+    def read(self, minibatch: MiniBatch) -> np.ndarray:
+        """What the first layer reads as features."""
+        return graph_of(minibatch).fed
+
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
-        rank, inputs, size = self.ctx.rank, self.ctx.features, self.layer.bias.element_size()
-        graph = graph_of(minibatches[rank])
-        request = inputs.request(graph.fed)
-        traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
-        traffic.add_answers(rank, "features", inputs.answer_bytes(request))
-        traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
-        traffic.add_rows(rank, "local", len(request.local_ids))
-        traffic.add_rows(rank, "remote", len(request.remote_ids))
-        traffic.add_rows(rank, "cached", len(request.cached_slots))
-        for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
+        super().predict(minibatches, traffic)
+        rank, size = self.ctx.rank, self.layer.bias.element_size()
+        for layer, plan in zip(self.ctx.model.layers, graph_of(minibatches[rank]).plans, strict=True):
             if plan.rows:
                 traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
             if plan.by_kind:
                 width = kind_width(layer, plan.kind)
                 traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
-
-    def request(self, minibatch: MiniBatch) -> None:
-        """Request the feature rows that are not kept. Collective."""
-        minibatch.row_exchange = self.ctx.features.prepare(graph_of(minibatch).fed, scattered=self.ctx.scatters)
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         """Forward through all layers, the loss, and backward through them. Collective."""
@@ -84,6 +84,12 @@ class LayerByLayer(Raw):
         outputs, roots = self._forward(minibatch, number), len(minibatch.micro_batches[number].roots)
         with self.ctx.phases("compute"):
             return self._logits(minibatch, number, [output[:roots] for output in outputs])
+
+    def held_bytes(self, minibatch: MiniBatch) -> int:
+        """With the blocks, of which each has vertices of its own, and the lists of their edges."""
+        blocks = graph_of(minibatch).blocks
+        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in blocks)
+        return super().held_bytes(minibatch) + lists
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """With the inputs of hidden layers, which are copies, and their gradients."""
