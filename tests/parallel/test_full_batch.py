@@ -41,6 +41,7 @@ EXCLUDED = {
     *(pair("remote", "partial", "model", model) for model in (*MODEL, *DEEP) if model not in ("gcn", "sage", "gin")),
     *(pair("remote", "projected", "model", model) for model in ("film", "film mean", "gatv2")),
     *(pair("remote", kind, "strategy", "depcache") for kind in ("projected", "partial")),
+    *(pair("remote", kind, "strategy", "hybrid") for kind in ("projected", "partial")),
     pair("model", "gin", "labels", "single, edges with data"),
 }
 PAIRS = sorted(pairwise(OPTIONS, EXCLUDED), key=lambda values: crc32(repr(values).encode()))
@@ -83,6 +84,7 @@ def test_the_steps_are_those_of_a_single_process(values, base, alone, world, mon
 
 RUNS = {
     "depcomm, gat": {"strategy.name": "depcomm", "model.name": "gat", "model.attention_dropout": 0.2},
+    "hybrid, sage": {"strategy.name": "hybrid", "strategy.memory_limit": "3M", "model.input_dropout": 0.2},
     "depcache, gcn": {"strategy.name": "depcache", "model.name": "gcn", "train.optimizer": "sgd", "train.lr": 0.05},
 }
 COMMON = {
@@ -120,7 +122,7 @@ def test_a_stopped_run_ends_with_the_losses_of_one_process_and_its_own_bits(name
 
     # One process, by mini-batches of all vertices.
     if world.rank == 0:
-        alone = started.replaced({"strategy.name": "pull", "strategy.remote": "raw", "run.folder": f"{place}-alone"})
+        alone = started.replaced({"strategy.name": "pull", "strategy.memory_limit": "", "run.folder": f"{place}-alone"})
         wanted = [each["losses"] for each in epochs(leapmpi.train(alone, MPI.COMM_SELF))]
         np.testing.assert_allclose([each["losses"] for each in epochs(whole)], wanted, rtol=1e-9)
     world.comm.barrier()

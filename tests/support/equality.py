@@ -58,7 +58,7 @@ STRATEGIES = {
     "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
-FULL_BATCH = {name: {"strategy.name": name} for name in ("depcomm", "depcache")}
+FULL_BATCH = {name: {"strategy.name": name} for name in ("depcomm", "depcache", "hybrid")}
 """Strategies that train all training vertices at once, on all neighbours."""
 OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""

@@ -32,6 +32,7 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -107,6 +108,8 @@ class Forecaster:
         self.iterations = iterations
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
+        self.machine: MachineRates | None = None
+        """Rates by which engines choose, where they are not the documented ones."""
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
@@ -160,6 +163,8 @@ class Forecaster:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
+        for ctx in contexts:
+            ctx.machine = self.machine or ctx.machine
         engines = [make_engine(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
