@@ -10,6 +10,7 @@ from typing import Any
 from leapmpi.config.link import LinkConfig
 from leapmpi.config.other_names import about_other_name
 from leapmpi.config.setting import (
+    FULL_BATCH,
     Setting,
     check_size,
     check_time_steps,
@@ -186,7 +187,14 @@ class TrainConfig:
     """Optimisation."""
 
     epochs: int = setting(10, "passes over the training vertices", least=1, common=True)
-    batch_size: int = setting(1024, "roots per optimizer step, over all ranks", least=1, common=True)
+    batch_size: int = setting(
+        1024,
+        "roots per optimizer step, over all ranks; full: all training vertices",
+        least=1,
+        words={"full": FULL_BATCH},
+        metavar="N|full",
+        common=True,
+    )
     lr: float = setting(0.003, "learning rate", above=0, metavar="RATE", common=True)
     optimizer: str = setting("adam", "optimizer", choices=("adam", "adamw", "sgd"))
     momentum: float = setting(0.0, "momentum (sgd)", least=0, below=1, metavar="FACTOR")

@@ -15,6 +15,9 @@ from leapmpi.registry import Registry
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
 
+FULL_BATCH = -1
+"""The batch size that stands for all training vertices, until the dataset is open."""
+
 _LARGEST = 2**63
 """All whole numbers are below it, as in TOML and in 64-bit arrays."""
 
@@ -26,8 +29,9 @@ def setting(default: Any, help: str, **limits: Any) -> Any:
     """A config field with its declaration; all but `default` and `help` is optional.
 
     Values: `choices`, or `registry` (a package whose members are the choices) with `also` (further choices); `code`
-    (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers; `check`
-    (a function of the value and the place it comes from, which raises ConfigError).
+    (a class in a file may take the place of a choice); `least` (>=), `above` (>) and `below` (<) for numbers, and
+    `words` (numbers by the words that stand for them); `check` (a function of the value and the place it comes from,
+    which raises ConfigError).
     Command line: `flag` (its name), `metavar` (what stands for the value in --help), `group` (the heading it stands
     under) and `common` (whether --help shows it; --help-all shows every flag).
     """
@@ -86,6 +90,9 @@ def parse_value(setting: Setting, value: Any, where: str) -> Any:
     if setting.type is bool:
         checked = _as_bool(value, where)
     elif setting.type in (int, float):
+        words = setting.limits.get("words", {})
+        if isinstance(value, str | int) and value in (*words, *words.values()):
+            return words.get(value, value)
         checked = _as_number(setting.type, value, where)
     elif setting.type is str:
         checked = _as_text(value, where)

@@ -13,24 +13,31 @@ import numpy as np
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine import batch_rows
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.edges.edge_features import fetch_edge_features, predict_edge_features
 from leapmpi.engine.exchange.selection import exchange_mode
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.engine.placement import placement_class
+from leapmpi.engine.placement import STRATEGIES, placement_class
 from leapmpi.engine.tuning_log import TuningLog, TuningRecord
 from leapmpi.errors import ConfigError
+from leapmpi.features.row_exchange import RowRequest
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.plan.cost_model import Rates
+    from leapmpi.plan.traffic_model import Traffic
 
 
 class Engine:
     """Plans, fetches and computes the mini-batches of one training on this rank."""
+
+    limits_memory = False
+    """Whether `plan` itself holds --memory-limit."""
 
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
@@ -93,6 +100,11 @@ class Engine:
             micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
         return MiniBatch(schedule, key, micro_batches)
 
+    @staticmethod
+    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
+        """What `draw` gives to each of `engines`, those of all ranks in one process. Local."""
+        return [engine.draw(planned, key) for engine in engines]
+
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows that do not depend on weights, and bring labels here; rows are packed only. Collective."""
         ctx = self.ctx
@@ -107,6 +119,18 @@ class Engine:
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
             minibatch.labels = labels.split([len(each) for each in roots])
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""
+        ctx = self.ctx
+        predict_edge_features(ctx, minibatch.micro_batches, traffic)
+        batch_rows.predict_batch_rows(ctx, minibatch.micro_batches, traffic)
+        if not self.labels_are_local(minibatch):
+            roots = RowRequest(np.concatenate(self.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
+            row_bytes = ctx.labels.shard.row_bytes
+            traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
+        if ctx.rank == 0:
+            traffic.add_broadcast("schedule", self.broadcast_bytes(minibatch))
 
     def fetch(self, minibatch: MiniBatch) -> None:
         """Bring here all that does not depend on weights. Collective."""
@@ -189,6 +213,10 @@ class Engine:
         if name != self.mode_name:
             self.mode_name, self.mode = name, exchange_mode(name, self.ctx)
 
+    def sentences(self) -> list[str]:
+        """What was chosen and is told at the start, on rank 0. Local."""
+        return []
+
     def state(self) -> dict[str, Any]:
         """What was chosen, the same on all ranks: plain values and numpy arrays by name. Checkpoints keep it. Local."""
         return {
@@ -209,3 +237,14 @@ class Engine:
             self.tuning_log.make(TuningRecord.from_values(values))
         if state["ranks"] == self.ctx.ranks:
             self.placement.restore(state)
+
+
+def make_engine(ctx: RankContext, config: StrategyConfig) -> Engine:
+    """The engine of the strategy `config.name`: the one that its module offers as ENGINE, or an Engine.
+
+    Raises ConfigError for an unknown strategy.
+    """
+    kind: type[Engine] = Engine
+    if config.name != "auto":
+        kind = getattr(STRATEGIES.load(config.name), "ENGINE", Engine)
+    return kind(ctx, config)

@@ -21,6 +21,8 @@ from leapmpi.registry import Registry
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import World
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import Dataset
     from leapmpi.engine.exchange.base import ExchangeMode
     from leapmpi.engine.minibatch import MiniBatch
     from leapmpi.engine.tuning_log import TuningLog
@@ -39,6 +41,9 @@ class Placement(ABC):
     trains_labelled = True
     """Whether this rank computes the loss of its own micro-batches' roots; False where `labelled` is overridden."""
 
+    takes_full_batch = False
+    """Whether `--batch-size full` may be asked for."""
+
     def __init_subclass__(cls) -> None:
         """A strategy that says which roots are labelled need not say as well that they are others."""
         if "labelled" in vars(cls) and "trains_labelled" not in vars(cls):
@@ -54,6 +59,11 @@ class Placement(ABC):
     @abstractmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
         """The number of time steps of an iteration. Raises ConfigError for one that this strategy cannot do."""
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        """Raise ConfigError for settings with which this strategy cannot train `dataset`. Local."""
+        return
 
     @classmethod
     def place_parameters(cls, ctx: RankContext) -> RankContext:

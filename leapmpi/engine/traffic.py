@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from leapmpi.engine.batch_rows import predict_batch_rows
-from leapmpi.engine.edges.edge_features import predict_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.features.row_exchange import RowRequest
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.traffic_model import Traffic
 
@@ -28,18 +23,8 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
     """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
-    ctx, minibatch = engine.ctx, minibatches[engine.ctx.rank]
     engine.mode.predict(minibatches, traffic)
-    predict_edge_features(ctx, minibatch.micro_batches, traffic)
-    predict_batch_rows(ctx, minibatch.micro_batches, traffic)
-    if not engine.labels_are_local(minibatch):
-        roots = RowRequest(np.concatenate(engine.placement.labelled(minibatch)), ctx.rank_offsets, ctx.rank)
-        row_bytes = ctx.labels.shard.row_bytes
-        traffic.add_request(ctx.rank, roots.remote_counts, ctx.labels.id_codec.id_bytes, "labels", row_bytes)
-    if ctx.rank == 0:
-        traffic.add_broadcast("schedule", engine.broadcast_bytes(minibatch))
-    if minibatch.edge_loss is not None:
-        minibatch.edge_loss.predict(ctx.rank, embedding_bytes(engine), traffic)
+    engine.predict_request(minibatches[engine.ctx.rank], traffic)
 
 
 def embedding_bytes(engine: Engine) -> int:

@@ -83,7 +83,7 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
         evidence["memory"] = {str(each.time_steps): each.memory for each in found}
         log = engine.tuning_log
         log.make(TuningRecord(TIME_STEPS, *log.begin, placement.time_steps, evidence))
-    elif limit is not None and engine.ctx.ranks == 1:
+    elif limit is not None and engine.ctx.ranks == 1 and not engine.limits_memory:
         # One rank has nothing to choose, but the limit holds there too.
         time_step_candidates(engine, batch, limit)
 

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 RATES, REMOTE, TIME_STEPS, STRATEGY = "rates", "remote", "time_steps", "strategy"
-"""What records are `about`: the job's rates, the exchange mode, the number of time steps, the strategy."""
+DEPENDENCIES = "dependencies"
+"""What records are `about`: the job's rates, the exchange mode, the number of time steps, the strategy; the rates by
+which a full batch caches or communicates what other ranks have."""
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ EVENTS = {
 }
 
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
+DECISIONS["dependencies"] = entries(number)
 """The values of decisions by what they are about."""
 
 _SCALE = maybe(items(items(number), 2, 2))
@@ -108,7 +109,7 @@ _TUNER = record(
 
 _STRATEGY = record(
     {"ranks": count, "remote": text, "decisions": items(EVENTS["decision"]), "time_steps": count},
-    {"price": maybe(number), "tuner": maybe(_TUNER)},
+    {"price": maybe(number), "tuner": maybe(_TUNER), "machine": maybe(entries(number))},
 )
 
 STRATEGY_CHOICE = record(

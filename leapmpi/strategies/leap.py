@@ -34,6 +34,8 @@ from leapmpi.plan.traffic_model import Traffic
 class Leap(Placement):
     """Roots on their home ranks, in any number of time steps up to that of the ranks."""
 
+    takes_full_batch = True
+
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         super().__init__(ctx, config)
         self.tuner: Tuner | None = None

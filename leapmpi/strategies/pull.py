@@ -11,5 +11,7 @@ from leapmpi.engine.dealt_placement import DealtPlacement
 class Pull(DealtPlacement):
     """Equal shares of the shuffled batch for all ranks; rows come as `--remote` says."""
 
+    takes_full_batch = True
+
 
 STRATEGY = Pull

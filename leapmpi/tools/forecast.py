@@ -11,14 +11,16 @@ from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
+from leapmpi.engine.tuning_log import DEPENDENCIES
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.nn.task import task_of
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.tools.link_rates import LinkRates, check_link
-from leapmpi.training.setup import open_for_training
+from leapmpi.training.setup import open_for_training, with_batch_size
 from leapmpi.training.simulation.simulator import Forecaster
 from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
 
@@ -42,6 +44,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
     forecasts, left_out = [], []
     for size in sizes:
+        forecaster.machine = _machine(config, size, rates)
         if size > forecaster.dataset.parts:
             left_out.append(
                 f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
@@ -49,10 +52,12 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
             )
             continue
         if config.strategy.name == AUTO:
+            config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
             choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
-        for label, each in configs.items():
+        for label, asked in configs.items():
             try:
+                each = with_batch_size(asked, forecaster.dataset)
                 one_model = each.strategy.replicas != "independent"
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())
@@ -65,11 +70,14 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
 
 def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
     """What `--strategy auto` takes on `ranks` ranks of one node like this, or with the rates of `link`."""
-    machine = kept_for(ranks, config.run.device != "cpu")
-    if link:
-        machine = link.of_machine(machine)
-    choice = choose(config, forecaster.dataset, forecaster.topology, ranks, machine)
+    choice = choose(config, forecaster.dataset, forecaster.topology, ranks, _machine(config, ranks, link))
     return replace(choice, rates="the rates of --link") if link and choice.rates else choice
+
+
+def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates:
+    """The rates kept for `ranks` ranks of one node like this, or those of `link`."""
+    machine = kept_for(ranks, config.run.device != "cpu")
+    return link.of_machine(machine) if link else machine
 
 
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
@@ -101,6 +109,9 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     last = epochs[-1]
     remote = last["remote"] if last["remote"] in MODES.names() else "auto"
     config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
+    forecaster.machine = next(
+        (MachineRates.from_values(each["value"]) for each in records if each.get("about") == DEPENDENCIES), None
+    )
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
 
     # Epochs with other time steps had other traffic.

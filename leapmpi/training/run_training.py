@@ -31,7 +31,7 @@ from leapmpi.training.model_state import below
 from leapmpi.training.records.run_records import announce, announce_end, open_records, summary_of
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import warm_up
+from leapmpi.training.setup import warm_up, with_batch_size
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
 
@@ -124,6 +124,7 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
+    config = with_batch_size(config, dataset)
     run = config.run
     place = run.folder, run.overwrite, config.train.epochs
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)

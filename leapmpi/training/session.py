@@ -34,7 +34,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.scoring.metric import choose_metric
-from leapmpi.training.setup import check_device, choose_device, load, open_for_training
+from leapmpi.training.setup import check_device, choose_device, load, open_for_training, with_batch_size
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
@@ -102,6 +102,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
 def check_settings(config: Config, world: World) -> Dataset:
     """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
     dataset = open_for_training(config)
+    config = with_batch_size(config, dataset)
     rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
     task = task_of(config, dataset)
@@ -113,6 +114,7 @@ def check_settings(config: Config, world: World) -> Dataset:
     placement = placement_class(config.strategy.name)
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
+    placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
     if not dataset.feature_dim:
         check_learned(config)

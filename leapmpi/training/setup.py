@@ -13,12 +13,14 @@ from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import FULL_BATCH
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -75,6 +77,23 @@ def open_for_training(config: Config) -> Dataset:
     if not len(dataset.splits.train):
         raise DataError(f"{config.data} has no training vertices; import the graph again with --splits")
     return dataset
+
+
+def with_batch_size(config: Config, dataset: Dataset) -> Config:
+    """`config` with the number of training vertices in the place of `--batch-size full`.
+
+    Raises ConfigError where the strategy trains mini-batches only, or no vertices are trained.
+    """
+    if config.train.batch_size != FULL_BATCH:
+        return config
+    name = config.strategy.name
+    if not placement_class(name).takes_full_batch:
+        raise ConfigError(
+            f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm or depcache"
+        )
+    if task_of(config, dataset).roots == "edges":
+        raise ConfigError("train.batch_size: full means all training vertices; give a number with --task link")
+    return config.replaced({"train.batch_size": len(dataset.splits.train)}, "--batch-size full")
 
 
 def load(

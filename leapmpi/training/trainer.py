@@ -14,7 +14,7 @@ import numpy as np
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.engine.context import Loaded
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.nn.parameters import ParameterLayout, digest
@@ -90,7 +90,7 @@ class Trainer:
 
     def make_engine(self) -> Engine:
         """What plans, fetches and computes the batches. Local."""
-        return Engine(self.ctx, self.config.strategy)
+        return make_engine(self.ctx, self.config.strategy)
 
     def make_evaluator(self) -> Evaluator:
         """What scores the splits. Local."""

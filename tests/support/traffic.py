@@ -20,10 +20,12 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
-    for part in (*parts, _of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home)):
+    kept = engine.mode_name == "layer by layer"
+    further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
+    for part in (*parts, *further):
         for kind, count in part.items():
             counts[kind] += count
-    if communicator.rank == 0:
+    if communicator.rank == 0 and not kept:
         micro_batches, header = communicator.size * engine.placement.time_steps, 7
         counts["schedule"] = (
             8 * (communicator.size - 1) * (header + (micro_batches + 1) + micro_batches + sum_of_roots(minibatch))
@@ -81,10 +83,15 @@ def _of_batch_norm(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _raw(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
-    """Every distinct row of the iteration that is at home elsewhere and not cached, as it is at rest."""
-    communicator, size = loaded.ctx.communicator, feature_bytes(loaded.dataset)
+def _raw_of_blocks(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Every distinct row of the iteration."""
     read = {int(vertex) for micro_batch in minibatch.micro_batches for vertex in micro_batch.blocks[-1].src}
+    return _raw(read, loaded, home)
+
+
+def _raw(read: set[int], loaded, home: np.ndarray) -> dict[str, int]:
+    """Every row of `read` that is at home elsewhere and not cached, as it is at rest."""
+    communicator, size = loaded.ctx.communicator, feature_bytes(loaded.dataset)
     kept = set(loaded.ctx.features.cache.ids.tolist()) if loaded.ctx.features.cache else set()
     asked, _ = _request(read - kept, communicator, home)
     away = [vertex for vertex in read - kept if home[vertex] != communicator.rank]
@@ -214,6 +221,37 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     return counts
 
 
+def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Features for the first layer; above, rows that this rank has not computed, or sums; gradients go back alike."""
+    communicator, activations = loaded.ctx.communicator, 0
+    size, graph = loaded.ctx.parameters.values.element_size(), minibatch.exchange_plans[0].graph
+    for number, (layer, plan) in enumerate(zip(loaded.ctx.model.layers, graph.plans, strict=True)):
+        src = plan.block.src.tolist()
+        # What is read here as rows, of whatever is not computed here; sources of others come as the kind.
+        rows = set(src)
+        if plan.by_kind:
+            rows = {vertex for vertex, row in zip(src, plan.by_kind.source_rows.tolist(), strict=True) if row >= 0}
+        asked = [int(home[vertex]) for vertex in set(src) - rows]
+        width = {"projected": layer.projected_width, "partial": layer.partial_width}.get(plan.kind, layer.in_dim)
+        if plan.kind == "partial":
+            # One sum of each owner of what a destination reads.
+            degrees = np.diff(plan.block.indptr)
+            edges = zip(np.repeat(np.arange(len(degrees)), degrees), plan.block.indices, strict=True)
+            reads = {(src[source], int(i)) for i, source in edges} | {(src[i], i) for i in range(plan.block.n_dst)}
+            asked = [owner for owner, _ in {(int(home[vertex]), i) for vertex, i in reads if vertex not in rows}]
+        activations += _there_and_back(asked, communicator) * width * size
+        if number:
+            here = {int(vertex) for vertex in graph.plans[number - 1].block.dst}
+            asked = [int(home[vertex]) for vertex in rows - here]
+            activations += _there_and_back(asked, communicator) * layer.in_dim * size
+    return {**_raw(set(graph.fed.tolist()), loaded, home), "activations": activations}
+
+
+def _there_and_back(owners: list[int], communicator) -> int:
+    """Rows that this rank sends, where it asks one of each of `owners`, and gradients go back. Collective."""
+    return len(owners) + sum(each.count(communicator.rank) for each in communicator.comm.allgather(owners))
+
+
 def width_of(parameters) -> int:
     """Bytes of a number."""
     return parameters.values.element_size()
@@ -227,7 +265,8 @@ def shared_numbers(loaded, engine) -> int:
     return loaded.ctx.parameters.count - split
 
 
-INPUT = {"ring": _ring, "columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
+INPUT = {"ring": _ring, "columns": _columns, "raw": _raw_of_blocks, "projected": _projected, "partial": _partial}
+INPUT["layer by layer"] = _layer_by_layer
 
 
 @cache

@@ -17,10 +17,12 @@ from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.traffic import embedding_bytes
 from leapmpi.errors import ConfigError
 from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import numbers_of_edges
 from leapmpi.sampling.edges.negative_sampler import HOME, NEGATIVES, Candidates, NegativeSampler
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
@@ -100,6 +102,12 @@ class EdgeEngine(Engine):
     def broadcast_bytes(self, minibatch: MiniBatch) -> int:
         assert minibatch.edge_loss is not None, "this engine has made it"
         return 8 * (1 + 2 * minibatch.edge_loss.edges)
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """With the embeddings of the edges' ends."""
+        super().predict_request(minibatch, traffic)
+        assert minibatch.edge_loss is not None, "this engine has made it"
+        minibatch.edge_loss.predict(self.ctx.rank, embedding_bytes(self), traffic)
 
     def _broadcast(self, batch: np.ndarray | None, time_steps: int) -> tuple[int, np.ndarray]:
         """Time steps and edges of rank 0, on every rank. Collective."""

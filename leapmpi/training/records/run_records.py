@@ -99,8 +99,9 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
             log.info("remote %s is left out: %s", name, reason)
-    told = *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences(), *banner.ignored(trainer)
-    for sentence in (*told, *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)):
+    told = *engine.sentences(), *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()
+    doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
+    for sentence in (*told, *doubts):
         log.info(sentence)
     if taken := trainer.started_from:
         epoch = "" if taken["epoch"] is None else f" of epoch {taken['epoch'] + 1}"

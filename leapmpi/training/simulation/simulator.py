@@ -15,7 +15,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_engine import EdgeEngine
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.exchange.selection import (
     compute_seconds_of,
     exchange_mode,
@@ -34,6 +34,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.homes import home_of
+from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -116,11 +117,14 @@ class Forecaster:
         self.iterations = iterations
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
+        self.machine: MachineRates | None = None
+        """Rates by which engines choose, where they are not the documented ones."""
 
     def forecast(self, label: str, config: Config, ranks: int, rates: Rates | None = None) -> Forecast:
         """What `config` would do on `ranks` ranks. Raises ConfigError and DataError for what cannot be trained."""
         if not self.dataset.feature_dim:
             check_learned(config)
+        placement_class(config.strategy.name).check_settings(config, self.dataset)
         config, models = _largest_model(config, self.dataset)
         engines = self.engines(config, ranks)
         for each in engines:
@@ -176,9 +180,11 @@ class Forecaster:
     def engines(self, config: Config, ranks: int) -> list[Engine]:
         """The engine of `config` on each of `ranks` ranks, with the ids of its cache."""
         placement = placement_class(config.strategy.name)
-        kind = EdgeEngine if task_of(config, self.dataset).roots == "edges" else Engine
+        make = EdgeEngine if task_of(config, self.dataset).roots == "edges" else make_engine
         contexts = virtual_ranks(config, self.dataset, self.topology, ranks, self.real)
-        engines = [kind(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
+        for ctx in contexts:
+            ctx.machine = self.machine or ctx.machine
+        engines = [make(placement.place_parameters(ctx), config.strategy) for ctx in contexts]
         for engine in filter(caches, engines):
             access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
             ids = choose(access, config.strategy.cache_policy, int(config.strategy.cache * self.dataset.vertices))
@@ -247,7 +253,7 @@ def scheduled(engines: Sequence[Engine], batch: np.ndarray, iteration: int) -> l
 
 def drawn(engines: Sequence[Engine], planned: Schedule | EdgePlan, iteration: int) -> list[MiniBatch]:
     """The mini-batch of each rank by what is `planned`."""
-    return [engine.draw(planned, draw_key(engines[0], iteration)) for engine in engines]
+    return engines[0].sample_all(engines, planned, draw_key(engines[0], iteration))
 
 
 def roots_of(engine: Engine, batch: np.ndarray) -> np.ndarray:

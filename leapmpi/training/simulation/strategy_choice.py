@@ -174,6 +174,8 @@ def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
     """Why p3 is no candidate, by its name; empty where it is one."""
     if flags := _given(config, _OF_RAW_ROWS):
         return {"p3": f"{flags[0]} acts on raw rows, which it never sends"}
+    if config.train.batch_size == len(dataset.splits.train):
+        return {"p3": "it trains mini-batches"}
     if not dataset.feature_dim:
         return {"p3": "it does not learn rows"}
     size = 4 * dataset.vertices * dataset.feature_dim * ranks

@@ -19,10 +19,14 @@ class Raw(ExchangeMode):
     order = 2
     description = "raw rows of vertices at home elsewhere"
 
+    def read(self, minibatch: MiniBatch) -> np.ndarray:
+        """The distinct vertices, int64, whose rows are fetched. Local."""
+        return union(minibatch.micro_batches, self.number)
+
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Distinct remote rows of the mini-batch that are not cached, each once as id and as row, and its gradient."""
         inputs = self.ctx.inputs(self.number)
-        request = inputs.request(union(minibatch.micro_batches, self.number))
+        request = inputs.request(self.read(minibatch))
         rows = inputs.answer_bytes(request, exact=not minibatch.drops)
         returned = inputs.returned_row_bytes if minibatch.drops else 0
         return len(request.remote_ids) * (inputs.id_codec.id_bytes + returned) + int(rows.sum())
@@ -30,7 +34,7 @@ class Raw(ExchangeMode):
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """The union of input rows: ids out, rows in."""
         rank, inputs = self.ctx.rank, self.ctx.inputs(self.number)
-        request = inputs.request(union(minibatches[rank].micro_batches, self.number))
+        request = inputs.request(self.read(minibatches[rank]))
         traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
         traffic.add_answers(rank, "features", inputs.answer_bytes(request))
         traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
@@ -40,7 +44,7 @@ class Raw(ExchangeMode):
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """Remote rows as they arrived and as they were requested, and a copy of all unless they are read in place."""
-        inputs, rows = self.ctx.inputs(self.number), union(minibatch.micro_batches, self.number)
+        inputs, rows = self.ctx.inputs(self.number), self.read(minibatch)
         missing = inputs.missing(rows)
         decoded = missing if inputs.encoding else 0
         copied = decoded if self.ctx.scatters else len(rows)
@@ -53,9 +57,8 @@ class Raw(ExchangeMode):
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the rows; evaluation reads them uncompressed. Collective."""
-        minibatch.row_exchange = self.ctx.inputs(self.number).prepare(
-            union(minibatch.micro_batches, self.number), exact=not minibatch.drops, scattered=self.ctx.scatters
-        )
+        rows, exact = self.read(minibatch), not minibatch.drops
+        minibatch.row_exchange = self.ctx.inputs(self.number).prepare(rows, exact, self.ctx.scatters)
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         with self.ctx.phases("compute"):

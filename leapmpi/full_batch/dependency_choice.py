@@ -1,0 +1,119 @@
+"""Which remote inputs of a layer a rank computes itself, and how the others come: arithmetic on seconds and bytes.
+
+After NeutronStar's algorithm 4 (SIGMOD 2022): dependencies are taken in the order of what computing them again costs,
+each at the price that what was taken before has left: inputs that are here by then are free. Beyond the paper's two
+ways, rows or sums of owners may be communicated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.system.jit import compiled
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds of an iteration, and bytes, of one unit.
+
+    row, edge: computing a destination of the layer below and one of its edges. new_input: an input of the layer below
+    that is not here yet. row_bytes, edge_bytes, input_bytes: what these three take.
+    """
+
+    row: float
+    edge: float
+    new_input: float
+    row_bytes: int
+    edge_bytes: int
+    input_bytes: int
+
+
+@compiled
+def _fresh(indptr, indices, present, vertex):
+    """How many of `vertex` and its in-neighbours are not present."""
+    fresh = 0 if present[vertex] else 1
+    for e in range(indptr[vertex], indptr[vertex + 1]):
+        if indices[e] != vertex and not present[indices[e]]:
+            fresh += 1
+    return fresh
+
+
+@compiled
+def _first_seconds(indptr, indices, present, vertices, row, edge, new_input, seconds):
+    for k in range(len(vertices)):
+        vertex = vertices[k]
+        degree = indptr[vertex + 1] - indptr[vertex]
+        seconds[k] = row + degree * edge + _fresh(indptr, indices, present, vertex) * new_input
+
+
+@compiled
+def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input, sizes, room, cached, seconds):
+    """Caches vertices in `order` while that is cheaper than `sent` and fits `room`; the bytes taken."""
+    taken = 0.0
+    for k in order:
+        vertex = vertices[k]
+        degree = indptr[vertex + 1] - indptr[vertex]
+        fresh = _fresh(indptr, indices, present, vertex)
+        seconds[k] = row + degree * edge + fresh * new_input
+        size = sizes[0] + degree * sizes[1] + fresh * sizes[2]
+        if seconds[k] < sent and taken + size <= room:
+            taken += size
+            cached[k] = True
+            present[vertex] = True
+            for e in range(indptr[vertex], indptr[vertex + 1]):
+                present[indices[e]] = True
+        else:
+            seconds[k] = sent
+    return taken
+
+
+@dataclass(frozen=True, eq=False)
+class Caching:
+    """For each candidate, bool[k] `cached`, and float64[k], the `seconds` of its way; `taken` bytes over all."""
+
+    cached: np.ndarray
+    seconds: np.ndarray
+    taken: float
+
+
+def choose_cached(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    candidates: np.ndarray,
+    present: np.ndarray,
+    sent: float,
+    prices: Prices,
+    room: float,
+) -> Caching:
+    """Which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
+
+    indptr, indices: the graph's in-neighbours. present: bool[n], inputs of the layer below that are here anyway. At
+    most `room` bytes are taken.
+    """
+    present = present.copy()
+    seconds, cached = np.empty(len(candidates)), np.zeros(len(candidates), bool)
+    rates = prices.row, prices.edge, prices.new_input
+    _first_seconds(indptr, indices, present, candidates, *rates, seconds)
+    order = np.argsort(seconds, kind="stable")
+    sizes = np.array([prices.row_bytes, prices.edge_bytes, prices.input_bytes], np.float64)
+    taken = _take(indptr, indices, present, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
+    return Caching(cached, seconds, float(taken))
+
+
+def choose_kept(candidates: int, sent: float, row_bytes: int, room: float) -> Caching:
+    """How many features to keep, of as many `candidates`: those that fit, the first ones."""
+    count = candidates if room >= candidates * row_bytes else int(max(0.0, room) // max(1, row_bytes))
+    cached = np.arange(candidates) < count
+    return Caching(cached, np.where(cached, 0.0, sent), float(count * row_bytes))
+
+
+def choose_sums(seconds: np.ndarray, owner: np.ndarray, pairs: np.ndarray, of_sum: float) -> np.ndarray:
+    """Which owners send sums: bool[ranks], those whose sums take less time than all that would be done else.
+
+    seconds, owner: float64[k] and int64[k], of each remote source its way without sums, and its home. pairs:
+    int64[ranks], sums that each owner would send, of `of_sum` seconds each.
+    """
+    others = np.bincount(owner, weights=seconds, minlength=len(pairs))
+    return (pairs > 0) & (pairs * of_sum < others)

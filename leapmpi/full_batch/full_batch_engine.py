@@ -1,0 +1,164 @@
+"""The engine of full batches: blocks and routes are made once and kept, since every iteration has the same roots."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from typing import Any, cast
+
+import numpy as np
+from torch import Tensor
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.config.setting import ALL_NEIGHBOURS, parse_size
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.edges.edge_features import fetch_edge_features
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.engine.traffic import predicted_memory
+from leapmpi.errors import ResourceError
+from leapmpi.features.cache import RowCache
+from leapmpi.full_batch.all_communicated import AllCommunicated
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_account import account_of, counts_of, sentence
+from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
+from leapmpi.full_batch.layer_graphs import Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.full_batch.layer_steps import step_of
+from leapmpi.full_batch.memory_needs import Needs, advice, too_much
+from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.memory import available_bytes
+
+
+class FullBatchEngine(Engine):
+    """Trains all training vertices in every iteration. `plan` makes the LayerGraph when it is first called."""
+
+    limits_memory = True
+    placement: FullBatchPlacement
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
+        super().__init__(ctx, config)
+        self._kept: MiniBatch | None = None
+        self._account: list[dict[str, Any]] = []
+        self._limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit else math.inf
+
+    # -- one iteration ---------------------------------------------------------------------------------------------
+
+    def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
+        """The mini-batch of all training vertices; `batch` (on rank 0) is read in the first call alone. Collective."""
+        if self._kept is None:
+            self._kept = self._made(batch)
+        return replace(self._kept, key=DrawKey(TRAIN, self.ctx.seed, epoch, iteration))
+
+    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
+        """The same as in training. Collective."""
+        return self.plan(batch, 0, 0)
+
+    def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """Not possible: what a rank computes depends on what the others choose."""
+        raise NotImplementedError("use sample_all or plan")
+
+    @staticmethod
+    def sample_all(engines: Sequence[Engine], planned: Schedule | EdgePlan, key: DrawKey) -> list[MiniBatch]:
+        """The mini-batches of all ranks in one process, with the caches that they would fill. Local."""
+        assert isinstance(planned, Schedule), "what `planned` gives"
+        schedule, found = planned, cast("Sequence[FullBatchEngine]", engines)
+        rooms = [math.inf for _ in found]
+        if found[0].placement.caches_by_room:
+            least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
+            rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
+        choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
+        graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
+        return [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
+        with self.ctx.phases("exchange"):
+            self.mode.request(minibatch)
+
+    def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Nothing: roots, labels and features of edges are here from the start."""
+
+    @property
+    def prefetch_depth(self) -> int:
+        """None unless asked: rows that are fetched ahead take as much memory again."""
+        asked = self.config.prefetch != "auto" and not self.ctx.features.returned_row_bytes
+        return int(self.config.prefetch) if asked else 0
+
+    def sentences(self) -> list[str]:
+        """How the ranks get what they have not at home."""
+        return [sentence(self._account)] if self.ctx.ranks > 1 else []
+
+    # -- what is made once -----------------------------------------------------------------------------------------
+
+    def builder(self, schedule: Schedule, chooser: Chooser) -> GraphBuilder:
+        """What builds the graph of this rank, split by `chooser`. Local."""
+        ctx = self.ctx
+        one_hop = with_edge_data(
+            NodeWiseSampler(ctx.sampler.topology, (ALL_NEIGHBOURS,), ctx.sampler.threads), ctx.edge_features is not None
+        )
+        roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
+        return GraphBuilder(one_hop, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
+
+    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
+        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local."""
+        vertices = self.ctx.sampler.topology.vertices
+        self.ctx.features.cache = RowCache(graph.cached, vertices) if len(graph.cached) else None
+        micro_batches = [MicroBatch(graph.roots, graph.blocks, None)]
+        return MiniBatch(schedule, key, micro_batches, exchange_plans=[KeptGraph(graph)])
+
+    def room(self, least: MiniBatch) -> float:
+        """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
+        no_rows = RowCache(np.empty(0, np.int64), self.ctx.sampler.topology.vertices)
+        return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
+
+    def _made(self, batch: np.ndarray | None) -> MiniBatch:
+        """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
+        ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
+        with ctx.phases("plan"):
+            buffer = None if batch is None else placement.schedule(batch, 0, 0).to_buffer()
+            schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
+            placement.settle(self.tuning_log)
+        with ctx.phases("sample"):
+            room = math.inf
+            if placement.caches_by_room:
+                least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
+                room = self.room(self.minibatch(schedule, key, least))
+            graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
+        minibatch = self.minibatch(schedule, key, graph)
+        self._check_memory(minibatch)
+        self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
+        placement.record(self.tuning_log, {"layers": self._account})
+
+        # Features that are kept, those of edges, and labels.
+        with ctx.phases("exchange"):
+            if any(layer["cached"] for layer in self._account[:1]):
+                ctx.features.fill(ctx.features.cache or RowCache(graph.cached, ctx.sampler.topology.vertices))
+            fetch_edge_features(ctx, minibatch.micro_batches)
+            labels = ctx.root_labels(graph.roots, local=True)
+            assert isinstance(labels, Tensor), "labels are stored dense"
+            minibatch.labels = [labels.clone()]
+        (micro_batch,) = minibatch.micro_batches
+        micro_batch.tensors = micro_batch.on_device(ctx.device)
+        kept: KeptGraph = minibatch.exchange_plans[0]
+        parts = zip(ctx.model.layers, reversed(micro_batch.tensors), graph.plans, strict=True)
+        kept.steps = [step_of(ctx, *part) for part in parts]
+        minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
+        return minibatch
+
+    def _check_memory(self, minibatch: MiniBatch) -> None:
+        """Raise ResourceError, on all ranks, where an iteration takes more than it may, or than is left. Collective."""
+        features, graph = self.ctx.features, graph_of(minibatch)
+        kept = features.cached_bytes(features.cache) if features.cache else 0
+        needs = Needs(socket.gethostname(), predicted_memory(self, minibatch) + kept, kept, available_bytes())
+        found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
+        if why := too_much(found, self._limit):
+            error = ResourceError(f"{why}; {advice(self.config.name, len(graph.plans))}")
+            error.agreed = True
+            raise error

@@ -1,0 +1,148 @@
+"""Base of strategies that train all training vertices in every iteration, each at its home."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapmpi.config.schema import Config
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
+from leapmpi.engine.exchange.base import ExchangeMode
+from leapmpi.engine.placement import Placement
+from leapmpi.engine.tuning_log import TuningLog
+from leapmpi.errors import ConfigError
+from leapmpi.full_batch.layer_by_layer import LayerByLayer, refusal
+from leapmpi.full_batch.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
+from leapmpi.nn.task import task_of
+from leapmpi.plan.planner import plan_leap
+from leapmpi.plan.schedule import Schedule
+
+if TYPE_CHECKING:
+    from leapmpi.dataset.partitioned import Dataset
+
+MODE = "layer by layer"
+"""How records call the way in which layers are fed."""
+
+
+class FullBatchPlacement(Placement):
+    """Training vertices on their home ranks, one time step. Sub-classes say which remote inputs a rank caches."""
+
+    takes_full_batch = True
+    communicates = True
+    """Whether hidden rows cross ranks, so that `--remote` may say how."""
+
+    chooses_kinds = False
+    """Whether it chooses by itself what is communicated."""
+
+    def chooser(self, room: float = math.inf) -> Chooser:
+        """Who splits the inputs of all layers, once; what it caches may take `room` bytes. Local."""
+        return self
+
+    @property
+    def caches_by_room(self) -> bool:
+        """Whether `room` bears on what is cached."""
+        return False
+
+    def settle(self, log: TuningLog) -> None:
+        """Settle by what rates inputs are split, before they are. Collective."""
+        return
+
+    def record(self, log: TuningLog, evidence: Mapping[str, Any]) -> None:
+        """Record the choice, where there was one, with the counts that came of it. Local."""
+        return
+
+    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
+        """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
+
+        Of the first layer: whose features it keeps. Local and pure.
+        """
+        raise NotImplementedError(f"{type(self).__name__} splits inputs in another way")
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """0 for the kind that `--remote` names, where the layer can be fed so, else for raw rows."""
+        kind = RAW if self.config.remote == "auto" or self._refusal(inputs.layer) else self.config.remote
+        return np.where([each == kind for each in KINDS], 0.0, np.inf)
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """What `caches` says; the others as `kind`."""
+        cached = np.zeros(inputs.block.n_src, bool)
+        remote = np.flatnonzero(inputs.home != self.ctx.rank)
+        cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
+        return Split(cached, np.ones(self.ctx.ranks, bool))
+
+    def _refusal(self, layer: int) -> str:
+        """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
+        return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and self.ctx.learned is not None)
+
+    @staticmethod
+    def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
+        """Always 1. Raises ConfigError for settings that ask for something else."""
+        given = {
+            "time_steps": config.time_steps not in ("auto", "1") and not (ranks == 1 and config.time_steps == "N"),
+            "balance": config.balance != "off",
+            "migrate": config.migrate != "ring",
+            "tune": config.tune,
+        }
+        for name, asked in given.items():
+            if asked:
+                raise ConfigError(
+                    f"strategy.{name}: {config.name} trains every vertex at home in one step; leave it out or use leap"
+                )
+        return 1
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        """Raise ConfigError for what is no full batch, and for what cannot be trained by one."""
+        name, train = config.strategy.name, len(dataset.splits.train)
+        if task_of(config, dataset).roots == "edges":
+            raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        if config.train.batch_size < train:
+            raise ConfigError(
+                f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "
+                f"{config.train.batch_size:,}; give --batch-size full, or use leap or pull"
+            )
+        if any(fanout != ALL_NEIGHBOURS for fanout in config.sampling.fanout):
+            layers = ",".join(["all"] * len(config.sampling.fanout))
+            raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
+        if config.sampling.sampler != "node-wise":
+            raise ConfigError(
+                f"strategy: {name} draws nothing, so that --sampler {config.sampling.sampler} has no part in it; "
+                "leave it out, or use leap or pull"
+            )
+        if names_code(config.model.name):
+            raise ConfigError(
+                f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
+            )
+        by_kind = config.strategy.remote not in ("auto", RAW)
+        if config.model.norm == "batch":
+            raise ConfigError(f"model.norm: {name} has no batch normalisation; give --norm layer, or use leap or pull")
+        for key, given, why in (
+            ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
+            ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
+            ("replicas", config.strategy.replicas == "independent", "trains one model"),
+            ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
+        ):
+            if given:
+                raise ConfigError(f"strategy.{key}: {name} {why}; leave it out, or use leap or pull")
+
+    def exchange_mode(self) -> tuple[str, ExchangeMode]:
+        """Raises ConfigError where no layer can be fed as `--remote` says."""
+        if self.config.remote != "auto" and all(reasons := list(map(self._refusal, range(len(self.ctx.model.layers))))):
+            raise ConfigError(
+                f"strategy.remote: {self.config.remote} cannot feed any layer of this model: {reasons[-1]}; use raw or "
+                "auto"
+            )
+        return MODE, LayerByLayer(self.ctx)
+
+    @property
+    def mode_is_open(self) -> bool:
+        """Nothing is left to choose."""
+        return False
+
+    def schedule(self, batch: np.ndarray, epoch: int, iteration: int, time_steps: int | None = None) -> Schedule:
+        """All roots on their home ranks."""
+        return plan_leap(batch, self.ctx.rank_offsets, 1, epoch=epoch, iteration=iteration)

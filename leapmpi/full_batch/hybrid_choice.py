@@ -1,0 +1,143 @@
+"""The choice of `hybrid` on one rank: what each layer costs by each kind, by the rates of the machine and counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.engine.context import RankContext
+from leapmpi.features.sparse_shard import SparseShard
+from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
+from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, refusal
+from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
+from leapmpi.plan.machine_rates import MachineRates
+
+_HELD = 4
+"""Values held per value of a computed row: the aggregate, the sum, its activation and the gradient."""
+
+_INDEX_BYTES = 4
+"""Bytes of the number of an edge's source."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How a layer would be fed by one kind: seconds of an iteration, the split, and bytes that it takes."""
+
+    seconds: float
+    split: Split
+    taken: float
+
+
+class HybridChoice:
+    """Chooses layer after layer, from the last one down. `room` is what caching may take, in bytes."""
+
+    def __init__(self, ctx: RankContext, machine: MachineRates, room: float = math.inf) -> None:
+        self.ctx, self.machine, self.room = ctx, machine, room
+        self._ways: dict[str, _Way] = {}
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """Seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot be."""
+        layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and self.ctx.learned is not None
+        self._ways = {kind: self._way(inputs, kind) for kind in KINDS if not refusal(layer, kind, learned)}
+        return np.array([self._ways[kind].seconds if kind in self._ways else math.inf for kind in KINDS])
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """The split of `kind`; what it caches leaves less room for the layers below."""
+        way = self._ways[kind]
+        self.room -= way.taken
+        return way.split
+
+    def _way(self, inputs: LayerInputs, kind: str) -> _Way:
+        ctx, block, ranks = self.ctx, inputs.block, self.ctx.ranks
+        remote = np.flatnonzero(inputs.home != ctx.rank)
+        owner = inputs.home[remote]
+
+        # Each source by itself: cached, or sent as a row, projected or not.
+        per_source = RAW if kind == PARTIAL else kind
+        caching = self._caching(inputs, block.src[remote], self._sent(inputs.layer, per_source))
+        cached, as_kind = np.zeros(block.n_src, bool), np.full(ranks, kind not in (RAW, PARTIAL))
+        cached[remote] = caching.cached
+        seconds = float(caching.seconds.sum())
+        if kind == RAW or not len(remote):
+            return _Way(seconds, Split(cached, as_kind), caching.taken)
+
+        # A kind is one more exchange, there and back; of owners that send sums nothing is cached.
+        seconds += 4 * self.machine.collective
+        if kind == PARTIAL:
+            found = owner_pairs(inputs, inputs.home != ctx.rank, ranks)
+            pairs = np.bincount(found // max(1, block.n_dst), minlength=ranks)
+            of_sum = self._sent(inputs.layer, PARTIAL)
+            as_kind = choose_sums(caching.seconds, owner, pairs, of_sum)
+            replaced = as_kind[owner]
+            seconds += float(pairs[as_kind].sum() * of_sum - caching.seconds[replaced].sum())
+            cached[remote[replaced]] = False
+        return _Way(seconds, Split(cached, as_kind), caching.taken)
+
+    def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
+        """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
+        topology, ctx = self.ctx.sampler.topology, self.ctx
+        if inputs.layer == 0:
+            room = 0.0 if ctx.learned else self.room
+            return choose_kept(len(vertices), sent, self._feature_bytes(), room)
+
+        # What the layer below reads anyway: own inputs of this layer, and their in-neighbours.
+        own = inputs.block.src[inputs.home == ctx.rank]
+        present = np.zeros(topology.vertices, bool)
+        present[own] = True
+        present[self._neighbours(own)] = True
+        first, end = ctx.local_range
+        present[first:end] = True
+        return choose_cached(
+            topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room
+        )
+
+    def _neighbours(self, vertices: np.ndarray) -> np.ndarray:
+        """The in-neighbours of `vertices`, with repetitions."""
+        topology = self.ctx.sampler.topology
+        begin, degree = topology.indptr[vertices], topology.degree(vertices)
+        starts = np.cumsum(degree) - degree
+        return topology.indices[np.repeat(begin - starts, degree) + np.arange(int(degree.sum()))]
+
+    def _sent(self, layer: int, kind: str) -> float:
+        """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""
+        ctx, found = self.ctx, self.ctx.model.layers[layer]
+        size = found.bias.element_size()
+        if layer == 0 and kind == RAW:
+            return self.machine.byte * (ctx.features.sent_row_bytes + ctx.features.id_codec.id_bytes)
+        seconds = 2 * self.machine.byte * kind_width(found, kind) * size
+        if kind == RAW and not found.linear:
+            seconds += self.machine.multiply_add * found.costs(1, 0, 0, True)[0]
+        return seconds
+
+    def _feature_bytes(self) -> int:
+        """Bytes of a feature row that is kept, and of what the first layer makes of it."""
+        ctx, first = self.ctx, self.ctx.model.layers[0]
+        copies = (not ctx.scatters) + (first.dropout > 0)
+        projected = 0 if first.linear else 2 * first.bias.element_size() * first.projected_width
+        return ctx.features.shard.row_bytes + copies * ctx.input_row_bytes + projected
+
+    def _prices(self, layer: int) -> Prices:
+        """What a destination of `layer` costs."""
+        found, unit = self.ctx.model.layers[layer], self.machine.multiply_add
+        size, shard = found.bias.element_size(), self.ctx.features.shard
+        if layer == 0 and isinstance(shard, SparseShard):
+            row, edge = found.sparse_cost(1, 0, shard.mean_entries), found.sparse_cost(0, 1, 0.0)
+            source = row
+        else:
+            (source, _), (_, row) = found.costs(1, 0, 0, layer > 0), found.costs(0, 1, 0, layer > 0)
+            before, after = found.costs(0, 0, 1, layer > 0)
+            edge = min(before, after) if found.linear else before
+        # A new input: features are kept, hidden rows sent; where sums cannot come first, it is projected too.
+        new_input = 0.0 if layer == 0 else self._sent(layer, RAW)
+        if layer == 0 and not found.linear:
+            new_input = unit * source
+        return Prices(
+            row=unit * row,
+            edge=unit * edge,
+            new_input=new_input,
+            row_bytes=size * (_HELD * found.out_dim + found.in_dim) + VERTEX_BYTES,
+            edge_bytes=EDGE_BYTES + _INDEX_BYTES,
+            input_bytes=VERTEX_BYTES + (self._feature_bytes() if layer == 0 else 2 * size * found.in_dim),
+        )

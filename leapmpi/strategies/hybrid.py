@@ -1,0 +1,78 @@
+"""`hybrid`: full batch; for each rank, layer and vertex the cheapest of computing it again and having it sent.
+
+The hybrid of NeutronStar (SIGMOD 2022), with projected rows and partial sums as further ways to send. It is chosen
+before training by counts and by the rates of the machine (leapmpi/plan/machine_rates.py), under `--memory-limit`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.tuning_log import DEPENDENCIES, TuningLog, TuningRecord
+from leapmpi.errors import RunFolderError
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.hybrid_choice import HybridChoice
+from leapmpi.full_batch.layer_graphs import Chooser
+from leapmpi.plan.machine_rates import MachineRates
+
+
+class Hybrid(FullBatchPlacement):
+    """Each remote input is cached or communicated, by predicted seconds."""
+
+    chooses_kinds = True
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
+        super().__init__(ctx, config)
+        self.machine: MachineRates | None = None
+        """The rates by which it was chosen, once that is settled."""
+
+    def chooser(self, room: float = math.inf) -> Chooser:
+        return HybridChoice(self.ctx, self.machine or self.ctx.machine, room)
+
+    @property
+    def caches_by_room(self) -> bool:
+        return bool(self.config.memory_limit)
+
+    def settle(self, log: TuningLog) -> None:
+        """Take the rates of rank 0, or those of the run that is replayed. Collective.
+
+        Raises RunFolderError, on all ranks, where that run has recorded none.
+        """
+        if self.restored:
+            return
+        communicator, values = self.ctx.communicator, None
+        if communicator.rank == 0:
+            earlier = log.earlier(DEPENDENCIES, 0, 0)
+            known = MachineRates.from_values(earlier.value) if earlier else self.ctx.machine
+            values = np.array([] if log.replays and not earlier else astuple(known), np.float64).view(np.int64)
+        found = communicator.broadcast(values, "control").view(np.float64)
+        if not len(found):
+            error = RunFolderError("the run to be replayed has recorded no choice of hybrid; leave out --replay")
+            error.agreed = True
+            raise error
+        self.machine = MachineRates(*found.tolist())
+
+    def record(self, log: TuningLog, evidence: Mapping[str, Any]) -> None:
+        if not self.restored and self.ctx.rank == 0:
+            assert self.machine is not None, "it is settled"
+            log.make(TuningRecord(DEPENDENCIES, *log.begin, self.machine.to_values(), dict(evidence)))
+
+    def state(self) -> dict[str, Any]:
+        """With the rates by which inputs were split."""
+        return super().state() | {"machine": self.machine.to_values() if self.machine else None}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Split by the same rates."""
+        super().restore(state)
+        self.machine = MachineRates.from_values(state["machine"])
+
+
+STRATEGY, ENGINE = Hybrid, FullBatchEngine
