@@ -17,7 +17,7 @@ from leapmpi.config.schema import Config, variations
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.hdf5 import names
 from leapmpi.system.phase_timers import PhaseTimers
-from leapmpi.training.run_training import make_trainer
+from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.setup import load, open_for_training
 from leapmpi.training.simulation.simulator import Forecaster, predicted_traffic
 from tests.support import datasets
@@ -173,7 +173,7 @@ def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world
     def trained(config: Config, world):
         loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
         trainer = make_trainer(config, world, loaded, 0.0)
-        trainer.prepare()
+        prepare(trainer)
         trainer.epoch(0)
         return trainer
 
