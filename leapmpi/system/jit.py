@@ -13,7 +13,7 @@ from pathlib import Path
 from leapmpi.system.processor import user_cache
 
 _SHARED_KERNELS = (
-    *("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py"),
+    *("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py", "nn/kernels/exponential.py"),
     *("sampling/source_numbers.py", "sampling/node_wise.py"),
 )
 """Modules whose kernels others inline."""
@@ -62,6 +62,8 @@ compiled = numba.njit(cache=True, nogil=True)
 compiled_parallel = numba.njit(cache=True, nogil=True, parallel=True)
 # Dot products only: their sums may be split over vector lanes. Bits then depend on the processor, not on threads.
 compiled_dot = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+# Divisions by zero give inf or nan as in numpy; without a check for them, loops become vectors.
+compiled_dividing = numba.njit(cache=True, nogil=True, error_model="numpy")
 prange = numba.prange
 
 

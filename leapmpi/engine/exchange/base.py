@@ -62,6 +62,11 @@ class ExchangeMode(ABC):
             return "a residual first layer needs the raw rows of its destinations"
         return None
 
+    @classmethod
+    def order_for(cls, layer: Layer) -> int:
+        """The mode's `order` where it feeds `layer`. Local."""
+        return cls.order
+
     @abstractmethod
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Payload bytes that reach this rank for the layer's inputs, counted before any travel. Local."""

@@ -39,7 +39,7 @@ def exchange_mode(name: str, ctx: RankContext) -> ExchangeMode:
 def serving_modes(layer: Layer) -> list[str]:
     """The modes that can feed `layer`, in the order in which equal bytes are decided."""
     names = [name for name in MODES.names() if not mode_class(name).refusal(layer)]
-    return sorted(names, key=lambda name: (mode_class(name).order, name))
+    return sorted(names, key=lambda name: (mode_class(name).order_for(layer), name))
 
 
 def refused_modes(layer: Layer) -> dict[str, str]:

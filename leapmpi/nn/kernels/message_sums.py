@@ -13,32 +13,57 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels.csr import run_compiled
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.nn.kernels.exponential import exponential, logarithm
+from leapmpi.system.jit import compiled_dividing, compiled_parallel, prange
 
 
-@compiled
+@compiled_dividing
 def _softmax_row(first, last, indices, shift, z, t, logs, mean, total):
     """One row of `_softmax_mean`, given its edges; `total` is space for its sums of exponentials."""
+    # A single edge has the whole share.
+    if last == first + 1:
+        extra = shift[first] if len(shift) else z.dtype.type(0)
+        _take_over(z[indices[first]], t, extra, logs, mean)
+        return
+
     # The largest score of each channel: exponentials of differences to it do not overflow.
     for f in range(len(logs)):
         logs[f] = -np.inf
         mean[f] = 0
         total[f] = 0
     for e in range(first, last):
-        source, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
-        for f in range(len(logs)):
-            logs[f] = max(logs[f], t * z[source, f] + extra)
+        extra = shift[e] if len(shift) else z.dtype.type(0)
+        _raise_to_scores(z[indices[e]], t, extra, logs)
 
     # Exponentials, and values times them.
     for e in range(first, last):
-        source, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
+        extra = shift[e] if len(shift) else z.dtype.type(0)
+        _add_exponentials(z[indices[e]], t, extra, logs, total, mean)
+    if last > first:
         for f in range(len(logs)):
-            share = np.exp(t * z[source, f] + extra - logs[f])
-            total[f] += share
-            mean[f] += share * z[source, f]
-    for f in range(len(logs) if last > first else 0):
-        mean[f] /= total[f]
-        logs[f] += np.log(total[f])
+            mean[f] /= total[f]
+            logs[f] += logarithm(total[f])
+
+
+@compiled_dividing
+def _take_over(row, t, extra, logs, mean):
+    for f in range(len(logs)):
+        logs[f] = t * row[f] + extra
+        mean[f] = row[f]
+
+
+@compiled_dividing
+def _raise_to_scores(row, t, extra, top):
+    for f in range(len(top)):
+        top[f] = max(top[f], t * row[f] + extra)
+
+
+@compiled_dividing
+def _add_exponentials(row, t, extra, top, total, weighted):
+    for f in range(len(top)):
+        share = exponential(t * row[f] + extra - top[f])
+        total[f] += share
+        weighted[f] += share * row[f]
 
 
 @compiled_parallel
@@ -48,16 +73,20 @@ def _softmax_mean(indptr, indices, shift, z, t, logs, mean):
         _softmax_row(indptr[i], indptr[i + 1], indices, shift, z, t, logs[i], mean[i], total)
 
 
+@compiled_dividing
+def _add_share(row, t, extra, logs, grad, out):
+    for f in range(len(out)):
+        out[f] += exponential(t * row[f] + extra - logs[f]) * grad[f]
+
+
 @compiled_parallel
 def _softmax_mean_backward(indptr, indices, shift, z, t, logs, grad, change, out, out_change):
     for j in prange(len(indptr) - 1):
         for e in range(indptr[j], indptr[j + 1]):
             i, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
-            for f in range(z.shape[1]):
-                share = np.exp(t * z[j, f] + extra - logs[i, f])
-                out[j, f] += share * grad[i, f]
-                if len(change):
-                    out_change[j, f] += share * change[i, f]
+            _add_share(z[j], t, extra, logs[i], grad[i], out[j])
+            if len(change):
+                _add_share(z[j], t, extra, logs[i], change[i], out_change[j])
 
 
 @compiled_parallel

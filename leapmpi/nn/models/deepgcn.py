@@ -115,7 +115,9 @@ class GENLayer(Layer):
 
     def messages(self, x: Tensor, of_edges: Tensor | None = None) -> Tensor:
         """float[rows, out]: messages of rows, to which `of_edges` (the edges' features, as wide) are added."""
-        return F.relu(x if of_edges is None else x + of_edges) + EPSILON
+        # Later layers have rows that went through ReLU already.
+        positive = of_edges is None and self.encoder is None
+        return (x if positive else F.relu(x if of_edges is None else x + of_edges)) + EPSILON
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """x_v + combined messages. Raises ConfigError where edges have weights that a maximum cannot use."""

@@ -95,6 +95,12 @@ class Partial(ComputedRowsMode):
             return "its first layer weighs rows by what they hold, so sums cannot be taken apart"
         return super().refusal(layer)
 
+    @classmethod
+    def order_for(cls, layer: Layer) -> int:
+        """Sums come first; what takes more work to combine than to aggregate comes last."""
+        separate = layer.partial_form is not None and layer.partial_form.separate_self
+        return cls.order + 3 * separate
+
     @property
     def form(self) -> PartialForm:
         """How shares of the layer are laid out and combined."""
