@@ -76,6 +76,12 @@ class FullBatchPlacement(Placement):
             raise ConfigError(
                 f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
             )
+        cls.check_strategy(config)
+
+    @staticmethod
+    def check_strategy(config: Config) -> None:
+        """Raise ConfigError for settings of strategies that do not act on one that computes layer by layer."""
+        name = config.strategy.name
         for key, given, why in (
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -110,11 +110,27 @@ class GraphBuilder:
         cached = np.sort(remote[self.caches(0, remote)])
         return LayerGraph(self.roots, self._blocks, self._routes[::-1], cached)
 
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        """All in-neighbours of `destinations` (int64[n], distinct)."""
+        (found,) = self.sampler.sample(DrawKey(TRAIN, 0, 0, 0), destinations)
+        return replace(found, hop=hop)
+
     def _draw(self) -> Block:
         """The block of this layer."""
-        (block,) = self.sampler.sample(DrawKey(TRAIN, 0, 0, 0), self._destinations)
-        self._blocks.append(replace(block, hop=self.layers - 1 - self._layer))
+        self._blocks.append(self.block(self.layers - 1 - self._layer, self._destinations))
         return self._blocks[-1]
+
+
+class SampledGraphBuilder(GraphBuilder):
+    """Builds the LayerGraph of a mini-batch: at each hop a rank draws for the destinations that it computes."""
+
+    def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
+        """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
+        super().__init__(*of_rank)
+        self.key, self.batch = key, batch
+
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        return self.sampler.hop(self.key, hop, destinations, self.batch)
 
 
 def _numbered(roots: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

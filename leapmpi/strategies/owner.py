@@ -1,0 +1,42 @@
+"""`owner`: every row of every layer is computed once, by the rank that is the home of its vertex.
+
+Ranks draw for the destinations that they compute and pass hidden rows on, instead of computing whole micrographs: the
+owner-computes rule, for mini-batches. Deep models gain most, whose micrographs overlap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.config.setting import names_code
+from leapmpi.errors import ConfigError
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.nn.task import task_of
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import Dataset
+
+
+class Owner(FullBatchPlacement):
+    """Roots at home; all remote inputs of all layers come from their homes."""
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        name = config.strategy.name
+        if task_of(config, dataset).roots == "edges":
+            raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        if names_code(config.model.name):
+            raise ConfigError(
+                f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
+            )
+        cls.check_strategy(config)
+
+    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
+        return np.zeros(len(vertices), bool)
+
+
+STRATEGY, ENGINE = Owner, OwnerEngine
