@@ -17,6 +17,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import KeptGraph
 from leapmpi.full_batch.layer_graphs import GraphBuilder, LayerGraph, build_all, build_here
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -62,13 +63,15 @@ class FullBatchEngine(Engine):
         one_hop = with_edge_data(
             NodeWiseSampler(topology, (ALL_NEIGHBOURS,), ctx.sampler.threads), ctx.edge_features is not None
         )
-        return GraphBuilder(one_hop, schedule.cell(ctx.rank, 0), ctx.rank_offsets, ctx.rank, layers, placement.caches)
+        return GraphBuilder(one_hop, schedule.cell(ctx.rank, 0), ctx.rank_offsets, ctx.rank, layers, placement)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
         """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local."""
         if len(graph.cached):
             self.ctx.features.cache = RowCache(graph.cached, self.ctx.sampler.topology.vertices)
-        return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], exchange_plans=[graph])
+        return MiniBatch(
+            schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], exchange_plans=[KeptGraph(graph)]
+        )
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
@@ -97,13 +100,16 @@ class FullBatchEngine(Engine):
 
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
-            if (cache := ctx.features.cache) is not None:
-                ctx.features.fill(cache)
+            if ctx.communicator.all_gather_rows(np.array([len(graph.cached)])).any():
+                vertices = ctx.sampler.topology.vertices
+                ctx.features.fill(ctx.features.cache or RowCache(graph.cached, vertices))
             fetch_edge_features(ctx, minibatch.micro_batches)
             labels = ctx.root_labels(graph.roots, local=True)
             assert isinstance(labels, Tensor), "labels are stored dense"
             minibatch.labels = [labels.clone()]
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(ctx.device)
+        kept: KeptGraph = minibatch.exchange_plans[0]
+        kept.make_steps(ctx, micro_batch.tensors)
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         return minibatch

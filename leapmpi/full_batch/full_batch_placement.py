@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,8 @@ from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import Placement
 from leapmpi.errors import ConfigError
-from leapmpi.full_batch.layer_by_layer import LayerByLayer
+from leapmpi.full_batch.layer_by_layer import LayerByLayer, refusal
+from leapmpi.full_batch.layer_graphs import KINDS, RAW, LayerInputs, Split
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule
@@ -30,12 +30,28 @@ class FullBatchPlacement(Placement):
 
     takes_full_batch = True
 
-    @abstractmethod
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         """Which remote inputs (int64[k], distinct) of `layer` (0 is the first) this rank computes itself: bool[k].
 
         Of the first layer: whose features it keeps. Local and pure.
         """
+        raise NotImplementedError(f"{type(self).__name__} splits inputs in another way")
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """0 for the kind that `--remote` names, where the layer can be fed so, else for raw rows."""
+        kind = RAW if self.config.remote == "auto" or self._refusal(inputs.layer) else self.config.remote
+        return np.where([each == kind for each in KINDS], 0.0, np.inf)
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """What `caches` says; the others as `kind`."""
+        cached = np.zeros(inputs.block.n_src, bool)
+        remote = np.flatnonzero(inputs.home != self.ctx.rank)
+        cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
+        return Split(cached, np.ones(self.ctx.ranks, bool))
+
+    def _refusal(self, layer: int) -> str:
+        """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
+        return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and self.ctx.learned is not None)
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
@@ -85,12 +101,17 @@ class FullBatchPlacement(Placement):
         for key, given, why in (
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),
-            ("remote", config.strategy.remote not in ("auto", "raw"), "sends rows as they are"),
         ):
             if given:
                 raise ConfigError(f"strategy.{key}: {name} {why}; leave it out, or use leap or pull")
 
     def exchange_mode(self) -> tuple[str, ExchangeMode]:
+        """Raises ConfigError where no layer can be fed as `--remote` says."""
+        if self.config.remote != "auto" and all(reasons := list(map(self._refusal, range(len(self.ctx.model.layers))))):
+            raise ConfigError(
+                f"strategy.remote: {self.config.remote} cannot feed any layer of this model: {reasons[-1]}; use raw or "
+                "auto"
+            )
         return MODE, LayerByLayer(self.ctx)
 
     @property

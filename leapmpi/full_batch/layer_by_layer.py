@@ -12,79 +12,103 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.full_batch.layer_graphs import LayerGraph, Routes
-from leapmpi.nn.gradient import pass_back
+from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph
+from leapmpi.full_batch.layer_steps import LayerStep, step_of
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 
 
-class LayerByLayer(Raw):
-    """Raw feature rows for the first layer; rows of hidden layers from the ranks that computed them.
+class KeptGraph:
+    """The LayerGraph of a mini-batch and, in a job, the steps that compute its layers, from the first on."""
 
-    The LayerGraph of a mini-batch stands in its `exchange_plans`.
+    def __init__(self, graph: LayerGraph) -> None:
+        self.graph = graph
+        self.steps: list[LayerStep] = []
+
+    def make_steps(self, ctx: RankContext, blocks: Sequence[BlockTensors]) -> None:
+        """Make the steps, given the tensors of the graph's blocks, from the last layer to the first. Local."""
+        parts = zip(ctx.model.layers, reversed(blocks), self.graph.plans, strict=True)
+        self.steps = [step_of(ctx, *part) for part in parts]
+
+
+class LayerByLayer(Raw):
+    """Raw feature rows for the first layer; for layers above what the ranks compute.
+
+    The KeptGraph of a mini-batch stands in its `exchange_plans`.
     """
 
-    description = "raw rows and hidden rows of vertices at home elsewhere, and gradients of the latter"
+    description = "rows of the first and of hidden layers of vertices at home elsewhere, and gradients"
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
-        """The rows of the first layer; hidden rows of every layer above, and their gradients."""
-        super().predict(minibatches, traffic)
-        rank, size = self.ctx.rank, self.layer.bias.element_size()
-        graph: LayerGraph = minibatches[rank].exchange_plans[0]
-        for layer, routes in zip(self.ctx.model.layers[1:], graph.routes, strict=True):
-            traffic.add_exchange(rank, routes.received_counts, "activations", layer.in_dim * size)
+        """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
+        rank, inputs, size = self.ctx.rank, self.ctx.features, self.layer.bias.element_size()
+        graph = graph_of(minibatches[rank])
+        request = inputs.request(graph.fed)
+        traffic.add_request(rank, request.remote_counts, inputs.id_codec.id_bytes, "features", 0)
+        traffic.add_answers(rank, "features", inputs.answer_bytes(request))
+        traffic.add_returns(rank, "row gradients", request.remote_counts * inputs.returned_row_bytes)
+        traffic.add_rows(rank, "local", len(request.local_ids))
+        traffic.add_rows(rank, "remote", len(request.remote_ids))
+        traffic.add_rows(rank, "cached", len(request.cached_slots))
+        for layer, plan in zip(self.ctx.model.layers, graph.plans, strict=True):
+            if plan.rows:
+                traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
+            if plan.by_kind:
+                width = kind_width(layer, plan.kind)
+                traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
+
+    def request(self, minibatch: MiniBatch) -> None:
+        """Request the feature rows that are not kept. Collective."""
+        minibatch.row_exchange = self.ctx.features.prepare(graph_of(minibatch).fed, scattered=self.ctx.scatters)
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         """Forward through all layers, the loss, and backward through them. Collective."""
-        graph: LayerGraph = minibatch.exchange_plans[number]
-        inputs, outputs = self._forward(minibatch, number, graph)
+        outputs = self._forward(minibatch, number)
+        steps, roots = minibatch.exchange_plans[number].steps, len(minibatch.micro_batches[number].roots)
 
         # The loss, of the roots' rows of the layers that it reads.
         with self.ctx.phases("compute"):
-            tops = [output.detach()[: len(graph.roots)].requires_grad_() for output in outputs]
+            tops = [output.detach()[:roots].requires_grad_() for output in outputs]
             loss = self.loss(minibatch, number, self._logits(minibatch, number, tops), labels)
             loss.backward()
             gradients = [_padded(top.grad, output) for top, output in zip(tops, outputs, strict=True)]
+        outputs.clear()
 
         # From the last layer down; each gives the one below the gradients of its rows.
-        for layer in reversed(range(len(outputs))):
-            with self.ctx.phases("compute"):
-                gradient, output = gradients.pop(), outputs.pop()
-                pass_back(output, gradient)
-            if layer:
-                self._return(inputs.pop(), graph.routes[layer - 1], gradients[layer - 1])
+        for step in reversed(steps):
+            gradient = gradients.pop()
+            step.backward(gradient, gradients[-1] if gradients else None)
         return float(loss.detach())
 
     @torch.no_grad()
     def logits(self, minibatch: MiniBatch, number: int) -> Tensor:
-        graph: LayerGraph = minibatch.exchange_plans[number]
-        _, outputs = self._forward(minibatch, number, graph)
+        outputs, roots = self._forward(minibatch, number), len(minibatch.micro_batches[number].roots)
         with self.ctx.phases("compute"):
-            return self._logits(minibatch, number, [output[: len(graph.roots)] for output in outputs])
+            return self._logits(minibatch, number, [output[:roots] for output in outputs])
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """With the inputs of hidden layers, which are copies, and their gradients."""
         size = self.layer.bias.element_size()
         layers = self.ctx.model.layers
-        hidden = (2 * block.n_src * layer.in_dim for layer, block in zip(layers[1:], micro_batch.blocks, strict=False))
+        hidden = (
+            2 * block.n_src * layer.in_dim for layer, block in zip(layers[:0:-1], micro_batch.blocks, strict=False)
+        )
         return super().step_bytes(micro_batch, alone) + size * sum(hidden)
 
-    def _forward(self, minibatch: MiniBatch, number: int, graph: LayerGraph) -> tuple[list[Tensor], list[Tensor]]:
-        """The inputs of all layers but the first, and the outputs of all. Collective."""
-        ctx, blocks = self.ctx, self.tensors(minibatch.micro_batches[number])
+    def _forward(self, minibatch: MiniBatch, number: int) -> list[Tensor]:
+        """The outputs of all layers. Collective."""
         rows: Rows | None = minibatch.features
         assert rows is not None, "`request` has requested them, and the mini-batch is complete"
-        inputs: list[Tensor] = []
         outputs: list[Tensor] = []
-        for layer, block in zip(ctx.model.layers, reversed(blocks), strict=True):
-            if outputs:
-                rows = self._arrived(outputs[-1], graph.routes[len(inputs)], block.n_src)
-                inputs.append(rows)
-            with ctx.phases("compute"):
-                outputs.append(layer(block, rows.to(layer.bias.dtype), minibatch.dropout))
-        return inputs, outputs
+        for step in minibatch.exchange_plans[number].steps:
+            outputs.append(step.forward(outputs[-1] if outputs else rows, minibatch.dropout))
+        return outputs
 
     def _logits(self, minibatch: MiniBatch, number: int, tops: Sequence[Tensor]) -> Tensor:
         """The model's outputs from the roots' rows of each layer. Local."""
@@ -94,51 +118,35 @@ class LayerByLayer(Raw):
         block = self.tensors(minibatch.micro_batches[number])[0]
         return head(tops, block.src_original[: block.n_dst], minibatch.dropout)
 
-    def _arrived(self, output: Tensor, routes: Routes, count: int) -> Tensor:
-        """The input of a layer, float[count, width], from the `output` of the one below on all ranks. Collective."""
-        ctx, below = self.ctx, output.detach()
-        with ctx.phases("compute"):
-            sent = below.index_select(0, self._on_device(routes.sent_rows))
-            arriving = below.new_empty((len(routes.received_positions), below.shape[1]))
-        with ctx.phases("exchange"):
-            finish = ctx.communicator.start_exchange(
-                sent, routes.sent_counts, arriving, routes.received_counts, "activations"
-            )
-        # Own rows are put in place while others travel.
-        with ctx.phases("compute"):
-            rows = below.new_empty((count, below.shape[1]))
-            rows[self._on_device(routes.local_positions)] = below[self._on_device(routes.local_rows)]
-        with ctx.phases("exchange"):
-            finish()
-        with ctx.phases("compute"):
-            rows[self._on_device(routes.received_positions)] = arriving
-        return rows.requires_grad_(torch.is_grad_enabled())
 
-    def _return(self, rows: Tensor, routes: Routes, gradient: Tensor) -> None:
-        """Add the gradients of the input `rows` to the `gradient` of the output below, at home. Collective."""
-        ctx = self.ctx
-        with ctx.phases("compute"):
-            of_rows = torch.zeros_like(rows) if rows.grad is None else rows.grad
-            sent = of_rows.index_select(0, self._on_device(routes.received_positions))
-            returned = of_rows.new_empty((len(routes.sent_rows), of_rows.shape[1]))
-        with ctx.phases("exchange"):
-            finish = ctx.communicator.start_exchange(
-                sent, routes.received_counts, returned, routes.sent_counts, "activations"
-            )
-        with ctx.phases("compute"):
-            own = of_rows.index_select(0, self._on_device(routes.local_positions))
-            gradient.index_add_(0, self._on_device(routes.local_rows), own)
-        with ctx.phases("exchange"):
-            finish()
-        # Rank by rank, so that sums are taken in the same order on every device.
-        with ctx.phases("compute"):
-            counts = routes.sent_counts.tolist()
-            places = self._on_device(routes.sent_rows).split(counts)
-            for place, part in zip(places, returned.split(counts), strict=True):
-                gradient.index_add_(0, place, part)
+def graph_of(minibatch: MiniBatch) -> LayerGraph:
+    """What this rank computes for a full batch."""
+    graph: LayerGraph = minibatch.exchange_plans[0].graph
+    return graph
 
-    def _on_device(self, positions):
-        return torch.from_numpy(positions).to(self.ctx.device)
+
+def kind_width(layer: Layer, kind: str) -> int:
+    """Numbers in a row that is communicated for `layer`, by the kind."""
+    return {PROJECTED: layer.projected_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+
+
+def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
+    """Why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
+    if kind == RAW:
+        return ""
+    if learned:
+        return "learned rows are sent as they are"
+    if not layer.projects:
+        return "its messages are made of raw rows"
+    if layer.reads_destinations:
+        return "it adds the raw rows of its destinations"
+    if layer.own_width:
+        return "its destinations need numbers of their own"
+    if kind == PARTIAL and "edge_features" in layer.edge_data:
+        return "it reads features of edges, which lie with their destinations"
+    if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):
+        return "its aggregate is no sum of rows"
+    return ""
 
 
 def _padded(of_roots: Tensor | None, output: Tensor) -> Tensor:

@@ -2,40 +2,75 @@
 
 From the last layer down: a rank computes some destinations (of the last layer its training vertices), and reads their
 in-neighbours. Of the inputs whose home is elsewhere it *caches* some, that is, it computes them itself one layer below,
-and has the others *communicated* by their homes. Any choice gives the same gradient (NeutronStar, SIGMOD 2022): all
-communicated is DepComm, all cached is DepCache.
+and has the others *communicated* by their homes: as rows, as rows that are projected already, or as partial sums. Any
+choice gives the same gradient. NeutronStar (SIGMOD 2022): all rows communicated is DepComm, all cached is DepCache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sampler import Drawn, Sampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
-Caches = Callable[[int, np.ndarray], np.ndarray]
-"""Which remote inputs of a layer (0 is the first) a rank caches: bool[k], for distinct vertices int64[k]. Pure."""
+KINDS = RAW, PROJECTED, PARTIAL = "raw", "projected", "partial"
+"""What is communicated for a layer: rows as they are, projected rows, or partial sums."""
+
+_NOWHERE = -1
+"""The number of a row that is not here."""
 
 
 @dataclass(frozen=True, eq=False)
-class Routes:
-    """Where the input rows of a layer above the first come from. Positions are those of rows in the layer's input.
+class LayerInputs:
+    """What one rank reads of one layer (0 is the first): its block, and int64[n_src], the home rank of each source."""
 
-    local_positions, local_rows: int64[k], rows that this rank computed, and their numbers in the output of the layer
-    below. received_positions: int64[m], rows that other ranks send, by rank; received_counts: int64[ranks].
-    sent_rows: int64[n], numbers of rows of the output below that others read, by rank; sent_counts: int64[ranks].
+    layer: int
+    block: Block
+    home: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Where the remote inputs of a layer come from.
+
+    cached: bool[n_src], sources that this rank computes itself, or, of the first layer, whose features it keeps.
+    as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows.
     """
 
+    cached: np.ndarray
+    as_kind: np.ndarray
+
+
+class Chooser(Protocol):
+    """Who splits the inputs of a layer. Pure."""
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """What feeding the layer would cost this rank by each of KINDS: float64, infinite where it cannot be."""
+
+    def split(self, inputs: LayerInputs, kind: str) -> Split:
+        """Where the inputs come from, once the ranks have agreed on `kind` for this layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowRoutes:
+    """How the output of the layer below on all ranks becomes a matrix of `count` rows.
+
+    local_positions, local_rows: int64[k], places of rows of this rank's own output, and their numbers there.
+    received_positions: int64[m], places of rows that other ranks send, by rank; received_counts: int64[ranks].
+    sent_rows: int64[n], numbers of rows of the own output that others read, by rank; sent_counts: int64[ranks].
+    """
+
+    count: int
     local_positions: np.ndarray
     local_rows: np.ndarray
     received_positions: np.ndarray
@@ -43,82 +78,212 @@ class Routes:
     sent_rows: np.ndarray
     sent_counts: np.ndarray
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(array.nbytes for array in vars(self).values())
+
+@dataclass(frozen=True, eq=False)
+class Foreign:
+    """Destinations of other ranks, int64[n], and what they read here: edges, int64 `rows` of the matrix or -1.
+
+    self_rows: int64[n], the row of each destination itself, or -1. neighbours: int64[edges], their ids.
+    """
+
+    destinations: np.ndarray
+    indptr: np.ndarray
+    neighbours: np.ndarray
+    rows: np.ndarray
+    self_rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class KindRoutes:
+    """How a layer is fed whose kind is not raw. The matrix is that of RowRoutes, or of the features of `vertices`.
+
+    vertices: int64[rows], those of the matrix. source_rows: int64[n_src], the row of each source, -1 where another rank
+    gives its share. received: int64[m], by rank, the numbers of sources (projected) or destinations (partial) for which
+    rows arrive; received_counts: int64[ranks]. sent_counts: int64[ranks], rows for others, which are, by rank, the rows
+    `sent_rows` of the matrix, projected, or sums for the destinations of `foreign`.
+    """
+
+    vertices: np.ndarray
+    source_rows: np.ndarray
+    received: np.ndarray
+    received_counts: np.ndarray
+    sent_counts: np.ndarray
+    sent_rows: np.ndarray | None = None
+    foreign: Foreign | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPlan:
+    """One layer on one rank. `rows` is None for the first layer, `by_kind` for layers that are fed by rows alone."""
+
+    block: Block
+    kind: str
+    rows: RowRoutes | None
+    by_kind: KindRoutes | None
 
 
 @dataclass(frozen=True, eq=False)
 class LayerGraph:
     """What one rank computes of all layers.
 
-    roots: int64[n], its training vertices, the first destinations of every block. blocks: from the last layer to the
-    first. routes: of the layers above the first, by layer less one. cached: int64[k], vertices whose features are
+    roots: int64[n], its training vertices, the first destinations of every block. plans: from the first layer to the
+    last. fed: int64[k], the vertices whose features the first layer reads here. cached: those whose features are
     fetched once and kept.
     """
 
     roots: np.ndarray
-    blocks: list[Block]
-    routes: list[Routes]
+    plans: list[LayerPlan]
+    fed: np.ndarray
     cached: np.ndarray
+
+    @property
+    def blocks(self) -> list[Block]:
+        """From the last layer to the first."""
+        return [plan.block for plan in reversed(self.plans)]
 
 
 class GraphBuilder:
-    """Builds the LayerGraph of one rank, from the last layer down.
+    """Builds the LayerGraph of one rank, from the last layer down; for each layer `costs`, `needs` and `give` in turn.
 
-    Call `needs` and `give` in turn for each layer above the first, then `graph`. All is local: what `needs` returns
-    goes to the homes of the vertices, and what comes from others is passed to `give`.
+    All is local: what `needs` returns goes to other ranks, and what comes from others is passed to `give`.
     """
 
     def __init__(
-        self, sampler: Sampler, roots: np.ndarray, rank_offsets: np.ndarray, rank: int, layers: int, caches: Caches
+        self, sampler: Sampler, roots: np.ndarray, rank_offsets: np.ndarray, rank: int, layers: int, chooser: Chooser
     ) -> None:
         """`sampler` draws all in-neighbours, one hop; `roots` int64[n] have their home on `rank`."""
-        self.sampler, self.rank_offsets, self.rank, self.caches = sampler, rank_offsets, rank, caches
+        self.sampler, self.rank_offsets, self.rank, self.chooser = sampler, rank_offsets, rank, chooser
         self.roots, self.layers = roots, layers
         self._layer, self._destinations = layers - 1, roots
-        self._blocks: list[Block] = []
-        self._routes: list[Routes] = []
+        self._plans: list[LayerPlan] = []
+        self._key = DrawKey(TRAIN, 0, 0, 0)
 
-    def needs(self) -> tuple[np.ndarray, np.ndarray]:
-        """The inputs of this layer that other ranks are to send: int64[k], by home rank, and int64[ranks]."""
-        block = self._draw()
-        home = home_of(block.src, self.rank_offsets)
-        self._computed = home == self.rank
-        remote = np.flatnonzero(~self._computed)
-        self._computed[remote] = self.caches(self._layer, block.src[remote])
-        communicated = np.flatnonzero(~self._computed)
-        self._received = communicated[np.argsort(home[communicated], kind="stable")]
-        self._counts = np.bincount(home[communicated], minlength=len(self.rank_offsets) - 1).astype(np.int64)
-        return block.src[self._received], self._counts
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        """The edges of `destinations` (int64[n], distinct) at `hop`. Local."""
+        (found,) = self.sampler.sample(self._key, destinations)
+        return replace(found, hop=hop)
 
-    def give(self, requested: np.ndarray, counts: np.ndarray) -> None:
-        """Compute what other ranks requested too (int64[n], by rank; int64[ranks]), one layer below."""
-        block = self._blocks[-1]
-        positions = np.flatnonzero(self._computed)
-        wanted = np.concatenate((block.src[positions], requested))
-        self._destinations, rows = _numbered(self.roots, wanted)
-        mine, sent = rows[: len(positions)], rows[len(positions) :]
-        self._routes.append(Routes(positions, mine, self._received, self._counts, sent, counts))
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        """Those of destinations of other ranks, int64[n]. Local."""
+        return self.sampler.neighbours(self._key, 0, destinations)
+
+    def costs(self) -> np.ndarray:
+        """What feeding this layer would cost here by each of KINDS: float64."""
+        block = self.block(self.layers - 1 - self._layer, self._destinations)
+        self._inputs = LayerInputs(self._layer, block, home_of(block.src, self.rank_offsets))
+        return self.chooser.costs(self._inputs)
+
+    def needs(self, kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What other ranks are to send: vertices, int64 by rank, and int64[ranks] of them.
+
+        First those whose rows; for a layer of another `kind` then those whose projected rows, or destinations of sums.
+        """
+        block, home = self._inputs.block, self._inputs.home
+        split = self.chooser.split(self._inputs, kind)
+        remote = home != self.rank
+        elsewhere = remote & ~split.cached
+        by_kind = elsewhere & split.as_kind[home] if kind != RAW else np.zeros(block.n_src, bool)
+        self._kind, self._cached, self._by_kind = kind, split.cached & remote, by_kind
+        # Features come with others that are not kept, by the fetcher.
+        self._rows = self._sorted(np.flatnonzero(elsewhere & ~by_kind) if self._layer else np.empty(0, np.int64))
+        asked = [(block.src[self._rows], self._counts(home[self._rows]))]
+        if kind == RAW:
+            return asked
+        if kind == PROJECTED:
+            self._received = self._sorted(np.flatnonzero(by_kind))
+            owners = home[self._received]
+        else:
+            owners, self._received = self._pairs()
+        return [*asked, (block.src[self._received], self._counts(owners))]
+
+    def give(self, requested: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Compute one layer below what other ranks requested too.
+
+        requested: for each list of `needs`, vertices int64 by rank, and int64[ranks] of them.
+        """
+        inputs, block = self._inputs, self._inputs.block
+        (rows_of_others, row_counts), *others = requested
+        foreign, counts = others[0] if others else (np.empty(0, np.int64), np.zeros_like(row_counts))
+        drawn = self.drawn(self.layers - 1 - self._layer, foreign) if self._kind == PARTIAL else None
+
+        # What is read here: by the own block, and by what others are sent.
+        here = ~self._by_kind
+        here[self._rows] = False
+        positions = np.flatnonzero(here)
+        read = foreign if drawn is None else np.concatenate((foreign, drawn.neighbours))
+        read = read[home_of(read, self.rank_offsets) == self.rank]
+        wanted = np.concatenate((block.src[positions], rows_of_others, read))
+        vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
+        self._destinations = vertices.ids
+
+        # Where rows come from.
+        places = positions, vertices.numbers(block.src[positions])
+        sent = vertices.numbers(rows_of_others), row_counts
+        received = self._counts(inputs.home[self._rows])
+        routes = by_kind = None
+        if self._layer and self._kind == RAW:
+            routes = RowRoutes(block.n_src, *places, self._rows, received, *sent)
+        elif self._layer:
+            own = np.arange(len(vertices.ids))
+            arriving = len(own) + np.arange(len(self._rows))
+            routes = RowRoutes(len(own) + len(arriving), own, own, arriving, received, *sent)
+        if self._kind != RAW:
+            by_kind = self._kind_routes(vertices, places, foreign, counts, drawn)
+        self._plans.append(LayerPlan(block, self._kind, routes, by_kind))
         self._layer -= 1
 
     def graph(self) -> LayerGraph:
-        """The whole graph, when all layers above the first are done."""
-        block = self._draw()
-        remote = block.src[home_of(block.src, self.rank_offsets) != self.rank]
-        cached = np.sort(remote[self.caches(0, remote)])
-        return LayerGraph(self.roots, self._blocks, self._routes[::-1], cached)
+        """The whole graph, when all layers are done."""
+        first = self._plans[-1]
+        fed = first.block.src if first.by_kind is None else first.by_kind.vertices
+        return LayerGraph(self.roots, self._plans[::-1], fed, np.sort(first.block.src[self._cached]))
 
-    def block(self, hop: int, destinations: np.ndarray) -> Block:
-        """All in-neighbours of `destinations` (int64[n], distinct)."""
-        (found,) = self.sampler.sample(DrawKey(TRAIN, 0, 0, 0), destinations)
-        return replace(found, hop=hop)
+    def _kind_routes(
+        self,
+        vertices: _Numbered,
+        places: tuple[np.ndarray, np.ndarray],
+        foreign: np.ndarray,
+        counts: np.ndarray,
+        drawn: Drawn | None,
+    ) -> KindRoutes:
+        """How this layer is fed; `places` are those of sources that are here, `foreign` what others asked."""
+        block, home = self._inputs.block, self._inputs.home
+        source_rows = np.full(block.n_src, _NOWHERE, np.int64)
+        source_rows[places[0]] = places[1]
+        source_rows[self._rows] = len(vertices.ids) + np.arange(len(self._rows))
+        ids = np.concatenate((vertices.ids, block.src[self._rows]))
+        if drawn is None:
+            received = self._counts(home[self._received])
+            return KindRoutes(ids, source_rows, self._received, received, counts, vertices.numbers(foreign))
+        of_others = Foreign(
+            foreign,
+            drawn.indptr,
+            drawn.neighbours,
+            self._numbers_here(vertices, drawn.neighbours),
+            self._numbers_here(vertices, foreign),
+        )
+        return KindRoutes(ids, source_rows, self._received, self._pair_counts, counts, foreign=of_others)
 
-    def _draw(self) -> Block:
-        """The block of this layer."""
-        self._blocks.append(self.block(self.layers - 1 - self._layer, self._destinations))
-        return self._blocks[-1]
+    def _numbers_here(self, vertices: _Numbered, wanted: np.ndarray) -> np.ndarray:
+        """The number of each vertex whose home this is; -1 for others."""
+        numbers = np.full(len(wanted), _NOWHERE, np.int64)
+        mine = home_of(wanted, self.rank_offsets) == self.rank
+        numbers[mine] = vertices.numbers(wanted[mine])
+        return numbers
+
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Owners, ascending, and destinations: each destination with each owner that has a share of it."""
+        ranks = len(self.rank_offsets) - 1
+        found = owner_pairs(self._inputs, self._by_kind, ranks)
+        self._pair_counts = self._counts(found // self._inputs.block.n_dst)
+        return np.divmod(found, max(1, self._inputs.block.n_dst))
+
+    def _sorted(self, positions: np.ndarray) -> np.ndarray:
+        """Positions of sources, by home rank."""
+        return positions[np.argsort(self._inputs.home[positions], kind="stable")]
+
+    def _counts(self, ranks: np.ndarray) -> np.ndarray:
+        return np.bincount(ranks, minlength=len(self.rank_offsets) - 1).astype(np.int64)
 
 
 class SampledGraphBuilder(GraphBuilder):
@@ -127,43 +292,72 @@ class SampledGraphBuilder(GraphBuilder):
     def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
         """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
         super().__init__(*of_rank)
-        self.key, self.batch = key, batch
+        self._key, self._batch = key, batch
 
     def block(self, hop: int, destinations: np.ndarray) -> Block:
-        return self.sampler.hop(self.key, hop, destinations, self.batch)
+        return self.sampler.hop(self._key, hop, destinations, self._batch)
+
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        return self.sampler.neighbours(self._key, hop, destinations, self._batch)
 
 
-def _numbered(roots: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ones of `wanted` (int64[k]), `roots` first and the others ascending; int64[k]: the place of each."""
-    vertices = np.concatenate((roots, np.setdiff1d(wanted, roots)))
-    order = np.argsort(vertices)
-    return vertices, order[np.searchsorted(vertices, wanted, sorter=order)]
+def owner_pairs(inputs: LayerInputs, chosen: np.ndarray, ranks: int) -> np.ndarray:
+    """Pairs of an owner and a destination that reads a `chosen` source (bool[n_src]) of it: int64, owner * n_dst +
+    destination, ascending and distinct."""
+    block = inputs.block
+    edges = np.flatnonzero(chosen[block.indices])
+    of_edge = np.searchsorted(block.indptr, edges, side="right") - 1
+    themselves = np.flatnonzero(chosen[: block.n_dst])
+    owners = np.concatenate((inputs.home[block.indices[edges]], inputs.home[themselves]))
+    return np.unique(owners * block.n_dst + np.concatenate((of_edge, themselves)))
+
+
+class _Numbered:
+    """Distinct vertices, `ids` int64[n], and the place of each among them."""
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+        self._order = np.argsort(ids)
+
+    def numbers(self, vertices: np.ndarray) -> np.ndarray:
+        """int64[k]: the place of each of `vertices`, all of them among the ids."""
+        return self._order[np.searchsorted(self.ids, vertices, sorter=self._order)]
+
+
+def _numbered(first: np.ndarray, wanted: np.ndarray) -> _Numbered:
+    """The distinct ones of `wanted` (int64[k]): `first`, which are among them, and the others ascending."""
+    return _Numbered(np.concatenate((first, np.setdiff1d(wanted, first))))
 
 
 def build_here(builder: GraphBuilder, communicator: Communicator) -> LayerGraph:
     """The graph of this rank. Collective."""
-    codec = IdCodec.home_ranks(builder.rank_offsets)
-    for _ in range(builder.layers - 1):
-        builder.give(*communicator.exchange_ids(*builder.needs(), codec))
+    codec = IdCodec.any_id(builder.rank_offsets)
+    for _ in range(builder.layers):
+        costs = communicator.all_gather_rows(builder.costs())
+        kind = _cheapest(costs)
+        builder.give([communicator.exchange_ids(*each, codec) for each in builder.needs(kind)])
     return builder.graph()
 
 
 def build_all(builders: Sequence[GraphBuilder]) -> list[LayerGraph]:
     """The graphs of all ranks, in one process."""
-    for _ in range(builders[0].layers - 1):
-        needs = [builder.needs() for builder in builders]
+    for _ in range(builders[0].layers):
+        kind = _cheapest(np.stack([builder.costs() for builder in builders]))
+        needs = [builder.needs(kind) for builder in builders]
         for builder in builders:
-            asked = [_part(*each, builder.rank) for each in needs]
-            builder.give(np.concatenate(asked), np.array([len(each) for each in asked], np.int64))
+            asked = [
+                [_part(ids, counts, builder.rank) for ids, counts in of_all] for of_all in zip(*needs, strict=True)
+            ]
+            builder.give([(np.concatenate(each), np.array(list(map(len, each)), np.int64)) for each in asked])
     return [builder.graph() for builder in builders]
+
+
+def _cheapest(costs: np.ndarray) -> str:
+    """The kind that costs all ranks least, the first of equals; `costs` float64[ranks, kinds]."""
+    return KINDS[int(costs.sum(axis=0).argmin())]
 
 
 def _part(ids: np.ndarray, counts: np.ndarray, rank: int) -> np.ndarray:
     """Those of `ids` (by rank, `counts` each) that belong to `rank`."""
     first = int(counts[:rank].sum())
     return ids[first : first + int(counts[rank])]
-
-
-def layers_of(graph: LayerGraph) -> Iterator[tuple[int, Block]]:
-    """The number of each layer and its block, the first layer first."""
-    return enumerate(reversed(graph.blocks))

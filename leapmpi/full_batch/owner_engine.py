@@ -12,6 +12,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
 from leapmpi.full_batch.layer_graphs import GraphBuilder, LayerGraph, SampledGraphBuilder, build_all, build_here
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -48,22 +49,28 @@ class OwnerEngine(FullBatchEngine):
         """What builds the graph of this rank for one mini-batch. Local."""
         ctx, placement = self.ctx, cast("FullBatchPlacement", self.placement)
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
-        of_rank = (ctx.sampler, roots, ctx.rank_offsets, ctx.rank, layers, placement.caches)
+        of_rank = (ctx.sampler, roots, ctx.rank_offsets, ctx.rank, layers, placement)
         return SampledGraphBuilder(key, schedule.roots, *of_rank)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
-        return MiniBatch(schedule, key, [MicroBatch(graph.roots, graph.blocks, None)], exchange_plans=[graph])
+        of_roots = MicroBatch(graph.roots, graph.blocks, None)
+        return MiniBatch(schedule, key, [of_roots], exchange_plans=[KeptGraph(graph)])
 
     def request(self, minibatch: MiniBatch) -> None:
         Engine.request(self, minibatch)
+        (micro_batch,) = minibatch.micro_batches
+        micro_batch.tensors = micro_batch.on_device(self.ctx.device)
+        kept: KeptGraph = minibatch.exchange_plans[0]
+        kept.make_steps(self.ctx, micro_batch.tensors)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """With the ids of the vertices that ranks compute for each other."""
         Engine.predict_request(self, minibatch, traffic)
-        ctx, graph = self.ctx, cast("LayerGraph", minibatch.exchange_plans[0])
-        id_bytes = IdCodec.home_ranks(ctx.rank_offsets).id_bytes
-        for routes in graph.routes:
-            traffic.add_request(ctx.rank, routes.received_counts, id_bytes, "activations", 0)
+        ctx = self.ctx
+        id_bytes = IdCodec.any_id(ctx.rank_offsets).id_bytes
+        for plan in graph_of(minibatch).plans:
+            for received in [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]:
+                traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
 
     @property
     def prefetch_depth(self) -> int:

@@ -168,6 +168,11 @@ class Layer(nn.Module):
         return self.norm is None and not self.dropout
 
     @property
+    def reads_destinations(self) -> bool:
+        """Whether `finish` reads the raw rows of destinations."""
+        return self.residual is not None
+
+    @property
     def projected_width(self) -> int:
         """Columns of `projected` rows."""
         return self.out_dim

@@ -13,6 +13,8 @@ import numpy as np
 from leapmpi.config.setting import names_code
 from leapmpi.errors import ConfigError
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import kind_width, refusal
+from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, owner_pairs
 from leapmpi.full_batch.owner_engine import OwnerEngine
 from leapmpi.nn.task import task_of
 
@@ -34,6 +36,23 @@ class Owner(FullBatchPlacement):
                 f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
             )
         cls.check_strategy(config)
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """Bytes that this rank would receive and return, where `--remote` leaves the kind open."""
+        if self.config.remote != "auto":
+            return super().costs(inputs)
+        layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
+        remote = inputs.home != self.ctx.rank
+        ways = 1 if inputs.layer == 0 else 2
+        counts = {
+            RAW: ways * int(remote.sum()),
+            PROJECTED: 2 * int(remote.sum()),
+            PARTIAL: 2 * len(owner_pairs(inputs, remote, self.ctx.ranks)),
+        }
+        return np.array(
+            [np.inf if refusal(layer, kind, learned) else counts[kind] * kind_width(layer, kind) for kind in KINDS],
+            np.float64,
+        )
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         return np.zeros(len(vertices), bool)

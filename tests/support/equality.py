@@ -19,11 +19,12 @@ from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.engine.context import Loaded, RankContext
-from leapmpi.engine.engine import Engine
+from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
@@ -57,6 +58,8 @@ STRATEGIES = {
     "naive": {"strategy.name": "naive"},
     "p3": {"strategy.name": "p3"},
 }
+FULL_BATCH = {name: {"strategy.name": name} for name in ("depcomm", "depcache")}
+"""Strategies that train all training vertices at once, on all neighbours."""
 OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""
 OWN = "own"
@@ -174,7 +177,7 @@ class Case:
     def config(self, base: Path, ranks: int) -> Config:
         """The config, in float64; time steps are cut down to `ranks`."""
         common = dataclasses.replace(self, **PLAINEST)
-        settings = STRATEGIES[self.strategy] | {"strategy.merge": self.merge}
+        settings = (STRATEGIES | FULL_BATCH)[self.strategy] | {"strategy.merge": self.merge}
         if self.remote != OWN:
             settings["strategy.remote"] = self.remote
         if self.cache != "none":
@@ -257,7 +260,7 @@ class Runner:
         config = case.config(self.base, self.world.size)
         loaded = placement_class(config.strategy.name).place(self.world, self._load(case))
         ctx = loaded.ctx
-        engine = Engine(ctx, config.strategy)
+        engine = make_engine(ctx, config.strategy)
         if case.rows == "in place":
             _read_in_place(ctx, engine.mode)
         cache = FeatureCache(config, self.world, loaded, engine)
@@ -268,6 +271,9 @@ class Runner:
             PrefetchTask(batch if self.world.rank == 0 else None, epoch, iteration)
             for epoch, iteration, batch in steps(case, loaded)
         ]
+        if isinstance(engine, FullBatchEngine):
+            # What is made once is made before the first iteration.
+            engine.plan(jobs[0].batch, 0, 0)
         trained, counts = [], []
         ctx.communicator.byte_counters.take()
         with Prefetcher(engine, jobs, case.prefetch) as ahead:
@@ -333,7 +339,7 @@ def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
     rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
     engines = Forecaster(loaded.dataset, loaded.topology).engines(config, size)
-    traffic = predicted_traffic(engines, [each.sample(minibatch.schedule, minibatch.key) for each in engines])
+    traffic = predicted_traffic(engines, engines[0].sample_all(engines, minibatch.schedule, minibatch.key))
     sent = {kind: int(pairs[rank].sum()) for kind, pairs in traffic.sent.items()}
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
 

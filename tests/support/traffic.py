@@ -20,10 +20,11 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
-    for part in (*parts, _of_edges(minibatch, loaded, home)):
+    kept = engine.mode_name == "layer by layer"
+    for part in parts if kept else (*parts, _of_edges(minibatch, loaded, home)):
         for kind, count in part.items():
             counts[kind] += count
-    if communicator.rank == 0:
+    if communicator.rank == 0 and not kept:
         micro_batches, header = communicator.size * engine.placement.time_steps, 7
         counts["schedule"] = (
             8 * (communicator.size - 1) * (header + (micro_batches + 1) + micro_batches + sum_of_roots(minibatch))
@@ -190,6 +191,18 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     return counts
 
 
+def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """Raw rows for the first layer; above, rows of all that this rank has not computed, and gradients go back."""
+    communicator, counts = loaded.ctx.communicator, _raw(minibatch, loaded, home)
+    counts["activations"] = 0
+    blocks = minibatch.micro_batches[0].blocks
+    for layer, block, below in zip(loaded.ctx.model.layers[:0:-1], blocks[:-1], blocks[1:], strict=True):
+        here = {int(vertex) for vertex in below.dst}
+        asked, answered = _request({int(vertex) for vertex in block.src} - here, communicator, home)
+        counts["activations"] += (asked + answered) * layer.in_dim * layer.bias.element_size()
+    return counts
+
+
 def width_of(parameters) -> int:
     """Bytes of a number."""
     return parameters.values.element_size()
@@ -204,6 +217,7 @@ def shared_numbers(loaded, engine) -> int:
 
 
 INPUT = {"ring": _ring, "columns": _columns, "raw": _raw, "projected": _projected, "partial": _partial}
+INPUT["layer by layer"] = _layer_by_layer
 
 
 @cache

@@ -97,6 +97,11 @@ class GENLayer(Layer):
         read = () if self.kind == "max" else ("weight",)
         return read if self.edge is None else (*read, "edge_features")
 
+    @property
+    def reads_destinations(self) -> bool:
+        """From the second layer on."""
+        return self.encoder is None
+
     def input_projections(self) -> list[Projection]:
         return [self.encoder] if self.encoder is not None else []
 

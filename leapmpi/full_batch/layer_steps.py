@@ -1,0 +1,271 @@
+"""One layer of a full batch, forward and backward, by each kind of what is communicated.
+
+A step is given the output of the layer below on this rank (for the first layer: feature rows) and computes the layer's
+output; later it is given the gradient of that, lets the weights learn, and returns the gradient of the output below.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.engine.context import RankContext
+from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, KindRoutes, LayerPlan, RowRoutes
+from leapmpi.full_batch.own_and_foreign import partial_block
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
+
+
+class Exchange:
+    """Rows that go to other ranks, and come from them; their gradients go the other way. Made once."""
+
+    def __init__(self, ctx: RankContext, sent_counts: np.ndarray, received_counts: np.ndarray) -> None:
+        self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
+        self.received = int(received_counts.sum())
+        self.sent = int(sent_counts.sum())
+
+    def start(self, rows: Tensor) -> Callable[[], Tensor]:
+        """Send `rows` (float[sent, width], by rank); what is returned waits for those that arrive. Collective."""
+        return self._start(rows, self.sent_counts, self.received_counts)
+
+    def start_back(self, gradient: Tensor) -> Callable[[], Tensor]:
+        """Send the `gradient` of what arrived back; what is returned waits for that of what was sent. Collective."""
+        return self._start(gradient, self.received_counts, self.sent_counts)
+
+    def add(self, returned: Tensor, places: Tensor, target: Tensor) -> None:
+        """Add `returned` to rows `places` of `target`, rank by rank: in one order on every device. Local."""
+        counts = self.sent_counts.tolist()
+        for place, part in zip(places.split(counts), returned.split(counts), strict=True):
+            target.index_add_(0, place, part)
+
+    def _start(self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray) -> Callable[[], Tensor]:
+        arriving = rows.new_empty((int(arriving_counts.sum()), rows.shape[1]))
+        with self.ctx.phases("exchange"):
+            end = self.ctx.communicator.start_exchange(rows, counts, arriving, arriving_counts, "activations")
+
+        def finish() -> Tensor:
+            with self.ctx.phases("exchange"):
+                end()
+            return arriving
+
+        return finish
+
+
+class HiddenInput:
+    """The matrix that a layer above the first reads, of own rows and of those that other ranks send."""
+
+    def __init__(self, ctx: RankContext, routes: RowRoutes) -> None:
+        self.ctx, self.count = ctx, routes.count
+        self.exchange = Exchange(ctx, routes.sent_counts, routes.received_counts)
+        device = ctx.device
+        self.local_positions = torch.from_numpy(routes.local_positions).to(device)
+        self.local_rows = torch.from_numpy(routes.local_rows).to(device)
+        self.received_positions = torch.from_numpy(routes.received_positions).to(device)
+        self.sent_rows = torch.from_numpy(routes.sent_rows).to(device)
+
+    def matrix(self, below: Tensor) -> Tensor:
+        """float[count, width], a leaf, from the output `below` of the layer below. Collective."""
+        with self.ctx.phases("compute"):
+            sent = below.index_select(0, self.sent_rows)
+        finish = self.exchange.start(sent)
+        # Own rows are put in place while others travel.
+        with self.ctx.phases("compute"):
+            rows = below.new_empty((self.count, below.shape[1]))
+            rows[self.local_positions] = below[self.local_rows]
+        arrived = finish()
+        with self.ctx.phases("compute"):
+            rows[self.received_positions] = arrived
+        return rows.requires_grad_(torch.is_grad_enabled())
+
+    def back(self, rows: Tensor, gradient: Tensor) -> None:
+        """Add the gradients of the matrix `rows` to the `gradient` of the output below, at home. Collective."""
+        with self.ctx.phases("compute"):
+            of_rows = torch.zeros_like(rows) if rows.grad is None else rows.grad
+            sent = of_rows.index_select(0, self.received_positions)
+        finish = self.exchange.start_back(sent)
+        with self.ctx.phases("compute"):
+            gradient.index_add_(0, self.local_rows, of_rows.index_select(0, self.local_positions))
+        returned = finish()
+        with self.ctx.phases("compute"):
+            self.exchange.add(returned, self.sent_rows, gradient)
+
+
+class LayerStep(ABC):
+    """One layer on this rank. Call `forward`, and in training `backward`. Both are collective."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
+        self.ctx, self.layer, self.block = ctx, layer, block
+        self.hidden = None if plan.rows is None else HiddenInput(ctx, plan.rows)
+
+    def forward(self, below: Rows, key: DropoutKey | None) -> Tensor:
+        """The layer's output, float[n_dst, out], from `below`; `key` is that of dropout masks."""
+        if self.hidden is None:
+            rows = below.to(self.layer.bias.dtype)
+        else:
+            assert isinstance(below, Tensor), "hidden rows are dense"
+            rows = self.hidden.matrix(below.detach())
+        self._output = self.output(rows, key)
+        self._rows = rows
+        return self._output
+
+    def backward(self, gradient: Tensor, of_below: Tensor | None) -> None:
+        """Let the weights learn from the output's `gradient`; add that of the output below, if it is one, to
+        `of_below`."""
+        output, rows = self._output, self._rows
+        del self._output, self._rows
+        with self.ctx.phases("compute"):
+            pass_back(output, gradient)
+        del output
+        self.learn()
+        if self.hidden is not None:
+            assert isinstance(rows, Tensor), "hidden rows are dense"
+            assert of_below is not None, "they learn"
+            self.hidden.back(rows, of_below)
+
+    @abstractmethod
+    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        """The layer's output from the matrix `rows`."""
+
+    def learn(self) -> None:
+        """Pass gradients on from what stands between the matrix and the output, where something does."""
+        return
+
+
+class RawStep(LayerStep):
+    """The layer as a whole, on rows of all sources."""
+
+    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        with self.ctx.phases("compute"):
+            return self.layer(self.block, rows, key)
+
+
+class KindStep(LayerStep):
+    """Base of steps in which ranks compute rows for others: `computed` holds those for this rank and for others."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
+        super().__init__(ctx, layer, block, plan)
+        assert plan.by_kind is not None, "the kind is not raw"
+        routes = plan.by_kind
+        self.exchange = Exchange(ctx, routes.sent_counts, routes.received_counts)
+        self.received = torch.from_numpy(routes.received).to(ctx.device)
+
+    @abstractmethod
+    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        """What is computed of the matrix `rows`, for this rank and for others; differentiable. Local."""
+
+    @abstractmethod
+    def answers(self, computed: Tensor) -> Tensor:
+        """Those of the `computed` rows that go to others, by rank. Local."""
+
+    @abstractmethod
+    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
+        """What the layer reads, of `computed` rows and those that `arrived`; without gradient. Local."""
+
+    @abstractmethod
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        """The layer's output; differentiable. Local."""
+
+    @abstractmethod
+    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
+        """That of `computed`, from that of what was combined and from what others `returned`. Local."""
+
+    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        with self.ctx.phases("compute"):
+            computed = self.computed(rows, key)
+            answers = self.answers(computed.detach()).contiguous()
+        arrived = self.exchange.start(answers)()
+        with self.ctx.phases("compute"):
+            combined = self.combined(computed.detach(), arrived).requires_grad_(torch.is_grad_enabled())
+            self._computed, self._combined = computed, combined
+            return self.finished(combined, key)
+
+    def learn(self) -> None:
+        computed, combined = self._computed, self._combined
+        del self._computed, self._combined
+        with self.ctx.phases("compute"):
+            gradient = torch.zeros_like(combined) if combined.grad is None else combined.grad
+            sent = gradient.index_select(0, self.received)
+        returned = self.exchange.start_back(sent)()
+        with self.ctx.phases("compute"):
+            pass_back(computed, self.computed_gradient(gradient, returned, computed))
+
+
+class ProjectedStep(KindStep):
+    """Rows arrive multiplied by the layer's weights."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
+        super().__init__(ctx, layer, block, plan)
+        routes = plan.by_kind
+        assert routes is not None, "the kind is not raw"
+        assert routes.sent_rows is not None, "the kind is projected"
+        self.original = _original(ctx, routes)
+        self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
+        here = np.flatnonzero(routes.source_rows >= 0)
+        self.local_positions = torch.from_numpy(here).to(ctx.device)
+        self.local_rows = torch.from_numpy(routes.source_rows[here]).to(ctx.device)
+
+    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        return self.layer.projected(rows, self.original, key)
+
+    def answers(self, computed: Tensor) -> Tensor:
+        return computed.index_select(0, self.sent_rows)
+
+    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
+        matrix = computed.new_empty((self.block.n_src, computed.shape[1]))
+        matrix[self.local_positions] = computed[self.local_rows]
+        matrix[self.received] = arrived
+        return matrix
+
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        return self.layer.finish(None, self.layer.from_projected(self.block, combined, key), None)
+
+    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
+        out = torch.zeros_like(computed)
+        out[self.local_rows] = gradient.index_select(0, self.local_positions)
+        self.exchange.add(returned, self.sent_rows, out)
+        return out
+
+
+class PartialStep(KindStep):
+    """Sums arrive: of each owner one row for a destination."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
+        super().__init__(ctx, layer, block, plan)
+        self.shares = partial_block(ctx.sampler.topology, plan, ctx.device)
+
+    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        return self.layer.partial(self.shares, rows, key)
+
+    def answers(self, computed: Tensor) -> Tensor:
+        return computed[self.block.n_dst :]
+
+    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
+        sums = computed[: self.block.n_dst].clone()
+        counts = self.exchange.received_counts.tolist()
+        for place, part in zip(self.received.split(counts), arrived.split(counts), strict=True):
+            sums.index_add_(0, place, part)
+        return sums
+
+    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
+        return self.layer.finish(*self.layer.from_partial(self.block, combined), None)
+
+    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
+        return torch.cat([gradient, returned])
+
+
+def _original(ctx: RankContext, routes: KindRoutes) -> Tensor:
+    """int64[rows]: the original ids of the rows of the matrix."""
+    return torch.from_numpy(ctx.sampler.topology.original_id[routes.vertices]).to(ctx.device)
+
+
+def step_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> LayerStep:
+    """The step of `layer` as `plan` says."""
+    kind: type[LayerStep] = {PROJECTED: ProjectedStep, PARTIAL: PartialStep}.get(plan.kind, RawStep)
+    return kind(ctx, layer, block, plan)

@@ -1,0 +1,117 @@
+"""Full batches: every strategy, and any split of remote inputs into cached and communicated ones, takes the steps of a
+single process, bytes counted; whole runs have its losses and go on to the bit."""
+
+import os
+import signal
+from zlib import crc32
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import leapmpi
+from leapmpi.config.schema import Config
+from leapmpi.errors import Interrupted
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.strategies.depcomm import DepComm
+from tests.support import datasets
+from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
+from tests.support.pairs import pairwise
+
+ANY_SPLIT = "any split"
+FIXED = {
+    "batch": "larger than the training set", "parts": 4, "merge": "paper", "rows": "copied", "cache": "none",
+    "balance": "off", "remote": OWN, "threads": 1,
+}  # fmt: skip
+OPTIONS = {
+    "model": (*MODEL, *DEEP),
+    "strategy": (*FULL_BATCH, ANY_SPLIT),
+    "dropout": ("none", "everywhere"),
+    "shape": ("plain", "both"),
+    "partition": ("metis", "uneven", "lopsided"),
+    "labels": ("single", "single, edges with data", "single, sparse features", "multi"),
+    "fanout": ("all,all", "all,all,all", "all"),
+    "prefetch": (0, 1),
+}
+# Each number of ranks takes a quarter of the pairs, in no order.
+CASES = sorted(pairwise(OPTIONS), key=lambda values: crc32(repr(values).encode()))[MPI.COMM_WORLD.size - 1 :: 4]
+
+
+def case_of(values: dict) -> Case:
+    """The case, of the strategy of which splits are a variation."""
+    strategy = "depcomm" if values["strategy"] == ANY_SPLIT else values["strategy"]
+    return Case(**{**values, "strategy": strategy}, **FIXED)
+
+
+def split(placement, layer, vertices):
+    """Another half of the remote inputs for each layer and rank."""
+    return (vertices * 7 + layer * 3 + placement.ctx.rank * 5) % 11 < 5
+
+
+@pytest.fixture(scope="module")
+def base(world, folder):
+    cases = [case_of(values) for values in CASES]
+    datasets.build(world.comm, folder, {DATA, *(each.dataset for case in cases for each in (case, case.alone()))})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(world, base):
+    return references([case_of(values) for values in CASES], base, world.comm)
+
+
+@pytest.mark.parametrize("values", CASES, ids=lambda each: f"{each['model']}-{each['strategy']}-{each['partition']}")
+def test_the_steps_are_those_of_a_single_process(values, base, alone, world, monkeypatch):
+    case = case_of(values)
+    if values["strategy"] == ANY_SPLIT:
+        monkeypatch.setattr(DepComm, "caches", split)
+    check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
+
+
+RUNS = {
+    "depcomm, gat": {"strategy.name": "depcomm", "model.name": "gat", "model.attention_dropout": 0.2},
+    "depcache, gcn": {"strategy.name": "depcache", "model.name": "gcn", "train.optimizer": "sgd", "train.lr": 0.05},
+}
+COMMON = {
+    "train.epochs": 4, "train.batch_size": "full", "sampling.fanout": "all,all", "model.hidden": 8, "model.heads": 2,
+    "train.dtype": "float64", "run.threads": 1, "run.log_level": "error", "run.device": "cpu",
+}  # fmt: skip
+DATA = datasets.Variant("single", "uneven", 4)
+
+
+@pytest.mark.parametrize("name", here(list(RUNS)))
+def test_a_stopped_run_ends_with_the_losses_of_one_process_and_its_own_bits(name, world, base, monkeypatch):
+    place = base / f"run-{list(RUNS).index(name)}"
+    started = Config.from_values({"data": str(DATA.folder(base)), **COMMON, **RUNS[name]})
+    whole = leapmpi.train(started.replaced({"run.folder": f"{place}-whole"}), world.comm)
+    config = started.replaced({"run.folder": f"{place}-stopped"})
+    genuine = FullBatchEngine.forward_backward
+
+    def interrupted(engine, minibatch):
+        if minibatch.key.epoch == 1 and engine.ctx.rank == world.size - 1:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        return genuine(engine, minibatch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FullBatchEngine, "forward_backward", interrupted)
+        with pytest.raises(Interrupted, match=f"SIGUSR2 on rank {world.size - 1}"):
+            leapmpi.train(config, world.comm)
+    run = leapmpi.train(config, world.comm)
+    assert run.summary["restarts"] == 1
+    assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    same = ("losses", "accuracy", "bytes", "rows")
+    assert [[each[key] for key in same] for each in epochs(run)] == [
+        [each[key] for key in same] for each in epochs(whole)
+    ]
+    assert run.config.train.batch_size == datasets.TRAINING
+
+    # One process, by mini-batches of all vertices.
+    if world.rank == 0:
+        alone = started.replaced({"strategy.name": "pull", "strategy.remote": "raw", "run.folder": f"{place}-alone"})
+        wanted = [each["losses"] for each in epochs(leapmpi.train(alone, MPI.COMM_SELF))]
+        np.testing.assert_allclose([each["losses"] for each in epochs(whole)], wanted, rtol=1e-9)
+    world.comm.barrier()
+
+
+def epochs(run):
+    return [record for record in run.metrics() if record["event"] == "epoch"]
