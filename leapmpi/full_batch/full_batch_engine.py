@@ -25,7 +25,6 @@ from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.layer_account import account_of, counts_of, sentence
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
 from leapmpi.full_batch.layer_graphs import Chooser, GraphBuilder, LayerGraph, build_all, build_here
-from leapmpi.full_batch.layer_steps import step_of
 from leapmpi.full_batch.memory_needs import Needs, advice, too_much
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
@@ -147,8 +146,7 @@ class FullBatchEngine(Engine):
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = micro_batch.on_device(ctx.device)
         kept: KeptGraph = minibatch.exchange_plans[0]
-        parts = zip(ctx.model.layers, reversed(micro_batch.tensors), graph.plans, strict=True)
-        kept.steps = [step_of(ctx, *part) for part in parts]
+        kept.make_steps(ctx, micro_batch.tensors)
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         return minibatch
 

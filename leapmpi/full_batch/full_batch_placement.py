@@ -117,7 +117,12 @@ class FullBatchPlacement(Placement):
             raise ConfigError(
                 f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
             )
-        by_kind = config.strategy.remote not in ("auto", RAW)
+        cls.check_strategy(config)
+
+    @classmethod
+    def check_strategy(cls, config: Config) -> None:
+        """Raise ConfigError for settings of strategies that do not act on one that computes layer by layer."""
+        name, by_kind = config.strategy.name, config.strategy.remote not in ("auto", RAW)
         if config.model.norm == "batch":
             raise ConfigError(f"model.norm: {name} has no batch normalisation; give --norm layer, or use leap or pull")
         for key, given, why in (

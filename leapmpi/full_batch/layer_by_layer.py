@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph
-from leapmpi.full_batch.layer_steps import LayerStep
+from leapmpi.full_batch.layer_steps import LayerStep, step_of
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.traffic_model import Traffic
 
 EDGE_BYTES = 28
@@ -35,6 +37,11 @@ class KeptGraph:
     def __init__(self, graph: LayerGraph) -> None:
         self.graph = graph
         self.steps: list[LayerStep] = []
+
+    def make_steps(self, ctx: RankContext, blocks: Sequence[BlockTensors]) -> None:
+        """Make the steps, given the tensors of the graph's blocks, from the last layer to the first. Local."""
+        parts = zip(ctx.model.layers, reversed(blocks), self.graph.plans, strict=True)
+        self.steps = [step_of(ctx, *part) for part in parts]
 
 
 class LayerByLayer(Raw):

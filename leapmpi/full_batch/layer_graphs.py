@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -159,10 +159,18 @@ class GraphBuilder:
         self._plans: list[LayerPlan] = []
         self._key = DrawKey(TRAIN, 0, 0, 0)
 
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        """The edges of `destinations` (int64[n], distinct) at `hop`. Local."""
+        (found,) = self.sampler.sample(self._key, destinations)
+        return replace(found, hop=hop)
+
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        """Those of destinations of other ranks, int64[n]. Local."""
+        return self.sampler.neighbours(self._key, 0, destinations)
+
     def costs(self) -> np.ndarray:
         """What feeding this layer would cost here by each of KINDS: float64."""
-        (block,) = self.sampler.sample(self._key, self._destinations)
-        block = replace(block, hop=self.layers - 1 - self._layer)
+        block = self.block(self.layers - 1 - self._layer, self._destinations)
         self._inputs = LayerInputs(self._layer, block, home_of(block.src, self.rank_offsets))
         return self.chooser.costs(self._inputs)
 
@@ -200,7 +208,7 @@ class GraphBuilder:
         inputs, block = self._inputs, self._inputs.block
         (rows_of_others, row_counts), *others = requested
         foreign, counts = others[0] if others else (np.empty(0, np.int64), np.zeros_like(row_counts))
-        drawn = self.sampler.neighbours(self._key, 0, foreign) if self._kind == PARTIAL else None
+        drawn = self.drawn(self.layers - 1 - self._layer, foreign) if self._kind == PARTIAL else None
 
         # What is read here: by the own block, and by what others are sent.
         here = ~self._by_kind
@@ -280,6 +288,21 @@ class GraphBuilder:
 
     def _counts(self, ranks: np.ndarray) -> np.ndarray:
         return np.bincount(ranks, minlength=len(self.rank_offsets) - 1).astype(np.int64)
+
+
+class SampledGraphBuilder(GraphBuilder):
+    """Builds the LayerGraph of a mini-batch: at each hop a rank draws for the destinations that it computes."""
+
+    def __init__(self, key: DrawKey, batch: np.ndarray, *of_rank: Any) -> None:
+        """`key` and `batch` (int64[B], all roots of the iteration) are those of the draws; the rest as GraphBuilder."""
+        super().__init__(*of_rank)
+        self._key, self._batch = key, batch
+
+    def block(self, hop: int, destinations: np.ndarray) -> Block:
+        return self.sampler.hop(self._key, hop, destinations, self._batch)
+
+    def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
+        return self.sampler.neighbours(self._key, hop, destinations, self._batch)
 
 
 def owner_pairs(inputs: LayerInputs, chosen: np.ndarray, ranks: int) -> np.ndarray:

@@ -124,6 +124,9 @@ class EdgeDataSampler(Sampler):
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         return [with_weights(block, self.topology, numbers=True) for block in self._inner.sample(key, roots, batch)]
 
+    def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
+        return with_weights(self._inner.hop(key, hop, destinations, batch), self.topology, numbers=True)
+
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         return self._inner.neighbours(key, hop, vertices, batch)
 

@@ -93,6 +93,18 @@ class HopSampler(Sampler):
             for hop, n_dst, n_src, indptr, positions, weight in hops
         ]
 
+    def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
+        self.begin(key, destinations if batch is None else batch)
+        frontier, n_dst = self._frontier, len(destinations)
+        try:
+            frontier.add(self.checked_roots(destinations))
+            drawn = self.drawn(key, hop, *frontier.first(n_dst))
+            positions = frontier.add(drawn.neighbours)
+            src, original, degree = (each.copy() for each in frontier.first(frontier.count))
+        finally:
+            frontier.clear()
+        return Block(hop, n_dst, src, drawn.indptr, positions, original, degree, drawn.weight)
+
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         self.begin(key, vertices if batch is None else batch)
         return self.drawn(key, hop, *self._frontier.looked_up(vertices))

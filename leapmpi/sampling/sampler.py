@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.system.counter_rng import ORDER, DrawKey
@@ -82,6 +83,15 @@ class Sampler(ABC):
     @abstractmethod
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """What `sample` draws for `vertices` (int64[n], repeats allowed) at `hop`, on any rank and in any order."""
+
+    def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
+        """The block of one hop: what `destinations` (int64[n], distinct) draw at `hop`, wherever `sample` meets them.
+
+        Raises ConfigError for a sampler that does not go hop by hop.
+        """
+        raise ConfigError(
+            f"this strategy needs a sampler that goes hop by hop, and {type(self).__name__} does not; use leap or pull"
+        )
 
     @property
     def drawing(self) -> Sampler:

@@ -1,0 +1,63 @@
+"""`owner`: every row of every layer is computed once, by the rank that is the home of its vertex.
+
+Ranks draw for the destinations that they compute and pass hidden rows on, instead of computing whole micrographs: the
+owner-computes rule, for mini-batches. Deep models gain most, whose micrographs overlap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.config.setting import names_code
+from leapmpi.errors import ConfigError
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
+from leapmpi.full_batch.layer_by_layer import kind_width, refusal
+from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, PROJECTED, RAW, LayerInputs, owner_pairs
+from leapmpi.full_batch.owner_engine import OwnerEngine
+from leapmpi.nn.task import task_of
+
+if TYPE_CHECKING:
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import Dataset
+
+
+class Owner(FullBatchPlacement):
+    """Roots at home; all remote inputs of all layers come from their homes."""
+
+    @classmethod
+    def check_settings(cls, config: Config, dataset: Dataset) -> None:
+        name = config.strategy.name
+        if task_of(config, dataset).roots == "edges":
+            raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap, pull or p3 with --task link")
+        if names_code(config.model.name):
+            raise ConfigError(
+                f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
+            )
+        if config.strategy.memory_limit:
+            raise ConfigError(f"strategy.memory_limit: {name} trains a batch in one step; give a smaller --batch-size")
+        cls.check_strategy(config)
+
+    def costs(self, inputs: LayerInputs) -> np.ndarray:
+        """Bytes that this rank would receive and return, where `--remote` leaves the kind open."""
+        if self.config.remote != "auto":
+            return super().costs(inputs)
+        layer, learned = self.ctx.model.layers[inputs.layer], self.ctx.learned is not None and not inputs.layer
+        remote = inputs.home != self.ctx.rank
+        ways = 1 if inputs.layer == 0 else 2
+        counts = {
+            RAW: ways * int(remote.sum()),
+            PROJECTED: 2 * int(remote.sum()),
+            PARTIAL: 2 * len(owner_pairs(inputs, remote, self.ctx.ranks)),
+        }
+        return np.array(
+            [np.inf if refusal(layer, kind, learned) else counts[kind] * kind_width(layer, kind) for kind in KINDS],
+            np.float64,
+        )
+
+    def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
+        return np.zeros(len(vertices), bool)
+
+
+STRATEGY, ENGINE = Owner, OwnerEngine
