@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leapmpi.engine.batch_rows import predict_batch_rows
+from leapmpi.engine.batch_rows import predict_batch_rows, statistics_bytes
 from leapmpi.engine.edges.edge_features import predict_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
@@ -43,12 +43,17 @@ def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Tra
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
     """Bytes, about, that mini-batches like this one take on this rank at most. Local.
 
-    Blocks and rows of it and of those prepared ahead; hidden values and gradients of one.
+    Blocks and rows of it and of those prepared ahead; hidden values, gradients and statistics of one.
     """
     mode, layers, micro_batches = engine.mode, engine.ctx.model.layers, minibatch.micro_batches
     widths = [layer.out_dim for layer in layers]
     size = layers[0].bias.element_size()
     alone = len(micro_batches) == 1
-    steps = (mode.step_bytes(each, alone) + hidden_bytes(each.blocks, widths, size) for each in micro_batches)
+    steps = (
+        mode.step_bytes(each, alone)
+        + hidden_bytes(each.blocks, widths, size)
+        + statistics_bytes(engine.ctx.model, each)
+        for each in micro_batches
+    )
     prepared = sum(block_bytes(each.blocks) for each in micro_batches) + mode.held_bytes(minibatch)
     return (1 + engine.prefetch_depth) * prepared + max(steps)
