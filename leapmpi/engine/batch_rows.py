@@ -75,6 +75,16 @@ def predict_batch_rows(ctx: RankContext, micro_batches: Sequence[MicroBatch], tr
         traffic.add_gather(ctx.rank, 8 * (1 + 2 * width) + 8 * 2 * width, _KIND)
 
 
+def statistics_bytes(model: Model, micro_batch: MicroBatch) -> int:
+    """Bytes, about, that batch normalisation takes while `micro_batch` is trained: rows of each, some in float64."""
+    blocks, kept, largest = micro_batch.blocks, 0, 0
+    for norm in batch_norms(model).values():
+        numbers = blocks[len(blocks) - norm.after].n_dst * len(norm.gain)
+        kept += numbers * norm.gain.element_size()
+        largest = max(largest, 2 * numbers * torch.finfo(torch.float64).bits // 8)
+    return kept + largest
+
+
 def _innermost(micro_batch: MicroBatch) -> tuple[np.ndarray, np.ndarray]:
     """The destinations of all blocks, int64, and uint8: the number of the innermost block of which each is one."""
     ends = [block.n_dst for block in micro_batch.blocks]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leapmpi.engine.batch_rows import statistics_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
@@ -36,13 +37,18 @@ def embedding_bytes(engine: Engine) -> int:
 def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
     """Bytes, about, that mini-batches like this one take on this rank at most. Local.
 
-    Blocks and rows of it and of those prepared ahead; hidden values and gradients of one.
+    Blocks and rows of it and of those prepared ahead; hidden values, gradients and statistics of one.
     """
     mode, layers, micro_batches = engine.mode, engine.ctx.model.layers, minibatch.micro_batches
     widths = [layer.out_dim for layer in layers]
     size = layers[0].bias.element_size()
     alone = len(micro_batches) == 1
-    steps = [mode.step_bytes(each, alone) + hidden_bytes(each.blocks, widths, size) for each in micro_batches]
+    steps = [
+        mode.step_bytes(each, alone)
+        + hidden_bytes(each.blocks, widths, size)
+        + statistics_bytes(engine.ctx.model, each)
+        for each in micro_batches
+    ]
     if (edge_loss := minibatch.edge_loss) is not None:
         scored = (edge_loss.held_bytes(number, embedding_bytes(engine)) for number in range(len(steps)))
         steps = [step + pairs for step, pairs in zip(steps, scored, strict=True)]

@@ -41,7 +41,7 @@ class Net(nn.Module):
         x = x @ (self.scaled + self.cut + self.square + self.padded)
         return self.second(x) + self.lazy(x)
 """
-NAMED = ("first", "second", "lazy", "scaled", "cut", "list")
+NAMED = ("first", "second", "lazy", "scaled", "list")
 """What is drawn by itself; the others are left as the constructor leaves them."""
 
 
@@ -86,6 +86,41 @@ def test_each_parameter_is_drawn_as_its_constructor_says(tmp_path):
     torch.testing.assert_close(found["square"] @ found["square"].T, torch.eye(16))
     assert not found["padded"][0].any()
     assert found["padded"][1:].all()
+
+
+COPIES = """
+import copy
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+
+class Net(nn.Module):
+    def __init__(self, in_channels, hidden_channels, out_channels):
+        super().__init__()
+        self.first = nn.Linear(in_channels, out_channels)
+        self.second = copy.deepcopy(self.first)
+        self.third = nn.Linear(in_channels, out_channels)
+        self.third.load_state_dict(self.first.state_dict())
+        self.scaled = weight_norm(nn.Linear(in_channels, out_channels))
+        self.register_buffer("before", self.first.weight.detach().clone())
+
+    def forward(self, x, adjs):
+        x = x[: adjs[-1][2][1]]
+        return self.first(x) + self.second(x) + self.third(x) + self.scaled(x) + (x @ self.before.T)
+"""
+
+
+def test_what_is_made_of_a_parameter_still_fits_it(tmp_path):
+    path = tmp_path / "copies.py"
+    path.write_text(COPIES)
+    module = build_model(ModelConfig(name=f"{path}:Net", hidden=4), 1, 5, 3, seed=1).module
+    for each in (module.second.weight, module.third.weight, module.before):
+        assert torch.equal(each, module.first.weight)
+    assert torch.equal(module.second.bias, module.first.bias)
+    norm, of_rows = module.scaled.parametrizations.weight.original0, module.scaled.weight.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(norm, module.scaled.parametrizations.weight.original1.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(norm, of_rows)
 
 
 LAYER = """

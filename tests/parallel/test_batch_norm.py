@@ -8,7 +8,7 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.comm.world import start
-from leapmpi.engine.batch_rows import shared_out
+from leapmpi.engine.batch_rows import shared_out, statistics_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.errors import ConfigError
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -87,6 +87,11 @@ def test_every_vertex_of_a_layer_is_counted_by_one_rank(base, world):
         assert np.array_equal(np.sort(once), np.unique(everyone))
         shared += len(everyone) - len(once)
     assert shared > 0 or world.size == 1
+
+    # Each normalisation keeps its rows; the largest ones are there twice more in float64, as all are here.
+    outputs = [minibatch.micro_batches[0].block(layer).n_dst for layer in range(3)]
+    numbers = [*(8 * rows for rows in outputs), *(16 * rows for rows in outputs)]
+    assert statistics_bytes(ctx.model, minibatch.micro_batches[0]) == 8 * (sum(numbers) + 2 * max(numbers))
 
 
 def test_several_time_steps_are_refused_on_all_ranks(base, world):

@@ -1,4 +1,4 @@
-"""`partial` for what is not linear in rows: steps of a single process; for maxima, fewer bytes than projected rows."""
+"""`partial` for what is not linear in rows: the steps of a single process; for maxima fewer bytes than projected."""
 
 import dataclasses
 

@@ -62,6 +62,10 @@ class ExchangeMode(ABC):
             return "a residual first layer needs the raw rows of its destinations"
         return None
 
+    def collectives(self, time_steps: int) -> int:
+        """How many exchanges bring the inputs of an iteration, and gradients back. Local."""
+        return 2 * time_steps if self.needs_weights else 1
+
     @classmethod
     def order_for(cls, layer: Layer) -> int:
         """The mode's `order` where it feeds `layer`. Local."""

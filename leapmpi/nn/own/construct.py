@@ -93,6 +93,7 @@ def _made(config: ModelConfig, layers: int, in_dim: int, out_dim: int, edge_dim:
     model = OwnModel(module, named, config, layers, in_dim, out_dim)
 
     # Lazy parameters are drawn when the module first runs.
+    draws.made = True
     lazy = any(isinstance(each, UninitializedParameter) for each in module.parameters())
     with draws if lazy else nullcontext():
         _try(model, layers, in_dim, edge_dim)

@@ -2,7 +2,8 @@
 
 While a module is made, `Draws` notes for each tensor the operations that filled it: a random one, and those that follow
 on it alone (such as `normal_` and `mul_`). Each parameter is then filled again by its operations, from a generator that
-begins with (seed, name). So initialisation is that of the module, `torch.nn.init` in a constructor included.
+begins with (seed, name). So initialisation is that of the module, `torch.nn.init` in a constructor included. Copies of
+a tensor stay equal to it, and one from which others were computed stays as it is.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ _DRAWING = ("uniform_", "normal_", "rand", "randn")
 
 @dataclass(frozen=True)
 class _Filled:
-    """How a tensor of `shape` was filled: (operation, its arguments after the tensor, its named ones) in turn."""
+    """How a tensor of `shape` was filled: (operation, its arguments after the tensor, its named ones) in turn.
 
+    `number` is that of the draw, which copies share.
+    """
+
+    number: int
     shape: torch.Size
     steps: tuple[tuple[Any, Sequence[Any], Mapping[str, Any]], ...]
 
@@ -41,6 +46,11 @@ class Draws(TorchDispatchMode):
         super().__init__()
         # By the address of the memory.
         self._filled: dict[int, _Filled] = {}
+        self._draws = 0
+        self._read: set[int] = set()
+        """Draws of which more was made than they and their copies."""
+        self.made = False
+        """Whether the constructor has run: what is computed from now on is not part of the module."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = _tensors((args, kwargs))
@@ -54,6 +64,9 @@ class Draws(TorchDispatchMode):
         writes = any(each.alias_info is not None and each.alias_info.is_write for each in func._schema.arguments)
         made = _tensors(out)
         filled = self._after(func, args, kwargs, given) if len(made) == 1 else None
+        is_view = not writes and all(_address(each) in before for each in made)
+        if not self.made and not is_view and (filled is None or filled.shape != made[0].shape):
+            self._read |= {self._filled[at].number for at in map(_address, given[writes:]) if at in self._filled}
         for each in made:
             if not writes and _address(each) in before:
                 continue  # a view of what is there
@@ -71,7 +84,10 @@ class Draws(TorchDispatchMode):
         if name in _DRAWING and kwargs.get("generator") is None:
             shape = args[0].shape if given else torch.Size(args[0])
             fill = {"rand": torch.ops.aten.uniform_.default, "randn": torch.ops.aten.normal_.default}.get(name)
-            return _Filled(shape, ((fill, (), {}) if fill else (func, args[1:], kwargs),))
+            self._draws += 1
+            return _Filled(self._draws, shape, ((fill, (), {}) if fill else (func, args[1:], kwargs),))
+        if name == "copy_" and _is_whole(args[1]):
+            return self._filled.get(_address(args[1]))
         if len(given) != 1 or not args or args[0] is not given[0] or name.startswith(("rand", "bernoulli", "dropout")):
             return None
         earlier = self._filled.get(_address(given[0]))
@@ -81,19 +97,20 @@ class Draws(TorchDispatchMode):
 
     @torch.no_grad()
     def draw_again(self, module: nn.Module, seed: int) -> None:
-        """Fill the parameters of `module` by the operations noted, each from a generator that (seed, name) begins.
+        """Fill parameters and buffers of `module` by the operations noted, each from a generator of (seed, name).
 
-        Those that were filled otherwise stay as they are. Changes the state of torch's generator.
+        Copies take the name of the first. What was filled otherwise stays as it is. Changes torch's generator.
         """
-        for name, parameter in module.named_parameters():
-            filled = self._filled.get(_address(parameter))
-            if filled is None or filled.shape != parameter.shape:
+        names: dict[int, str] = {}
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            filled = self._filled.get(_address(tensor)) if _tensors(tensor) else None
+            if filled is None or filled.shape != tensor.shape or filled.number in self._read:
                 continue
-            begin(seed, name)
-            values = torch.empty_like(parameter)
+            begin(seed, names.setdefault(filled.number, name))
+            values = torch.empty_like(tensor)
             for func, args, kwargs in filled.steps:
                 values = func(values, *args, **kwargs)
-            parameter.copy_(values)
+            tensor.copy_(values)
 
 
 def begin(seed: int, name: str = "") -> None:

@@ -305,7 +305,7 @@ def counts_of(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic
 
     # Collectives: the exchanges of the first layer; and the schedule, the requests with their counts, two halves of the
     # reduction, and the same for labels.
-    exchanges = 1 if not engine.mode.needs_weights else 2 * schedule.time_steps
+    exchanges = engine.mode.collectives(schedule.time_steps)
     others = 5 if engine.labels_are_local(minibatches[0]) else 8
     return Counts(
         rows=np.array([[each.blocks[-1].n_src for each in minibatch.micro_batches] for minibatch in minibatches]),

@@ -21,6 +21,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.exchange.selection import COPYING
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.layer import Layer
@@ -45,7 +46,7 @@ AUTO = "auto"
 FIRST = "leap"
 """The strategy that stands unless another is clearly faster."""
 
-_CANDIDATES = (FIRST, "pull", "p3")
+_CANDIDATES = (FIRST, "pull", "p3", "owner")
 
 _CLEARLY = 0.9
 """Another strategy must promise to take less than this share of the first one's seconds."""
@@ -66,7 +67,10 @@ _OF_LEAP = ("time_steps", "merge", "memory_limit", "balance", "migrate", "tune")
 """Settings of the strategy that leap alone reads, or that ask for its time steps."""
 
 _OF_RAW_ROWS = ("cache", "wire_dtype")
-"""Settings that act where raw rows cross ranks, which p3 never sends."""
+"""Settings that act where raw rows cross ranks."""
+
+_SENDS = {"p3": "never sends", "owner": "seldom sends"}
+"""What some strategies do with raw rows."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ def choose(
     for name in _CANDIDATES:
         try:
             if name not in left_out:
+                placement_class(name).check_settings(config.replaced({"strategy.name": name}), dataset)
                 forecasts[name] = count.forecast(name)
         except ConfigError as error:
             if name == FIRST:
@@ -171,11 +176,11 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
 
 
 def _left_out(config: Config, dataset: Dataset, ranks: int) -> dict[str, str]:
-    """Why p3 is no candidate, by its name; empty where it is one."""
+    """Why p3 and owner are no candidates, by their names; empty where they are."""
     if flags := _given(config, _OF_RAW_ROWS):
-        return {"p3": f"{flags[0]} acts on raw rows, which it never sends"}
+        return {name: f"{flags[0]} acts on raw rows, which it {what}" for name, what in _SENDS.items()}
     if config.train.batch_size == len(dataset.splits.train):
-        return {"p3": "it trains mini-batches"}
+        return dict.fromkeys(_SENDS, "it trains mini-batches")
     if not dataset.feature_dim:
         return {"p3": "it does not learn rows"}
     size = 4 * dataset.vertices * dataset.feature_dim * ranks
@@ -202,7 +207,7 @@ class _Count:
 
     def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
         self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
-        self._drawn: dict[tuple[int, bytes], list[MiniBatch]] = {}
+        self._drawn: dict[tuple[type[Engine], int, bytes], list[MiniBatch]] = {}
         # The batches of an epoch, by a sampler that all strategies share.
         self.first = forecaster.engines(self._config_of(FIRST), ranks)
         sampler, train = self.first[0].ctx.sampler, config.train
@@ -233,7 +238,7 @@ class _Count:
     def _minibatches(self, engines: Sequence[Engine], number: int) -> list[MiniBatch]:
         """The mini-batch of each rank for batch `number`; strategies with equal schedules share them."""
         schedule = engines[0].placement.schedule(self.batches[number], DRY_EPOCH, number)
-        key = number, schedule.to_buffer().tobytes()
+        key = type(engines[0]), number, schedule.to_buffer().tobytes()
         if key not in self._drawn:
             self._drawn[key] = drawn(engines, schedule, number)
         return self._drawn[key]
