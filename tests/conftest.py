@@ -18,6 +18,9 @@ from tests.support.graphs import random_graph
 
 PROJECT = Path(__file__).parents[1]
 
+# Until all tests are collected: what imports make is no garbage.
+gc.disable()
+
 # A shell's background commands start with SIGINT ignored, and so would all programs that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Imported modules and collected tests are no garbage: runs in this process need not look through them."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

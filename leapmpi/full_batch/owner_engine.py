@@ -12,7 +12,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
-from leapmpi.full_batch.layer_graphs import GraphBuilder, LayerGraph, SampledGraphBuilder, build_all, build_here
+from leapmpi.full_batch.layer_graphs import KINDS, GraphBuilder, LayerGraph, SampledGraphBuilder, build_all, build_here
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -68,10 +68,13 @@ class OwnerEngine(FullBatchEngine):
         """With the ids of the vertices that ranks compute for each other."""
         Engine.predict_request(self, minibatch, traffic)
         ctx = self.ctx
-        id_bytes = IdCodec.any_id(ctx.rank_offsets).id_bytes
+        id_bytes, nothing = IdCodec.any_id(ctx.rank_offsets).id_bytes, np.zeros(ctx.ranks, np.int64)
         for plan in graph_of(minibatch).plans:
-            for received in [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]:
+            asked = [each.received_counts for each in (plan.rows, plan.by_kind) if each is not None]
+            # The first layer names no rows, in a message of its own.
+            for received in asked if plan.rows else [nothing, *asked]:
                 traffic.add_request(ctx.rank, received, id_bytes, "activations", 0)
+            traffic.add_gather(ctx.rank, np.float64().nbytes * len(KINDS), "control")
 
     @property
     def prefetch_depth(self) -> int:

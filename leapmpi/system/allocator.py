@@ -9,11 +9,25 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of mallopt(3)."""
 
 _NEVER = 2**31 - 1
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Collect no garbage while the body runs, which imports large libraries: they make many objects that all last."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def keep_freed_memory() -> bool:

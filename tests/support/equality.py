@@ -60,6 +60,8 @@ STRATEGIES = {
 }
 FULL_BATCH = {name: {"strategy.name": name} for name in ("depcomm", "depcache", "hybrid")}
 """Strategies that train all training vertices at once, on all neighbours."""
+OWNER = {"owner": {"strategy.name": "owner"}}
+"""Mini-batches computed layer by layer."""
 OWN_MODE = ("naive", "p3")
 """Strategies with a way of their own to compute the first layer."""
 OWN = "own"
@@ -179,7 +181,7 @@ class Case:
     def config(self, base: Path, ranks: int) -> Config:
         """The config, in float64; time steps are cut down to `ranks`."""
         common = dataclasses.replace(self, **PLAINEST)
-        settings = (STRATEGIES | FULL_BATCH)[self.strategy] | {"strategy.merge": self.merge}
+        settings = (STRATEGIES | FULL_BATCH | OWNER)[self.strategy] | {"strategy.merge": self.merge}
         if self.remote != OWN:
             settings["strategy.remote"] = self.remote
         if self.cache != "none":

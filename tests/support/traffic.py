@@ -8,6 +8,8 @@ import h5py
 import numpy as np
 
 from leapmpi.comm.byte_counters import KINDS, ROWS
+from leapmpi.full_batch.full_batch_engine import FullBatchEngine
+from leapmpi.full_batch.owner_engine import OwnerEngine
 
 ID = 4
 """Bytes of an id: an offset in a range shorter than 2**32."""
@@ -20,7 +22,9 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     counts = dict.fromkeys((*KINDS, *ROWS), 0)
     roots = {int(root) for micro_batch in engine.placement.labelled(minibatch) for root in micro_batch}
     parts = INPUT[engine.mode_name](minibatch, loaded, home), _labels(roots, loaded, home, engine)
-    kept = engine.mode_name == "layer by layer"
+    kept = isinstance(engine, FullBatchEngine) and not isinstance(engine, OwnerEngine)
+    if isinstance(engine, OwnerEngine):
+        parts = *parts, _named_to_owners(minibatch, communicator)
     further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
     for part in (*parts, *further):
         for kind, count in part.items():
@@ -245,6 +249,16 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             asked = [int(home[vertex]) for vertex in rows - here]
             activations += _there_and_back(asked, communicator) * layer.in_dim * size
     return {**_raw(set(graph.fed.tolist()), loaded, home), "activations": activations}
+
+
+def _named_to_owners(minibatch, communicator) -> dict[str, int]:
+    """For each layer what three ways to feed it would cost, then ids of rows, and of what comes in another way."""
+    ids = control = 0
+    for plan in minibatch.exchange_plans[0].graph.plans:
+        asked = [each for each in (plan.rows, plan.by_kind) if each is not None]
+        ids += ID * sum(int(each.received_counts.sum()) for each in asked)
+        control += 3 * _header(communicator) + _header(communicator) * (1 + (plan.by_kind is not None))
+    return {"ids": ids, "control": control}
 
 
 def _there_and_back(owners: list[int], communicator) -> int:

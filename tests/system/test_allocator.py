@@ -4,10 +4,11 @@ import gc
 import subprocess
 import sys
 import weakref
+from contextlib import suppress
 
 import pytest
 
-from leapmpi.system.allocator import set_aside_lasting_objects, take_back_lasting_objects
+from leapmpi.system.allocator import set_aside_lasting_objects, take_back_lasting_objects, without_collection
 
 SCRIPT = """
 import resource, sys
@@ -79,3 +80,19 @@ def test_what_a_program_has_set_aside_itself_stays_so():
     set_aside_lasting_objects()
     take_back_lasting_objects()
     assert gc.get_freeze_count() == before
+
+
+def test_collection_goes_on_after_an_import_even_if_it_fails():
+    with without_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with suppress(ImportError), without_collection():
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

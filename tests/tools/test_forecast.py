@@ -1,14 +1,11 @@
-"""Forecasts: laws that hold between strategies, and agreement with what real runs count."""
+"""Forecasts: laws that hold between strategies. What real runs count is in tests/parallel/test_forecasts.py."""
 
 import json
-import shutil
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from data_prep.cli import main as prep
 from leapmpi import Config
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
@@ -17,10 +14,9 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model
 from leapmpi.sampling.epoch_order import batches
-from leapmpi.tools.forecast import compare, parse_ranks, plan
+from leapmpi.tools.forecast import parse_ranks, plan
 from leapmpi.training.simulation.simulator import Forecaster
 from tests.support.graphs import random_graph
-from tests.support.launch import mpirun
 
 
 @pytest.fixture(scope="module")
@@ -168,33 +164,3 @@ def test_a_link_tells_the_time_of_any_strategy_and_sampler(arguments, small_data
         main(["plan", str(small_data), "--ranks", "2", *arguments, "--link", "1gbit", "--hidden", "16", "--json"]) == 0
     )
     assert all(each["seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
-
-
-@pytest.fixture(scope="module")
-def cora(real_graph, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cora")
-    splits = ["--splits", "random:0.6,0.2,0.2", "--seed", "1"]
-    assert prep(["import", str(real_graph("gnnbench-cora")), str(folder / "g.h5"), *splits]) == 0
-    assert prep(["partition", str(folder / "g.h5"), str(folder / "data"), "--parts", "4"]) == 0
-    return folder / "data"
-
-
-@pytest.mark.parametrize(("ranks", "settings", "figure_of_its_own"), [
-    (3, ["--remote", "partial", "--time-steps", "2"], "remote"),
-    (2, ["--strategy", "p3"], "labels"),
-    (2, ["--strategy", "naive"], "labels"),
-    (2, ["--replicas", "independent", "--vary", "model.hidden=8,16"], "remote"),
-])  # fmt: skip
-def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(
-    ranks, settings, figure_of_its_own, cora, tmp_path
-):
-    run = tmp_path / "run"
-    train = ["train", cora, "--run", run, "--batch-size", 300, "--epochs", 8, "--hidden", 16, "--eval-every", 0]
-    job = mpirun(ranks, [sys.executable, "-m", "leapmpi.cli", *map(str, train), *settings])
-    assert job.returncode == 0, job.stderr
-    found = compare(Config.from_values({"data": str(cora)}), str(run))
-    figures = found["rows"] | found["bytes"]
-    assert {"local", figure_of_its_own, "ids", "gradients"} <= figures.keys()
-    for name, figure in figures.items():
-        assert figure["ratio"] == pytest.approx(1, abs=0.05), (name, figure)
-    shutil.rmtree(run)

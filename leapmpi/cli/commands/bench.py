@@ -8,6 +8,7 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
+from leapmpi.system.allocator import without_collection
 
 HELP = "time several strategies in one job, on the same batches"
 
@@ -33,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
         config = config.replaced({"run.log_level": "warning"})
     from leapmpi.comm.world import job_rank
     from leapmpi.runs.tables.bench_table import table
-    from leapmpi.tools.bench_job import bench
+
+    with without_collection():
+        from leapmpi.tools.bench_job import bench
 
     rows = bench(config, arguments.strategies)
     if job_rank() == 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from leapmpi.system.allocator import without_collection
+
 HELP = "show what a job would run with, and what is wrong with it"
 
 
@@ -29,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines([f"removed {each}\n" for each in clean()] or ["nothing to remove\n"])
         return 0
 
-    from leapmpi.tools.doctor.examination import doctor
+    with without_collection():
+        from leapmpi.tools.doctor.examination import doctor
 
     return doctor(arguments.json, arguments.data, arguments.run, arguments.measure)

@@ -14,6 +14,7 @@ from leapmpi.errors import ConfigError, RunFolderError
 from leapmpi.runs.run import Run, load_run
 from leapmpi.runs.tables.class_table import class_table
 from leapmpi.runs.tables.text import scores_text
+from leapmpi.system.allocator import without_collection
 
 HELP = "score the weights of a run again"
 
@@ -47,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the weights on all ranks and print on rank 0. Collective."""
     from leapmpi.comm.world import job_rank
-    from leapmpi.training.run_evaluation import evaluate
+
+    with without_collection():
+        from leapmpi.training.run_evaluation import evaluate
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     metrics = [name.strip() for name in (arguments.metric or "").split(",") if name.strip()]

@@ -8,6 +8,7 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
+from leapmpi.system.allocator import without_collection
 
 HELP = "predict rows, bytes, memory and time on any number of ranks"
 
@@ -50,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Beside a finished run, or for numbers of ranks.
     from leapmpi.runs.tables import forecast_table
-    from leapmpi.tools import forecast
+
+    with without_collection():
+        from leapmpi.tools import forecast
 
     if arguments.compare:
         outcome = forecast.compare(config, arguments.compare, arguments.iterations)

@@ -13,6 +13,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import Sweep, read_sweep
 from leapmpi.errors import ConfigError, Interrupted, LeapmpiError, one_line
 from leapmpi.runs.run import Run
+from leapmpi.system.allocator import without_collection
 
 HELP = "train all runs of a sweep file, or one of them"
 
@@ -68,7 +69,8 @@ def _list(configs: dict[int, Config]) -> int:
 
 def _train(index: int, config: Config) -> int:
     """Train one run and return its exit code. Raises errors that end the sweep."""
-    from leapmpi.training.run_training import train
+    with without_collection():
+        from leapmpi.training.run_training import train
 
     folder = Path(config.run.folder)
     if Run(folder).finished:

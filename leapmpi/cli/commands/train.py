@@ -7,6 +7,7 @@ import argparse
 from leapmpi.config.flags import add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
 from leapmpi.runs.settings_of_run import settings_of_run
+from leapmpi.system.allocator import without_collection
 
 HELP = "train a model on a partitioned dataset"
 
@@ -26,7 +27,8 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train. Collective."""
     config = config_from(arguments, settings_of_run(arguments))
-    from leapmpi.training.run_training import train
+    with without_collection():
+        from leapmpi.training.run_training import train
 
     train(config)
     return 0
