@@ -84,7 +84,8 @@ class RowRoutes:
 class Foreign:
     """Destinations of other ranks, int64[n], and what they read here: edges, int64 `rows` of the matrix or -1.
 
-    self_rows: int64[n], the row of each destination itself, or -1. neighbours: int64[edges], their ids.
+    self_rows: int64[n], the row of each destination itself, or -1. neighbours: int64[edges], their ids. weight:
+    float32[edges], those of the sampler where it has some.
     """
 
     destinations: np.ndarray
@@ -92,6 +93,7 @@ class Foreign:
     neighbours: np.ndarray
     rows: np.ndarray
     self_rows: np.ndarray
+    weight: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,6 +267,7 @@ class GraphBuilder:
             drawn.neighbours,
             self._numbers_here(vertices, drawn.neighbours),
             self._numbers_here(vertices, foreign),
+            drawn.weight,
         )
         return KindRoutes(ids, source_rows, self._received, self._pair_counts, counts, foreign=of_others)
 

@@ -33,6 +33,10 @@ def partial_block(topology: Topology, plan: LayerPlan, device: torch.device) -> 
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
+    weight_of_draws = None
+    if block.weight is not None:
+        assert foreign.weight is not None, "a sampler weights the edges of all destinations or of none"
+        weight_of_draws = tensor(np.concatenate((block.weight, foreign.weight))[kept])
     weights = None
     if topology.edge_weight is not None and topology.weight_sum is not None:
         neighbours = np.concatenate((block.src[block.indices], foreign.neighbours))
@@ -47,5 +51,6 @@ def partial_block(topology: Topology, plan: LayerPlan, device: torch.device) -> 
         src_original=tensor(topology.original_id[routes.vertices]),
         src_degree=tensor(topology.degree(routes.vertices)),
         local=(tensor(local), tensor(self_rows[local])),
+        weight=weight_of_draws,
         weights=weights,
     )
