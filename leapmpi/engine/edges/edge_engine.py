@@ -17,7 +17,7 @@ from leapmpi.engine.edges.edge_loss import EdgeLoss
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
-from leapmpi.nn.edge_task import EdgeTask
+from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.edge_lookup import numbers_of_edges
