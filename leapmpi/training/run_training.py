@@ -200,7 +200,7 @@ def _evaluate(
         with session.phases("evaluate"):
             found = evaluator.full_report(chosen, by_class)
         name, scores = next(iter(found["metrics"].items()))
-        further = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
+        further: dict[str, Any] = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
         named = "edge_class_names" if task.reads_edge_labels else "class_names"
         if by_class and (class_names := loaded.dataset.attributes.get(named)):
             further["class_names"] = list(map(str, json.loads(str(class_names))))
