@@ -86,6 +86,8 @@ def graph_of(file: NamedArrays, options: ReadOptions) -> RawGraph:
     if options.edge_labels:
         carried["labels"] = options.edge_labels
     time = options.vertex_times or file.first(*_TIMES)
+    if options.vertex_times and options.vertex_times not in file.names:
+        raise DataError(f"--vertex-times {time}: neither a file nor an array of {file.path}")
     times = file.array(time) if time else None
     held_back = _edge_splits(file, edges, "labels" in carried)
     label = f"{file.path}: {', '.join(carried.values())}"

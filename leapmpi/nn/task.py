@@ -109,6 +109,43 @@ class Task(ABC):
         raise NotImplementedError(f"{self.name} weighs no classes")
 
 
+class EdgeTask(Task):
+    """A task whose roots are edges: the model embeds their ends, a scorer reads pairs of embeddings.
+
+    Outputs of the model are as wide as hidden rows. The loss of pairs is computed by engine/edges/edge_loss.py."""
+
+    roots = "edges"
+
+    draws_negatives = False
+    """Whether pairs that are no edges are scored too."""
+
+    def __init__(self, config: Config, dataset: Dataset) -> None:
+        """Raises DataError for a dataset without edges."""
+        if not dataset.edges:
+            raise DataError(f"{dataset.folder} has no edges, which --task {self.name} trains on")
+        self.width, self.classes = config.model.hidden, dataset.classes
+        self.link = config.link
+
+    @abstractmethod
+    def pair_loss(self, scores: Tensor, targets: Tensor, weight: float) -> Tensor:
+        """Sum over pairs of weight x loss(pair), a scalar; `scores` are the scorer's. Local.
+
+        targets: whether each pair is an edge, bool[pairs], or the class of each, int64[pairs].
+        """
+
+    def leaves_out(self) -> bool:
+        """Whether message passing goes without the edges of the batch."""
+        return self.link.target_edges != "keep"
+
+    def label_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Labels of vertices are not read."""
+        return torch.int64
+
+    def loss(self, outputs: Tensor, labels: Tensor, weight: float | Tensor) -> Tensor:
+        """A stand-in by which kernels are compiled and timed: embeddings alone have no loss."""
+        return (outputs * outputs).sum() * (weight if isinstance(weight, float) else weight.mean())
+
+
 def task_of(config: Config, dataset: Dataset) -> Task:
     """The task that `config` names, by default that of the labels of `dataset`.
 

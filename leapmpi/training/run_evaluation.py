@@ -71,9 +71,10 @@ def _evaluate(
         with session.phases("evaluate"):
             found = evaluator.full_report(chosen, by_class)
         name, scores = next(iter(found["metrics"].items()))
-        further = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
-        if by_class and (class_names := loaded.dataset.attributes.get("class_names")):
-            further["class_names"] = json.loads(str(class_names))
+        further: dict[str, Any] = {key: each for key, each in found.items() if key != "metrics" or len(metrics) > 1}
+        named = "edge_class_names" if task.reads_edge_labels else "class_names"
+        if by_class and (class_names := loaded.dataset.attributes.get(named)):
+            further["class_names"] = list(map(str, json.loads(str(class_names))))
         outcomes.append({"metric": name, "epoch": about["epoch"] + 1, **scores, **further})
     if world.rank == 0 and files[0][1]["graph_uuid"] != loaded.dataset.graph_uuid:
         log.warning("note: %s holds another graph than the one the run was trained on", models[0][0].data)

@@ -19,7 +19,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.traffic import embedding_bytes
 from leapmpi.errors import ConfigError
-from leapmpi.nn.edge_task import EdgeTask
+from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan, plan_edges
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic

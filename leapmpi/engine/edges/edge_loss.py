@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.gradient import value_with_gradient
 from leapmpi.nn.scorer import Scorer, sums_by_row, take_rows
+from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.system.phase_timers import PhaseTimers

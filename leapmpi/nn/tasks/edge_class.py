@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from leapmpi.errors import DataError
-from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.scorer import Scorer, build_scorer
+from leapmpi.nn.task import EdgeTask
 from leapmpi.nn.tasks.multi_class import MultiClass
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from leapmpi.dataset.hdf5.names import HELD_LABELS
 from leapmpi.errors import ConfigError, DataError
-from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.scorer import Scorer, build_scorer
+from leapmpi.nn.task import EdgeTask
 
 if TYPE_CHECKING:
     from leapmpi.config.schema import Config

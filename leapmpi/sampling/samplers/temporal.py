@@ -305,7 +305,9 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
             f"{where}: row {bad[0]} is {found[bad[0]]}, and times of the edges of this dataset are "
             f"{'whole numbers' if time.dtype.kind == 'i' else 'finite'}; give such times for all vertices"
         )
-    return times[topology.original_id]
+    ordered = np.empty_like(times)
+    ordered[np.argsort(topology.original_id)] = times
+    return ordered
 
 
 build = Temporal

@@ -16,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.errors import ConfigError
-from leapmpi.nn.edge_task import EdgeTask
+from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.homes import home_of
 from leapmpi.training.edges.edge_evaluation import EdgeEvaluator
 from leapmpi.training.scoring.class_report import Outcome

@@ -17,8 +17,8 @@ from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
-from leapmpi.nn.edge_task import EdgeTask
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
+from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
 from leapmpi.system.memory import available_bytes, used_bytes

@@ -79,7 +79,7 @@ def test_labels_that_are_no_classes_are_named(tmp_path, refused, labels, message
 def test_names_that_are_nowhere_are_named(tmp_path, refused):
     source, _ = write("npz", tmp_path, CLASSES)
     assert "no array 'kind'" in refused(source, "--edge-labels", "kind")
-    assert "no array 'born'" in refused(source, "--vertex-times", "born")
+    assert "neither a file nor an array" in refused(source, "--vertex-times", "born")
     tables, _ = write("tables", tmp_path, CLASSES)
     assert "no such column" in refused(tables, "--edge-labels", "sort", "--format", "table")
     assert "neither a file nor a column" in refused(tables, "--vertex-times", "died", "--format", "table")
