@@ -44,9 +44,10 @@ def test_rows_stand_in_the_row_of_their_vertex(small_data, finished_run, capsys,
 def test_all_ranks_write_one_file(small_data, finished_run, tmp_path):
     out = tmp_path / "p.h5"
     command = [sys.executable, "-m", "leapmpi.cli", "predict", small_data, finished_run.path, "--out", out]
-    job = mpirun(3, [*command, "--what", "classes", "--memory-limit", "60k"])
+    job = mpirun(3, [*command, "--what", "classes", "--memory-limit", "60k", "--log-level", "info"])
     assert job.returncode == 0, job.stderr
-    assert "layer 1 of 2: " in job.stdout and "sent between ranks: ids " in job.stdout
+    assert "layer 1 of 2: " in job.stdout
+    assert "sent between ranks: ids " in job.stdout
     ids, classes = GRAPH.original_id, expected(finished_run).argmax(axis=1)
     with h5py.File(out) as file:
         assert np.array_equal(file["predictions"][:][ids], classes)
@@ -95,7 +96,8 @@ def test_a_table(small_data, finished_run, capsys, tmp_path):
 def test_a_graph_without_labels_that_training_never_saw(finished_run, capsys, tmp_path):
     other = replace(random_graph(n=100, degree=3, seed=5), labels=None, split=None, classes=0)
     write_dataset(tmp_path / "other", other, np.arange(100) % 2, 2, method="test", figures={}, seed=0)
-    assert main(["predict", str(tmp_path / "other"), str(finished_run.path), "--out", str(tmp_path / "p.npy")]) == 0
+    arguments = [tmp_path / "other", finished_run.path, "--out", tmp_path / "p.npy", "--log-level", "info"]
+    assert main(["predict", *map(str, arguments)]) == 0
     assert "holds another graph than the one the run was trained on" in capsys.readouterr().out
     rows = np.load(tmp_path / "p.npy")[other.original_id]
     np.testing.assert_allclose(rows, expected(finished_run, other), atol=1e-6)
@@ -149,7 +151,8 @@ def test_what_cannot_be_done_is_said(
     np.save("ids.npy", np.array([GRAPH.original_id[0], 100_000]))
     assert main(["predict", str(small_data), str(finished_run.path), *arguments.split()]) == code
     errors = capsys.readouterr().err
-    assert sentence in errors and len(errors.splitlines()) == 1
+    assert sentence in errors
+    assert len(errors.splitlines()) == 1
     assert [path.name for path in Path().iterdir()] == ["ids.npy"]
 
 
