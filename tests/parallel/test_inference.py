@@ -1,6 +1,7 @@
 """Exact inference: the outputs of a dense computation in one process, on any ranks, by chunks of any size."""
 
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -29,11 +30,14 @@ MODELS = {
     "deepgcn": {"model.aggregate": "softmax", "model.message_norm": True},
     "own": {"model.name": OWN},
 }
-OF_LENGTH = ("gat", "gatv2", "own")
+OF_LENGTH = ("gat", "gatv2", "own", "GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")
 """Models with functions whose last bits torch lets depend on how many rows there are, such as F.elu."""
 LABELS = ("single", "single, edges with data", "single, sparse features", "targets, half-precision features")
 CASES = here([(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)])
 if "LEAPMPI_SOAK" in os.environ:
+    if find_spec("torch_geometric"):
+        pyg = f"{PROJECT}/tests/support/pyg_layers.py"
+        MODELS |= {name: {"model.name": f"{pyg}:{name}"} for name in ("GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")}
     CASES = [(name, labels) for name in MODELS for labels in LABELS]
 
 
