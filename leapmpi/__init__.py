@@ -48,8 +48,8 @@ def train(config: Config, comm: Comm | None = None) -> Run:
 def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
     """Write what `run` answers for the vertices of the dataset in folder `data` to the file `out`. Collective.
 
-    request: the other fields of PredictionRequest (leapmpi/training/prediction), such as what="classes"; see
-    `leapmpi.training.prediction.run_prediction.predict` for what is returned.
+    request: the other fields of `PredictionRequest` in leapmpi/training/prediction, such as what="classes"; `predict`
+    in run_prediction.py there says what is returned.
     """
     from pathlib import Path
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leapmpi.engine.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.features.row_exchange import RowExchange
 from leapmpi.inference.chunks import Chunks
 from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
 from leapmpi.nn.layer import Layer
@@ -21,7 +22,7 @@ from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.counter_rng import TEST, DrawKey
 
-_SLICE_BYTES = 32 << 20
+SLICE_BYTES = 4 << 20
 """Bytes of rows that are multiplied at a time."""
 
 _KEY = DrawKey(TEST, 0, 0, 0)
@@ -68,7 +69,7 @@ def project_own_rows(
     out: float[vertices of this rank, width].
     """
     layer, first = plan.layer, ctx.local_range[0]
-    step = max(1, _SLICE_BYTES // (inputs.dtype.itemsize * (layer.in_dim + plan.width)))
+    step = max(1, SLICE_BYTES // (inputs.dtype.itemsize * (layer.in_dim + plan.width)))
     plain = layer.norm is None
     for begin in range(0, len(ids), step):
         chosen = ids[begin : begin + step]
@@ -95,7 +96,6 @@ def run_layer(
     `inputs` holds the layer's input rows, `sources` what travels of them: the same, or projected rows. `write` gets
     where the chunk stands in `destinations`, its block, and float[n, out].
     """
-    layer = plan.layer
     for chunk in chunks:
         with round():
             chosen = destinations[chunk]
@@ -104,18 +104,30 @@ def run_layer(
             with ctx.phases("exchange"):
                 exchange.begin()
                 exchange.wait()
-            rows = exchange.unpack().to(layer.bias.dtype)
-            if not len(chosen):
-                continue
-            if "edge_features" in layer.edge_data and ctx.edge_features is not None:
-                tensors = blocks.with_edge_features(block, tensors)
-            with ctx.phases("compute"):
-                if plan.form == PROJECTED:
-                    own = inputs.local(chosen, scattered=ctx.in_place and layer.norm is None)
-                    h = from_sources(layer, tensors, own.to(layer.bias.dtype), rows)
-                else:
-                    h = from_rows(plan, tensors, rows)
-                write(chunk, tensors, h)
+            if len(chosen):
+                write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
+            # Buffers are lent to the next chunk only when nothing is left of this one.
+            del exchange, block, tensors
+
+
+def _outputs(
+    ctx: RankContext,
+    plan: LayerPlan,
+    blocks: BlockSource,
+    inputs: FeatureFetcher,
+    block: tuple[Block, BlockTensors],
+    exchange: RowExchange,
+) -> Tensor:
+    """The output rows of a chunk, float[n, out], the rows of whose sources have arrived. Local."""
+    (of_sampler, tensors), layer = block, plan.layer
+    rows = exchange.unpack().to(layer.bias.dtype)
+    if "edge_features" in layer.edge_data and ctx.edge_features is not None:
+        tensors = blocks.with_edge_features(of_sampler, tensors)
+    with ctx.phases("compute"):
+        if plan.form != PROJECTED:
+            return from_rows(plan, tensors, rows)
+        own = inputs.local(of_sampler.dst, scattered=ctx.in_place and layer.norm is None)
+        return from_sources(layer, tensors, own.to(layer.bias.dtype), rows)
 
 
 def from_sources(layer: Layer, block: BlockTensors, x_dst: Rows, z: Rows) -> Tensor:

@@ -57,13 +57,14 @@ class LayerPlan:
         layer, heads = self.layer, getattr(self.layer, "heads", 1)
         wide = max(self.width, layer.out_dim)
         # A copy of each row, and where layers are not linear their messages.
-        copies = 0 if self.in_place else 2 if layer.linear else 5
+        copies = 0 if self.in_place else 3 if layer.linear else 6
+        own = 0 if self.in_place and self.form == PROJECTED else 2
         of_head = 0 if head is None else 2 * head.width + 2 * len(head.bias)
         carried = 0
         if "edge_features" in layer.edge_data and ctx.edge_features is not None:
             carried = 2 * ctx.edge_features.shard.width + 4 * max(self.width, layer.in_dim)
         return ChunkBytes(
-            destination=number * (2 * layer.in_dim + 6 * wide + 3 * layer.own_width + of_head),
+            destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.own_width + of_head),
             edge=EDGE + number * (6 * heads + carried),
             source=SOURCE + number * (copies * max(self.width, self.travels) + 2 * heads),
             remote=REQUESTED + sent_row,

@@ -1,6 +1,7 @@
 """Exact inference: the outputs of a dense computation in one process, on any ranks, by chunks of any size."""
 
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from leapmpi.inference.own_inference import inference_for
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
+from tests.support.equality import here
 from tests.support.launch import PROJECT
 from tests.support.whole_graph import whole_outputs
 
@@ -28,11 +30,14 @@ MODELS = {
     "deepgcn": {"model.aggregate": "softmax", "model.message_norm": True},
     "own": {"model.name": OWN},
 }
-OF_LENGTH = ("gat", "gatv2", "own")
+OF_LENGTH = ("gat", "gatv2", "own", "GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")
 """Models with functions whose last bits torch lets depend on how many rows there are, such as F.elu."""
 LABELS = ("single", "single, edges with data", "single, sparse features", "targets, half-precision features")
-CASES = [(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)]
+CASES = here([(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)])
 if "LEAPMPI_SOAK" in os.environ:
+    if find_spec("torch_geometric"):
+        pyg = f"{PROJECT}/tests/support/pyg_layers.py"
+        MODELS |= {name: {"model.name": f"{pyg}:{name}"} for name in ("GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")}
     CASES = [(name, labels) for name in MODELS for labels in LABELS]
 
 
@@ -77,3 +82,14 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
             np.testing.assert_allclose(found, expected[where], rtol=0, atol=allowed)
             if dtype == "float32" and name not in OF_LENGTH:
                 np.testing.assert_array_equal(found, at_once[where])
+
+
+def test_ranks_without_wanted_vertices_serve_the_others(world, base):
+    name, labels = CASES[0]
+    _, ctx, topology = loaded(world, base, name, labels, "float32")
+    own = np.arange(*ctx.local_range)
+    every = inference_for(ctx, topology).outputs(own)
+    wanted = own[-3:] if world.rank == 0 else own[:0]
+    found = inference_for(ctx, topology).outputs(wanted)
+    assert found.shape == (len(wanted), 5)
+    np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)

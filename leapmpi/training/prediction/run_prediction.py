@@ -91,7 +91,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     layers = layer or len(ctx.model.layers)
 
     def report(each: LayerReport) -> None:
-        told.append(_told(each, layers, ctx))
+        told.append(_told(each, layers, ctx, store.on_disk))
 
     inference = inference_for(ctx, loaded.topology, limit, store, report=report)
     ctx.communicator.byte_counters.take()
@@ -207,16 +207,17 @@ def _written(
         world.on_root(stack.close)
 
 
-def _told(report: LayerReport, layers: int, ctx: RankContext) -> dict[str, Any]:
+def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:
     """What a layer took on all ranks; rank 0 shows it. Collective."""
     own = [report.destinations, report.edges, report.remote_rows, report.held_bytes]
     all_ranks = ctx.communicator.all_gather_rows(np.array(own))
     vertices, edges, remote, _ = (int(each) for each in all_ranks.sum(axis=0))
     held = int(all_ranks[:, 3].max())
     chunks = f"{report.rounds} chunk{'s' * (report.rounds != 1)}"
+    place = "in files" if on_disk else "held"
     log.info(
         f"layer {report.number} of {layers}: {report.form} rows, {vertices:,} vertices, {edges:,} edges in {chunks}; "
-        f"{remote:,} rows from other ranks; memory of a rank: held {size_text(held)}, "
+        f"{remote:,} rows from other ranks; on a rank rows of {size_text(held)} {place}, "
         f"chunk {size_text(report.chunk_bytes)}; {report.seconds:.1f} s"
     )
     counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "chunks": report.rounds}

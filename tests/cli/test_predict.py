@@ -1,0 +1,185 @@
+"""`leapmpi predict`: rows in original ids, in every format, on any ranks, after a kill, and of graphs never seen."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import leapmpi
+from leapmpi import Config, load_run, train
+from leapmpi.cli.main import main
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.inference.row_store import StagedRows
+from tests.support.graphs import random_graph
+from tests.support.launch import PROJECT, mpirun
+from tests.support.whole_graph import whole_outputs
+
+GRAPH = random_graph(n=240, degree=6)
+
+
+def predicted(capsys, *arguments):
+    assert main(["predict", *map(str, arguments), "--json"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    return json.loads(output.splitlines()[-1])
+
+
+def expected(run, graph=GRAPH):
+    """float[n, classes] of the run's best weights, in the order of the graph's vertices."""
+    return whole_outputs(run.config, graph, run.weights())
+
+
+def test_rows_stand_in_the_row_of_their_vertex(small_data, finished_run, capsys, tmp_path):
+    found = predicted(capsys, small_data, finished_run.path, "--out", tmp_path / "p.npy")
+    rows, ids = np.load(tmp_path / "p.npy"), GRAPH.original_id
+    assert (found["rows"], found["columns"], found["dtype"]) == (ids.max() + 1, 3, "float32")
+    np.testing.assert_allclose(rows[ids], expected(finished_run), atol=1e-6)
+    assert np.isnan(np.delete(rows, ids, axis=0)).all()  # no vertex has these ids
+
+
+def test_all_ranks_write_one_file(small_data, finished_run, tmp_path):
+    out = tmp_path / "p.h5"
+    command = [sys.executable, "-m", "leapmpi.cli", "predict", small_data, finished_run.path, "--out", out]
+    job = mpirun(3, [*command, "--what", "classes", "--memory-limit", "60k", "--log-level", "info"])
+    assert job.returncode == 0, job.stderr
+    assert "layer 1 of 2: " in job.stdout
+    assert "sent between ranks: ids " in job.stdout
+    ids, classes = GRAPH.original_id, expected(finished_run).argmax(axis=1)
+    with h5py.File(out) as file:
+        assert np.array_equal(file["predictions"][:][ids], classes)
+        assert np.array_equal(file["vertices"][:][ids], ids)
+        assert file.attrs["what"] == "classes"
+        assert (np.delete(file["vertices"][:], ids) == -1).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.h5"]
+
+
+def test_the_asked_vertices_in_their_order(small_data, finished_run, capsys, tmp_path):
+    ids = GRAPH.original_id
+    chosen = ids[[7, 3, 3, 200, 0]]
+    np.save(tmp_path / "ids.npy", chosen)
+    out = tmp_path / "p.h5"
+    predicted(capsys, small_data, finished_run.path, "--out", out, "--vertices", tmp_path / "ids.npy")
+    every = expected(finished_run)
+    with h5py.File(out) as file:
+        np.testing.assert_allclose(file["predictions"][:], every[[7, 3, 3, 200, 0]], atol=1e-6)
+        assert np.array_equal(file["vertices"][:], chosen)
+    found = predicted(capsys, small_data, finished_run.path, "--out", out, "--vertices", "val", "--overwrite")
+    assert found["rows"] == np.count_nonzero(GRAPH.split == 2)
+
+
+def test_embeddings_are_rows_of_a_hidden_layer(small_data, finished_run, capsys, tmp_path):
+    out = tmp_path / "p.npy"
+    found = predicted(capsys, small_data, finished_run.path, "--out", out, "--what", "embeddings")
+    assert found["columns"] == 16
+    predicted(capsys, small_data, finished_run.path, "--out", tmp_path / "q.npy", "--what", "embeddings", "--layer", 1)
+    np.testing.assert_array_equal(np.load(out), np.load(tmp_path / "q.npy"))
+    assert np.load(out)[GRAPH.original_id].min() == 0  # after ReLU
+
+
+def test_from_python(small_data, finished_run, tmp_path):
+    found = leapmpi.predict(finished_run, small_data, tmp_path / "p.npy", what="classes", vertices="test")
+    assert found["rows"] == len(np.load(tmp_path / "p.npy")) == np.count_nonzero(GRAPH.split == 3)
+
+
+def test_a_table(small_data, finished_run, capsys, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    predicted(capsys, small_data, finished_run.path, "--out", tmp_path / "p.parquet")
+    table = parquet.read_table(tmp_path / "p.parquet")
+    assert table["vertex"].to_pylist() == GRAPH.original_id.tolist()
+    np.testing.assert_allclose(np.array(table["values"].to_pylist()), expected(finished_run), atol=1e-6)
+
+
+def test_a_graph_without_labels_that_training_never_saw(finished_run, capsys, tmp_path):
+    other = replace(random_graph(n=100, degree=3, seed=5), labels=None, split=None, classes=0)
+    write_dataset(tmp_path / "other", other, np.arange(100) % 2, 2, method="test", figures={}, seed=0)
+    arguments = [tmp_path / "other", finished_run.path, "--out", tmp_path / "p.npy", "--log-level", "info"]
+    assert main(["predict", *map(str, arguments)]) == 0
+    assert "holds another graph than the one the run was trained on" in capsys.readouterr().out
+    rows = np.load(tmp_path / "p.npy")[other.original_id]
+    np.testing.assert_allclose(rows, expected(finished_run, other), atol=1e-6)
+
+
+def test_a_killed_job_goes_on_from_its_layers(small_data, finished_run, capsys, tmp_path, monkeypatch):
+    stage, out = tmp_path / "stage", tmp_path / "p.npy"
+    arguments = (small_data, finished_run.path, "--out", out, "--stage", stage)
+
+    # The second layer never begins.
+    finish = StagedRows.finish
+
+    def dies(self, *given):
+        finish(self, *given)
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedRows, "finish", dies)
+        with pytest.raises(SystemExit):
+            main(["predict", *map(str, arguments)])
+    capsys.readouterr()
+    assert not out.exists()
+    found = predicted(capsys, *arguments, "--resume")
+    assert [each["layer"] for each in found["layers"]] == [2]
+    np.testing.assert_allclose(np.load(out)[GRAPH.original_id], expected(finished_run), atol=1e-6)
+    assert not list(stage.iterdir())
+
+    # Rows of other weights are not used.
+    found = predicted(capsys, *arguments, "--resume", "--overwrite", "--weights", "final")
+    assert [each["layer"] for each in found["layers"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ("--out p.txt", 2, "--out p.txt: the name has to end in .h5, .npy or .parquet"),
+        ("--out none/p.npy", 3, "its folder"),
+        ("--out p.npy --what rows", 2, "--what rows: expected one of logits, classes, embeddings"),
+        ("--out p.npy --layer 1", 2, "--layer 1: it numbers layers from 1, and goes with --what embeddings"),
+        ("--out p.npy --what embeddings --layer 3", 2, "the model has 2 layers, of which none is number 3"),
+        ("--out p.npy --vertices none.npy", 3, "--vertices none.npy: no ids can be read (No such file"),
+        ("--out p.npy --vertices ids.npy", 3, "ids.npy: row 1 names vertex 100000, which"),
+        ("--out p.npy --memory-limit 1k", 6, "more than --memory-limit 1.0 KiB"),
+        ("--out p.npy --resume", 2, "--resume goes on from the rows of layers in a folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments, code, sentence, small_data, finished_run, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    np.save("ids.npy", np.array([GRAPH.original_id[0], 100_000]))
+    assert main(["predict", str(small_data), str(finished_run.path), *arguments.split()]) == code
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert len(errors.splitlines()) == 1
+    assert [path.name for path in Path().iterdir()] == ["ids.npy"]
+
+
+def test_a_disk_that_fills_up_leaves_no_file(small_data, finished_run, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("leapmpi.inference.output.raw_files.os.pwrite", full)
+    assert main(["predict", str(small_data), str(finished_run.path), "--out", str(tmp_path / "p.npy")]) == 6
+    assert "the disk is full or a quota is reached" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_widths_are_refused(finished_run, tmp_path, capsys):
+    wide = random_graph(n=60)
+    wide.features = np.ones((60, 7), np.float32)
+    write_dataset(tmp_path / "wide", wide, np.zeros(60, np.int32), 1, method="test", figures={}, seed=0)
+    assert main(["predict", str(tmp_path / "wide"), str(finished_run.path), "--out", str(tmp_path / "p.npy")]) == 3
+    assert "has 7 features" in capsys.readouterr().err
+
+
+def test_a_module_of_ones_own(small_data, tmp_path, capsys):
+    named = f"{PROJECT}/tests/support/own_module.py:Net"
+    values = {"data": str(small_data), "model.name": named, "model.hidden": 8, "train.epochs": 1}
+    run = train(Config.from_values({**values, "run": {"folder": str(tmp_path / "run"), "log_level": "error"}}))
+    predicted(capsys, small_data, run.path, "--out", tmp_path / "p.npy", "--model", named)
+    rows = np.load(tmp_path / "p.npy")[GRAPH.original_id]
+    np.testing.assert_allclose(rows, expected(load_run(run.path)), atol=1e-5)
+    assert main(["predict", str(small_data), str(run.path), "--out", str(tmp_path / "q.npy")]) == 2
+    assert f"add --model {named}" in capsys.readouterr().err

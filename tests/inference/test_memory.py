@@ -1,0 +1,82 @@
+"""What inference says that it takes: rows that are held, and a chunk, against what is allocated."""
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+
+from leapmpi.comm.world import finish, start
+from leapmpi.config.schema import Config
+from leapmpi.dataset.dataset_writer import write_dataset
+from leapmpi.dataset.graph import Graph
+from leapmpi.errors import ResourceError
+from leapmpi.inference import layer_pass, layerwise
+from leapmpi.inference.layerwise import LayerwiseInference
+from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.setup import load, open_for_training
+from tests.support.allocations import Allocations
+
+VERTICES, DEGREE, CHUNK = 3000, 12, 2_000_000
+PER_VERTEX = 24
+"""Bytes for each vertex of the graph: what the sampler and the cutting of chunks look up."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    random = np.random.default_rng(0)
+    lists = [np.sort(random.choice(VERTICES - 1, DEGREE, replace=False)) for _ in range(VERTICES)]
+    indices = np.concatenate([row + (row >= v) for v, row in enumerate(lists)]).astype(np.int32)
+    features = random.standard_normal((VERTICES, 48)).astype(np.float32)
+    train = np.ones(VERTICES, np.int8)
+    graph = Graph(np.arange(VERTICES + 1) * DEGREE, indices, features, np.zeros(VERTICES, np.int64), train, classes=4)
+    folder = tmp_path_factory.mktemp("memory") / "data"
+    write_dataset(folder, graph, np.zeros(VERTICES, np.int32), 1, method="test", figures={}, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world():
+    found = start(threads=1, comm=MPI.COMM_SELF)
+    yield found
+    finish(found)
+
+
+def loaded(data, world, name):
+    values = {"data": str(data), "model.name": name, "model.hidden": 32, "model.heads": 4, "sampling.fanout": "2,2,2"}
+    config = Config.from_values(values)
+    return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+
+
+@pytest.mark.parametrize("name", ["sage", "gat", "deepgcn"])
+def test_no_more_is_allocated_than_is_said(name, data, world, monkeypatch):
+    found = loaded(data, world, name)
+    monkeypatch.setattr(layerwise, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(layer_pass, "SLICE_BYTES", 1 << 16)
+    every = np.arange(VERTICES)
+    # Compile, and load what torch loads when it is watched.
+    with Allocations():
+        LayerwiseInference(found.ctx, found.topology).outputs(every)
+    said, peaks = [], []
+
+    def report(each):
+        said.append(each)
+        peaks.append(allocated.peak)
+        allocated.peak = 0
+
+    with Allocations() as allocated:
+        LayerwiseInference(found.ctx, found.topology, report=report).outputs(every)
+    for each, peak in zip(said, peaks, strict=True):
+        assert each.rounds > 1
+        assert each.chunk_bytes <= CHUNK
+        most = each.held_bytes + each.chunk_bytes + PER_VERTEX * VERTICES + 4 * layer_pass.SLICE_BYTES
+        assert most / 6 < peak <= most
+
+
+def test_a_limit_is_kept_or_refused(data, world):
+    found = loaded(data, world, "sage")
+    reports = []
+    limited = LayerwiseInference(found.ctx, found.topology, 2_000_000, report=reports.append)
+    limited.outputs(np.arange(VERTICES))
+    assert all(each.held_bytes + each.chunk_bytes <= 2_000_000 for each in reports)
+    with pytest.raises(ResourceError, match=r"^layer 1 takes .* even with one vertex at a time .*\(--stage FOLDER\)"):
+        LayerwiseInference(found.ctx, found.topology, 300_000).outputs(np.arange(VERTICES))
