@@ -157,6 +157,8 @@ class FullBatchEngine(Engine):
         needs = Needs(socket.gethostname(), predicted_memory(self, minibatch) + kept, kept, available_bytes())
         found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
         if why := too_much(found, self._limit):
-            error = ResourceError(f"{why}; {advice(self.config.name, len(graph.plans))}")
+            error = ResourceError(
+                f"{why}; {advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))}"
+            )
             error.agreed = True
             raise error
