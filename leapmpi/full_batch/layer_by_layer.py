@@ -87,9 +87,12 @@ class LayerByLayer(Raw):
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """With the blocks, of which each has vertices of its own, and the lists of their edges."""
-        blocks = graph_of(minibatch).blocks
-        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in blocks)
-        return super().held_bytes(minibatch) + lists
+        graph = graph_of(minibatch)
+        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
+        sums = 0
+        if graph.summed is not None:
+            sums = graph.plans[0].block.n_dst * self.layer.in_dim * self.layer.bias.element_size()
+        return super().held_bytes(minibatch) + lists + sums
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """With the inputs of hidden layers, which are copies, and their gradients."""
