@@ -75,7 +75,10 @@ class FullBatchEngine(Engine):
             rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
         choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
         graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
-        return [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
+        made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
+        if found[0].placement.caches_by_room and any(map(FullBatchEngine.exceeds, found, made)):
+            made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, least, strict=True)]
+        return made
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
@@ -135,6 +138,10 @@ class FullBatchEngine(Engine):
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.sampler.topology.vertices)
         return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
 
+    def exceeds(self, minibatch: MiniBatch) -> bool:
+        """Whether `minibatch` takes more on this rank than --memory-limit. Local."""
+        return self.needs(minibatch) > self._limit
+
     def _made(self, batch: np.ndarray | None) -> MiniBatch:
         """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
         ctx, placement, key = self.ctx, self.placement, DrawKey(TRAIN, self.ctx.seed, 0, 0)
@@ -149,6 +156,11 @@ class FullBatchEngine(Engine):
                 room = self.room(self.minibatch(schedule, key, least))
             graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
         minibatch = self.minibatch(schedule, key, graph)
+        if (
+            placement.caches_by_room
+            and ctx.communicator.all_gather_rows(np.array([int(self.exceeds(minibatch))])).any()
+        ):
+            minibatch = self.minibatch(schedule, key, least)
         graph = graph_of(minibatch)
         self._check_memory(minibatch)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
