@@ -6,7 +6,7 @@ import math
 import socket
 from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -22,10 +22,13 @@ from leapmpi.errors import ResourceError
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.all_communicated import AllCommunicated
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
-from leapmpi.full_batch.layer_account import account_of, counts_of, sentence
+from leapmpi.full_batch.kept_sums import SumsStep, sums_can_be_kept, with_sums
+from leapmpi.full_batch.layer_account import Account, account_of, counts_of, sentence
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
-from leapmpi.full_batch.layer_graphs import Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
+from leapmpi.full_batch.layer_steps import LayerStep
 from leapmpi.full_batch.memory_needs import Needs, advice, too_much
+from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
@@ -44,7 +47,7 @@ class FullBatchEngine(Engine):
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         super().__init__(ctx, config)
         self._kept: MiniBatch | None = None
-        self._account: list[dict[str, Any]] = []
+        self._account: Account = []
         self._limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit else math.inf
 
     # -- one iteration ---------------------------------------------------------------------------------------------
@@ -74,7 +77,10 @@ class FullBatchEngine(Engine):
             rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
         choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
         graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
-        return [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
+        made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
+        if found[0].placement.caches_by_room and any(map(FullBatchEngine.exceeds, found, made)):
+            made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, least, strict=True)]
+        return made
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
@@ -107,15 +113,36 @@ class FullBatchEngine(Engine):
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
         """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local."""
+        found = self._minibatch(schedule, key, graph)
+        if not self._sums_are_wanted or graph.plans[0].kind != RAW:
+            return found
+        summed = self._minibatch(schedule, key, with_sums(self.ctx, graph))
+        return summed if self.needs(summed) <= self._limit else self._minibatch(schedule, key, graph)
+
+    def _minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
         vertices = self.ctx.sampler.topology.vertices
         self.ctx.features.cache = RowCache(graph.cached, vertices) if len(graph.cached) else None
         micro_batches = [MicroBatch(graph.roots, graph.blocks, None)]
         return MiniBatch(schedule, key, micro_batches, exchange_plans=[KeptGraph(graph)])
 
+    @property
+    def _sums_are_wanted(self) -> bool:
+        return self.placement.keeps_sums and sums_can_be_kept(self.ctx)
+
+    def needs(self, minibatch: MiniBatch) -> int:
+        """Bytes, about, that an iteration of `minibatch` takes on this rank, with rows that are kept. Local."""
+        features = self.ctx.features
+        kept = features.cached_bytes(features.cache) if features.cache else 0
+        return predicted_memory(self, minibatch) + kept
+
     def room(self, least: MiniBatch) -> float:
         """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
         no_rows = RowCache(np.empty(0, np.int64), self.ctx.sampler.topology.vertices)
         return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
+
+    def exceeds(self, minibatch: MiniBatch) -> bool:
+        """Whether `minibatch` takes more on this rank than --memory-limit. Local."""
+        return self.needs(minibatch) > self._limit
 
     def _made(self, batch: np.ndarray | None) -> MiniBatch:
         """The mini-batch of `batch` (on rank 0), with all that does not change between iterations. Collective."""
@@ -131,6 +158,12 @@ class FullBatchEngine(Engine):
                 room = self.room(self.minibatch(schedule, key, least))
             graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
         minibatch = self.minibatch(schedule, key, graph)
+        if (
+            placement.caches_by_room
+            and ctx.communicator.all_gather_rows(np.array([int(self.exceeds(minibatch))])).any()
+        ):
+            minibatch = self.minibatch(schedule, key, least)
+        graph = graph_of(minibatch)
         self._check_memory(minibatch)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(self.tuning_log, {"layers": self._account})
@@ -147,16 +180,31 @@ class FullBatchEngine(Engine):
         micro_batch.tensors = micro_batch.on_device(ctx.device)
         kept: KeptGraph = minibatch.exchange_plans[0]
         kept.make_steps(ctx, micro_batch.tensors)
+        if self._sums_are_wanted and graph.plans[0].kind == RAW:
+            kept.steps[0] = self._summed(graph, micro_batch.tensors[-1]) or kept.steps[0]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
         return minibatch
+
+    def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerStep | None:
+        """The first layer's step from sums of features, where this rank keeps them. Collective."""
+        nothing = np.empty(0, np.int64)
+        with self.ctx.phases("exchange"):
+            asked = nothing if graph.summed is None else graph.summed
+            rows = self.ctx.features.fetch(asked, exact=True)
+        if graph.summed is None:
+            return None
+        with self.ctx.phases("compute"):
+            return SumsStep(self.ctx, self.ctx.model.layers[0], block, graph.plans[0], rows)
 
     def _check_memory(self, minibatch: MiniBatch) -> None:
         """Raise ResourceError, on all ranks, where an iteration takes more than it may, or than is left. Collective."""
         features, graph = self.ctx.features, graph_of(minibatch)
         kept = features.cached_bytes(features.cache) if features.cache else 0
-        needs = Needs(socket.gethostname(), predicted_memory(self, minibatch) + kept, kept, available_bytes())
+        needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
         found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
         if why := too_much(found, self._limit):
-            error = ResourceError(f"{why}; {advice(self.config.name, len(graph.plans))}")
+            error = ResourceError(
+                f"{why}; {advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))}"
+            )
             error.agreed = True
             raise error

@@ -35,6 +35,8 @@ class FullBatchPlacement(Placement):
     communicates = True
     """Whether hidden rows cross ranks, so that `--remote` may say how."""
 
+    keeps_sums = False
+    """Whether sums of features are made once and kept, where layer and memory allow it."""
     chooses_kinds = False
     """Whether it chooses by itself what is communicated."""
 

@@ -118,6 +118,13 @@ class HybridChoice:
         projected = 0 if first.linear else 2 * first.bias.element_size() * first.projected_width
         return ctx.features.shard.row_bytes + copies * ctx.input_row_bytes + projected
 
+    def _new_input(self, layer: int) -> float:
+        """Seconds of one more input of a hidden `layer`: sent, or computed here too, with an average in-degree."""
+        topology, below = self.ctx.sampler.topology, self._prices(layer - 1)
+        degree = topology.edges / max(1, topology.vertices)
+        computed = below.row + degree * below.edge + (1 + degree) * below.new_input
+        return min(self._sent(layer, RAW), computed)
+
     def _prices(self, layer: int) -> Prices:
         """What a destination of `layer` costs."""
         found, unit = self.ctx.model.layers[layer], self.machine.multiply_add
@@ -129,10 +136,8 @@ class HybridChoice:
             (source, _), (_, row) = found.costs(1, 0, 0, layer > 0), found.costs(0, 1, 0, layer > 0)
             before, after = found.costs(0, 0, 1, layer > 0)
             edge = min(before, after) if found.linear else before
-        # A new input: features are kept, hidden rows sent; where sums cannot come first, it is projected too.
-        new_input = 0.0 if layer == 0 else self._sent(layer, RAW)
-        if layer == 0 and not found.linear:
-            new_input = unit * source
+        # A new input: features are kept, but projected where sums cannot come first.
+        new_input = self._new_input(layer) if layer else (0.0 if found.linear else unit * source)
         return Prices(
             row=unit * row,
             edge=unit * edge,

@@ -16,7 +16,7 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
-from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph
+from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
 from leapmpi.full_batch.layer_steps import LayerStep, step_of
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM
@@ -77,13 +77,18 @@ class LayerByLayer(Raw):
             tops = [output.detach()[:roots].requires_grad_() for output in outputs]
             loss = self.loss(minibatch, number, self._logits(minibatch, number, tops), labels)
             loss.backward()
-            gradients = [_padded(top.grad, output) for top, output in zip(tops, outputs, strict=True)]
         outputs.clear()
 
         # From the last layer down; each gives the one below the gradients of its rows.
-        for step in reversed(steps):
-            gradient = gradients.pop()
-            step.backward(gradient, gradients[-1] if gradients else None)
+        gradient: Tensor | None = None
+        for step, top in zip(reversed(steps), reversed(tops), strict=True):
+            with self.ctx.phases("compute"):
+                of_roots = torch.zeros_like(top) if top.grad is None else top.grad
+                if gradient is None:
+                    gradient = of_roots
+                else:
+                    gradient[:roots] += of_roots
+            gradient = step.backward(gradient)
         return float(loss.detach())
 
     @torch.no_grad()
@@ -93,10 +98,14 @@ class LayerByLayer(Raw):
             return self._logits(minibatch, number, [output[:roots] for output in outputs])
 
     def held_bytes(self, minibatch: MiniBatch) -> int:
-        """With the blocks, of which each has vertices of its own, and the lists of their edges."""
-        blocks = graph_of(minibatch).blocks
-        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in blocks)
-        return super().held_bytes(minibatch) + lists
+        """With blocks and the lists of their edges, sums that are kept, the largest exchange of a layer, and rows that
+        are computed for other ranks."""
+        graph, size = graph_of(minibatch), self.layer.bias.element_size()
+        lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
+        sums = 0 if graph.summed is None else graph.plans[0].block.n_dst * self.layer.in_dim
+        layers = list(zip(self.ctx.model.layers, graph.plans, strict=True))
+        moved, computed = max(_moved(*each) for each in layers), sum(_computed_by_kind(*each) for each in layers)
+        return super().held_bytes(minibatch) + lists + size * (sums + moved + computed)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """With the inputs of hidden layers, which are copies, and their gradients."""
@@ -123,6 +132,29 @@ class LayerByLayer(Raw):
             return tops[-1]
         block = self.tensors(minibatch.micro_batches[number])[0]
         return head(tops, block.src_original[: block.n_dst], minibatch.dropout)
+
+
+def _moved(layer: Layer, plan: LayerPlan) -> int:
+    """Numbers that are sent and received for `layer` on this rank, one way."""
+    total = 0
+    if plan.rows:
+        total += layer.in_dim * int(plan.rows.received_counts.sum() + plan.rows.sent_counts.sum())
+    if plan.by_kind:
+        rows = int(plan.by_kind.received_counts.sum() + plan.by_kind.sent_counts.sum())
+        total += kind_width(layer, plan.kind) * rows
+    return total
+
+
+def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
+    """Numbers that `layer` holds, where it is not fed by raw rows, beyond what it would hold then."""
+    if plan.by_kind is None:
+        return 0
+    rows, sent, block = len(plan.by_kind.vertices), int(plan.by_kind.sent_counts.sum()), plan.block
+    width = 2 * kind_width(layer, plan.kind)
+    copies = (layer.dropout > 0) * rows * layer.in_dim
+    if plan.kind == PROJECTED:
+        return copies + (rows + block.n_src) * width
+    return copies + (sent + block.n_dst) * width + sent * layer.in_dim
 
 
 def graph_of(minibatch: MiniBatch) -> LayerGraph:
@@ -153,11 +185,3 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):
         return "its aggregate is no sum of rows"
     return ""
-
-
-def _padded(of_roots: Tensor | None, output: Tensor) -> Tensor:
-    """The gradient of all rows of `output`, given that of the first ones, if they have any."""
-    gradient = torch.zeros_like(output)
-    if of_roots is not None:
-        gradient[: len(of_roots)] = of_roots
-    return gradient

@@ -130,14 +130,16 @@ class LayerGraph:
     """What one rank computes of all layers.
 
     roots: int64[n], its training vertices, the first destinations of every block. plans: from the first layer to the
-    last. fed: int64[k], the vertices whose features the first layer reads here. cached: those whose features are
-    fetched once and kept.
+    last. fed: int64[k], the vertices whose features the first layer reads here in every iteration. cached: those of
+    other ranks among them whose features are fetched once and kept.
     """
 
     roots: np.ndarray
     plans: list[LayerPlan]
     fed: np.ndarray
     cached: np.ndarray
+    summed: np.ndarray | None = None
+    """int64[k]: vertices whose features are summed up once for the first layer, where the sums are kept."""
 
     @property
     def blocks(self) -> list[Block]:

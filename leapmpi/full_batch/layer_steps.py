@@ -72,6 +72,7 @@ class HiddenInput:
 
     def matrix(self, below: Tensor) -> Tensor:
         """float[count, width], a leaf, from the output `below` of the layer below. Collective."""
+        self._below = below.shape
         with self.ctx.phases("compute"):
             sent = below.index_select(0, self.sent_rows)
         finish = self.exchange.start(sent)
@@ -84,17 +85,19 @@ class HiddenInput:
             rows[self.received_positions] = arrived
         return rows.requires_grad_(torch.is_grad_enabled())
 
-    def back(self, rows: Tensor, gradient: Tensor) -> None:
-        """Add the gradients of the matrix `rows` to the `gradient` of the output below, at home. Collective."""
+    def back(self, rows: Tensor) -> Tensor:
+        """The gradient of the output below on this rank, from those of the matrix `rows` on all. Collective."""
         with self.ctx.phases("compute"):
             of_rows = torch.zeros_like(rows) if rows.grad is None else rows.grad
             sent = of_rows.index_select(0, self.received_positions)
         finish = self.exchange.start_back(sent)
         with self.ctx.phases("compute"):
-            gradient.index_add_(0, self.local_rows, of_rows.index_select(0, self.local_positions))
+            gradient = of_rows.new_zeros(self._below)
+            gradient[self.local_rows] = of_rows.index_select(0, self.local_positions)
         returned = finish()
         with self.ctx.phases("compute"):
             self.exchange.add(returned, self.sent_rows, gradient)
+        return gradient
 
 
 class LayerStep(ABC):
@@ -115,19 +118,18 @@ class LayerStep(ABC):
         self._rows = rows
         return self._output
 
-    def backward(self, gradient: Tensor, of_below: Tensor | None) -> None:
-        """Let the weights learn from the output's `gradient`; add that of the output below, if it is one, to
-        `of_below`."""
+    def backward(self, gradient: Tensor) -> Tensor | None:
+        """Let the weights learn from the output's `gradient`; that of the output below, None for the first layer."""
         output, rows = self._output, self._rows
         del self._output, self._rows
         with self.ctx.phases("compute"):
             pass_back(output, gradient)
-        del output
+        del output, gradient
         self.learn()
-        if self.hidden is not None:
-            assert isinstance(rows, Tensor), "hidden rows are dense"
-            assert of_below is not None, "they learn"
-            self.hidden.back(rows, of_below)
+        if self.hidden is None:
+            return None
+        assert isinstance(rows, Tensor), "hidden rows are dense"
+        return self.hidden.back(rows)
 
     @abstractmethod
     def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:

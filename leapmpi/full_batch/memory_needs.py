@@ -37,8 +37,9 @@ def too_much(ranks: Sequence[Needs], limit: float) -> str:
     return ""
 
 
-def advice(strategy: str, layers: int) -> str:
-    """What would take less, for people."""
-    ways = ["use depcomm, which computes and keeps nothing twice"] if strategy != "depcomm" else []
+def advice(strategy: str, limited: bool, layers: int) -> str:
+    """What would take less, for people; `limited` says that there is a --memory-limit."""
+    ways = ["use depcomm, which computes and keeps nothing twice"] if strategy == "depcache" else []
+    ways += ["give a --memory-limit, which limits what is cached"] if strategy == "hybrid" and not limited else []
     ways += ["give fewer layers (--fanout)"] if layers > 1 else []
     return ", ".join([*ways, "take fewer --hidden columns or more ranks, or train mini-batches (--strategy leap)"])

@@ -13,8 +13,8 @@ from leapmpi.engine.context import RankContext
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
 from leapmpi.inference.layerwise import LayerwiseInference
-from leapmpi.nn.own.layer_by_layer import RunOnBlock, run_layer_by_layer
 from leapmpi.nn.own.module import OwnModel
+from leapmpi.nn.own.whole_pass import RunOnBlock, run_layer_by_layer
 from leapmpi.nn.rows import dense
 from leapmpi.nn.tensors import BlockTensors
 

@@ -15,6 +15,7 @@ class DepCache(FullBatchPlacement):
     """All remote inputs are cached."""
 
     communicates = False
+    keeps_sums = True
 
     def caches(self, layer: int, vertices: np.ndarray) -> np.ndarray:
         return np.ones(len(vertices), bool)

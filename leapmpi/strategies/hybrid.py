@@ -28,6 +28,7 @@ class Hybrid(FullBatchPlacement):
     """Each remote input is cached or communicated, by predicted seconds."""
 
     chooses_kinds = True
+    keeps_sums = True
 
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         super().__init__(ctx, config)

@@ -18,7 +18,7 @@ from leapmpi.training.records import banner
 from leapmpi.training.records.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer, prepare
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import with_new_model
+from leapmpi.training.setup import with_batch_size, with_new_model
 from leapmpi.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
     # Check all settings before anything is loaded.
     world = session.world
     datasets = [session.open(config) for config in configs.values()]
+    configs = {label: with_batch_size(config, datasets[0]) for label, config in configs.items()}
 
     # One trainer per strategy, each with a model of its own, on the same loaded data.
     first = next(iter(configs.values()))

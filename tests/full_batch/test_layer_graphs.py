@@ -104,5 +104,7 @@ def test_memory_is_held_against_limit_and_host(bytes, free, limit, sentence):
 
 
 def test_advice_names_what_takes_less():
-    assert advice("depcache", 2).startswith("use depcomm, which computes and keeps nothing twice, give fewer layers")
-    assert advice("depcomm", 1).startswith("take fewer --hidden columns")
+    least = "take fewer --hidden columns or more ranks, or train mini-batches (--strategy leap)"
+    assert advice("depcache", True, 2).startswith("use depcomm, which computes and keeps nothing twice, give fewer")
+    assert advice("hybrid", False, 1) == f"give a --memory-limit, which limits what is cached, {least}"
+    assert advice("hybrid", True, 1) == advice("depcomm", False, 1) == least

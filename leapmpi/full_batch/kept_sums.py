@@ -1,0 +1,59 @@
+"""Sums of features that no weight bears on: the first layer's aggregate, made once and kept for all iterations.
+
+A rank then reads neither the features of its neighbours nor the edges of the first layer again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.engine.context import RankContext
+from leapmpi.full_batch.layer_graphs import RAW, LayerGraph, LayerPlan
+from leapmpi.full_batch.layer_steps import LayerStep
+from leapmpi.nn.dropout import DropoutKey
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.rows import Rows
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.homes import home_of
+
+
+def sums_can_be_kept(ctx: RankContext) -> bool:
+    """Whether the first layer sums up features before any weight, dropout or normalisation, and features stay."""
+    first = ctx.model.layers[0]
+    shares = first.linear and vars(type(first)).get("shares_sums", False)
+    return shares and first.plain_prefix and ctx.learned is None and not ctx.features.sparse
+
+
+def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
+    """`graph`, whose first layer is fed by raw rows, with sums: it reads the rows of destinations alone, or none."""
+    assert graph.plans[0].kind == RAW, "sums are those of whole rows"
+    first, destinations = ctx.model.layers[0], graph.plans[0].block.dst
+    fed = destinations if _reads_own(first) else destinations[:0]
+    remote = np.sort(fed[home_of(fed, ctx.rank_offsets) != ctx.rank])
+    return replace(graph, fed=fed, cached=remote, summed=graph.fed)
+
+
+def _reads_own(layer: Layer) -> bool:
+    """Whether destinations add something of their own rows to the aggregate."""
+    return type(layer).self_part is not Layer.self_part or layer.reads_destinations
+
+
+class SumsStep(LayerStep):
+    """The first layer from sums that are kept."""
+
+    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan, rows: Rows) -> None:
+        """`rows` are the features of all sources."""
+        super().__init__(ctx, layer, block, plan)
+        with torch.no_grad():
+            self.sums = layer.aggregate(block, rows.to(layer.bias.dtype), None)
+
+    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
+        """`rows` are those of the destinations, or none where they are not read."""
+        with self.ctx.phases("compute"):
+            own = self.layer.self_part(rows) if len(rows) else None
+            neighbours = self.layer.project(self.sums)
+            return self.layer.finish(own, neighbours, rows)
