@@ -23,6 +23,7 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
@@ -34,7 +35,7 @@ class Evaluator:
     All ranks enter `round`, a context, for each batch together.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
@@ -47,12 +48,15 @@ class Evaluator:
         self.details: dict[str, dict[str, float]] = {}
         """Further figures of the last evaluation, by split, where there are any."""
 
-    def _sampler(self, fanouts: tuple[int, ...], topology: Topology, ctx: RankContext) -> Sampler:
+    def _sampler(self, fanouts: tuple[int, ...], topology: Topology | TopologyShard, ctx: RankContext) -> Sampler:
         """What draws for evaluation: node-wise, unless the sampler of training has a way of its own."""
         splits = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
         timed = splits if ctx.task.roots == "vertices" else {}
         own = ctx.sampler.drawing.for_scoring(fanouts, timed, self.batch_size)
-        return own or NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
+        if own is not None:
+            return own
+        assert isinstance(topology, Topology), "a sharded sampler has a way of its own"
+        return NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
 
     def size(self, split: str) -> int:
         """How many roots of `split` are scored."""

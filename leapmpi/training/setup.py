@@ -8,17 +8,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, topology_bytes
 from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
+from leapmpi.engine.topology_kind import is_sharded, names_sources
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -33,11 +35,15 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
-from leapmpi.sampling.build import build_sampler
+from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.label_statistics import prepare_loss
 
@@ -100,7 +106,7 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = share_topology(world, dataset, uses_weights(config, dataset), uses_times(config, dataset))
+    topology, held = _topology(config, world, dataset, parts)
 
     # Features and labels, and the communicator that moves them.
     host: HostShard
@@ -122,7 +128,7 @@ def load(
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     reads = reads_features(config, dataset)
-    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
+    sampler = _sampler(config, world, dataset, topology, communicator, offsets)
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -139,10 +145,40 @@ def load(
         seed=config.train.seed,
         machine=rates or MachineRates(),
         edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases) if reads else None,
+        answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
+
+
+def _topology(config: Config, world: World, dataset: Dataset, parts: range) -> tuple[Topology | TopologyShard, str]:
+    """The topology as `--topology` says, or this rank's shard of it, and how it is held. Collective."""
+    carried = uses_weights(config, dataset), uses_times(config, dataset)
+    if not is_sharded(config, dataset, world):
+        return share_topology(world, dataset, *carried)
+    needed = topology_bytes(dataset, *carried, parts) * world.node_comm.size
+    what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
+    world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    named = names_sources(config, dataset)
+    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named)), "sharded"
+
+
+def _sampler(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+) -> Sampler:
+    """What draws from `topology`. Collective."""
+    reads = reads_features(config, dataset)
+    if isinstance(topology, Topology):
+        return world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
+    numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
+    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads
+    return world.on_all(lambda: build_sharded_sampler(*arguments))
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
@@ -168,7 +204,7 @@ def _run_once(ctx: RankContext, config: Config) -> None:
     begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    sampled = MicroBatch(roots, ctx.sampler.sample(key, roots), None)
+    sampled = MicroBatch(roots, ctx.sampler.sample_here(key, roots), None)
     stand_ins(ctx, sampled)
     blocks = sampled.on_device(ctx.device)
     features = ctx.stand_in(blocks[-1].n_src)
@@ -208,10 +244,16 @@ def _features(
     return fetcher
 
 
-def _first_rows(config: Config, dataset: Dataset, topology: Topology, first: int, end: int) -> LearnedRows:
+def _first_rows(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, first: int, end: int
+) -> LearnedRows:
     """The rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
     width = input_width(config, dataset)
-    return LearnedRows(topology.original_id[first:end], first, width, config.train.dtype, config.model_seed)
+    if isinstance(topology, Topology):
+        original = topology.original_id[first:end]
+    else:
+        original = topology.own.original_id[: end - first]
+    return LearnedRows(original, first, width, config.train.dtype, config.model_seed)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:

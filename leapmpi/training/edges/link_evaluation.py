@@ -22,6 +22,7 @@ from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.edges.edge_ranks import all_figures
 from leapmpi.training.evaluation import Evaluator
@@ -38,7 +39,8 @@ _DRAWN_FOR_AUC = 100
 class LinkEvaluator(Evaluator):
     """Scores the edge splits of a loaded dataset. `details` holds all figures of the last evaluation, by split."""
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
+        assert isinstance(topology, Topology), "link prediction is refused where the topology is sharded"
         super().__init__(config, dataset, topology, ctx)
         splits = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
         self._edges = {"val": np.array(splits.val), "test": np.array(splits.test)}

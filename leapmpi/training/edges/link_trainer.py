@@ -9,6 +9,7 @@ import numpy as np
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.edge_splits import both_ways, check_unseen
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.link_engine import LinkEngine
 from leapmpi.engine.engine import Engine
@@ -46,5 +47,6 @@ class LinkTrainer(Trainer):
 def training_edges(loaded: Loaded) -> TrainingEdges:
     """The edges that are trained: those of the topology. Raises DataError where it has an edge that is held back."""
     dataset, topology = loaded.dataset, loaded.topology
+    assert isinstance(topology, Topology), "link prediction is refused where the topology is sharded"
     check_unseen(dataset.edge_splits, topology, topology.original_id, str(dataset.folder))
     return TrainingEdges(topology, both_ways(dataset.attributes))

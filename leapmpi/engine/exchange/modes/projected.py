@@ -137,7 +137,7 @@ class Projected(ComputedRowsMode):
     def _local(self, ids: np.ndarray) -> tuple[Rows, Tensor]:
         """The rows of local vertices `ids`, and their original ids. Local."""
         ctx = self.ctx
-        original = self._on_device(ctx.sampler.topology.original_id[ids])
+        original = self._on_device(ctx.sampler.original_ids(ids))
         return ctx.inputs(self.number).local(ids, ctx.scatters), original
 
     def first_output(self, minibatch: MiniBatch, block: BlockTensors, rows: Tensor) -> Tensor:
