@@ -10,6 +10,7 @@ from leapmpi.engine.edges.edge_features import predict_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowRequest
+from leapmpi.plan.list_traffic import predict_lists
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.traffic_model import Traffic
 
@@ -28,6 +29,9 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
     """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
     ctx, minibatch = engine.ctx, minibatches[engine.ctx.rank]
+    if ctx.answers is not None:
+        for micro_batch in minibatch.micro_batches:
+            predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
     engine.mode.predict(minibatches, traffic)
     predict_edge_features(ctx, minibatch.micro_batches, traffic)
     if not engine.labels_are_local(minibatch):

@@ -96,6 +96,19 @@ def load_shard_of_topology(
     return TopologyShard(own, first, end, first_edge, dataset.vertices, dataset.edges, outside)
 
 
+def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
+    """Bytes of the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local."""
+    edges = slice(int(topology.indptr[first]), int(topology.indptr[end]))
+    of_vertices = [topology.original_id[first:end], topology.indptr[first : end + 1]]
+    if topology.weight_sum is not None:
+        of_vertices.append(topology.weight_sum[first:end])
+    of_edges = [topology.indices, topology.edge_weight, topology.edge_time]
+    held = sum(each.nbytes for each in of_vertices)
+    held += sum(each[edges].nbytes for each in of_edges if each is not None)
+    # The id, the original id and the in-degree of each source elsewhere.
+    return held + (24 * len(_outside_sources(topology.indices[edges], first, end)) if named else 0)
+
+
 def _outside_sources(indices: np.ndarray, first: int, end: int) -> np.ndarray:
     """The distinct ids int64 among `indices` that are not in [first, end), ascending."""
     found = np.empty(0, np.int64)
