@@ -170,11 +170,11 @@ class Communicator(Transport):
         return end
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
-        """Send a number of `counts` (int64[size]) to each rank; returns those that the ranks sent. Collective."""
+        """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
-        self.byte_counters.add_bytes("control", (self.size - 1) * counts.itemsize)
+        self.byte_counters.add_bytes("control", (self.size - 1) * counts.nbytes // self.size)
         return theirs
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:

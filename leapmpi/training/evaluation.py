@@ -23,6 +23,7 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
@@ -41,7 +42,8 @@ class Evaluator:
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
         sampler = with_edge_data(self._sampler(config.evaluation_fanout, topology, ctx), ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
-        self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
+        answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
+        self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext

@@ -40,13 +40,37 @@ class Column:
     def unpack(self, words: np.ndarray) -> np.ndarray:
         """The values that `pack` has written into `words`."""
         if self.double:
-            return words.view(self.dtype)
+            return np.frombuffer(words.tobytes(), self.dtype)
         if self.dtype is np.float32:
             return words.astype(np.int32, copy=False).view(np.float32)
         return (words.view(np.uint32) if words.dtype == np.int32 else words).astype(np.int64)
 
 
-_NUMBER, _WEIGHT = Column(np.int64), Column(np.float32)
+NUMBER, WEIGHT, WEIGHT_SUM = Column(np.int64), Column(np.float32), Column(np.float64, double=True)
+
+
+def row_words(columns: Sequence[Column], word: np.dtype) -> int:
+    """Words of one value of each of `columns`."""
+    return sum(column.words(word) for column in columns)
+
+
+def pack(columns: Sequence[Column], values: Sequence[np.ndarray], rows: slice, words: np.ndarray, start: int) -> int:
+    """Write rows `rows` of the arrays `values`, one for each of `columns`, to `words`; returns where they end."""
+    for column, array in zip(columns, values, strict=True):
+        end = start + (rows.stop - rows.start) * column.words(words.dtype)
+        column.pack(array[rows], words[start:end])
+        start = end
+    return start
+
+
+def unpack(columns: Sequence[Column], count: int, words: np.ndarray, start: int) -> tuple[list[np.ndarray], int]:
+    """The arrays of `count` rows each that stand in `words` from `start` on, and where they end."""
+    found = []
+    for column in columns:
+        end = start + count * column.words(words.dtype)
+        found.append(column.unpack(words[start:end]))
+        start = end
+    return found, start
 
 
 @dataclass(frozen=True)
@@ -55,63 +79,44 @@ class AnswerFormat:
 
     word: np.dtype
     """int32, or int64 where a number could be 2**32 or more."""
-    of_vertices: tuple[Column, ...]
-    """Of each vertex newly named: original id, in-degree, sum of weights."""
-    of_edges: tuple[Column, ...]
-    """Of each drawn edge: source; the sampler's weight; number and weight in the dataset."""
-    weighted: bool
+    edges: int
+    """Edges of the graph."""
+    weighted: bool = False
     """Whether the sampler weights edges."""
-    numbered: bool
-    """Whether the dataset's edges are numbered."""
-    carried: bool
-    """Whether the weights of the dataset's edges come with them; they are numbered then."""
+    numbers: bool = False
+    """Whether the dataset's edges come with their numbers."""
+    weights: bool = False
+    """Whether they come with their weights."""
+
+    @property
+    def of_vertices(self) -> tuple[Column, ...]:
+        """Of each vertex newly named: original id, in-degree, sum of weights."""
+        return NUMBER, NUMBER, *((WEIGHT_SUM,) if self.weights else ())
+
+    @property
+    def of_edges(self) -> tuple[Column, ...]:
+        """Of each drawn edge: source; the sampler's weight; number and weight in the dataset."""
+        number = Column(np.int64, double=self.edges > _NARROW)
+        known = *((number,) if self.numbers else ()), *((WEIGHT,) if self.weights else ())
+        return NUMBER, *((WEIGHT,) if self.weighted else ()), *known
 
     def answer_words(self, named: np.ndarray, new: np.ndarray, edges: np.ndarray) -> np.ndarray:
         """Words of an answer about `named` vertices, `new` of them new, that drew `edges`; integers of any shape."""
-        return named + self.about_words(new) + edges * self._total(self.of_edges)
+        return named + self.about_words(new) + edges * row_words(self.of_edges, self.word)
 
     def about_words(self, new: np.ndarray) -> np.ndarray:
         """Words about `new` vertices (integers of any shape) that draw nothing."""
-        return new * self._total(self.of_vertices)
+        return new * row_words(self.of_vertices, self.word)
 
     def edges_of(self, words: int, named: int, new: int) -> int:
         """How many edges an answer of so many `words` holds."""
-        return (words - named - new * self._total(self.of_vertices)) // self._total(self.of_edges)
-
-    def _total(self, columns: Sequence[Column]) -> int:
-        return sum(column.words(self.word) for column in columns)
-
-    def pack(
-        self, columns: Sequence[Column], values: Sequence[np.ndarray], rows: slice, words: np.ndarray, start: int
-    ) -> int:
-        """Write rows `rows` of the arrays `values`, one for each of `columns`, to `words`; returns where they end."""
-        for column, array in zip(columns, values, strict=True):
-            end = start + (rows.stop - rows.start) * column.words(self.word)
-            column.pack(array[rows], words[start:end])
-            start = end
-        return start
-
-    def unpack(
-        self, columns: Sequence[Column], count: int, words: np.ndarray, start: int
-    ) -> tuple[list[np.ndarray], int]:
-        """The arrays of `count` rows each that stand in `words` from `start` on, and where they end."""
-        found = []
-        for column in columns:
-            end = start + count * column.words(self.word)
-            found.append(column.unpack(words[start:end]))
-            start = end
-        return found, start
+        about = named + new * row_words(self.of_vertices, self.word)
+        return (words - about) // row_words(self.of_edges, self.word)
 
 
 def answer_format(
-    largest: int, edges: int, weighted: bool = False, numbered: bool = False, carried: bool = False
+    largest: int, edges: int, weighted: bool = False, numbers: bool = False, weights: bool = False
 ) -> AnswerFormat:
-    """The format for ids, original ids and degrees up to `largest`, in a graph of `edges` edges; flags as above."""
+    """The format for ids, original ids and degrees up to `largest`; edges that have weights are numbered too."""
     word = np.dtype(np.int32 if largest < _NARROW else np.int64)
-    vertices = [_NUMBER, _NUMBER, *([Column(np.float64, double=True)] if carried else [])]
-    of_edges = [_NUMBER, *([_WEIGHT] if weighted else [])]
-    if numbered or carried:
-        of_edges.append(Column(np.int64, double=edges > _NARROW))
-    if carried:
-        of_edges.append(_WEIGHT)
-    return AnswerFormat(word, tuple(vertices), tuple(of_edges), weighted, numbered or carried, carried)
+    return AnswerFormat(word, edges, weighted, numbers or weights, weights)

@@ -15,7 +15,7 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import edge_numbers
 from leapmpi.sampling.hop_sampler import HopSampler
-from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
@@ -122,7 +122,7 @@ class RemoteLists:
         send = np.empty(int(answers.about_words(sizes).sum()), answers.word)
         start = 0
         for each in asked:
-            start = answers.pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
+            start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
         wanted = counts.copy()
         wanted[rank] = 0
         expected = answers.about_words(wanted)
@@ -130,7 +130,7 @@ class RemoteLists:
         self.communicator.exchange(send, answers.about_words(sizes), receive, expected, KIND)
         begin = np.cumsum(expected) - expected
         parts = [
-            own if owner == rank else answers.unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
+            own if owner == rank else unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
             for owner, count in enumerate(counts.tolist())
         ]
         return _restored(parts, order)
@@ -171,9 +171,9 @@ class RemoteLists:
     def _unpacked(self, words: np.ndarray, named: int, new: int) -> tuple[np.ndarray, list[np.ndarray], list]:
         """How many edges each of `named` vertices drew, the edges, and what is said of `new` ones."""
         answers = self.answers
-        (counts,), start = answers.unpack(answers.of_vertices[:1], named, words, 0)
-        about, start = answers.unpack(answers.of_vertices, new, words, start)
-        edges, _ = answers.unpack(answers.of_edges, answers.edges_of(len(words), named, new), words, start)
+        (counts,), start = unpack([NUMBER], named, words, 0)
+        about, start = unpack(answers.of_vertices, new, words, start)
+        edges, _ = unpack(answers.of_edges, answers.edges_of(len(words), named, new), words, start)
         return counts, edges, about
 
     def _merged(self, parts: Sequence[tuple[np.ndarray, list[np.ndarray], list]], order: np.ndarray) -> HopDraws:
@@ -217,16 +217,16 @@ class RemoteLists:
         words, counts = np.empty(int(sizes.sum()), answers.word), np.diff(indptr)
         start = 0
         for rank in range(len(asked)):
-            start = answers.pack(answers.of_vertices[:1], [counts], _rows(vertices, rank), words, start)
-            start = answers.pack(answers.of_vertices, about, _rows(new, rank), words, start)
-            start = answers.pack(answers.of_edges, edges, _rows(bounds, rank), words, start)
+            start = pack([NUMBER], [counts], _rows(vertices, rank), words, start)
+            start = pack(answers.of_vertices, about, _rows(new, rank), words, start)
+            start = pack(answers.of_edges, edges, _rows(bounds, rank), words, start)
         return words, sizes
 
     def _about(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Original ids, in-degrees and, where weights are carried, their sums, of own vertices."""
         own = self.shard.own
         found = [own.original_id[numbers], own.degree(numbers)]
-        if self.answers.carried:
+        if self.answers.weights:
             assert own.weight_sum is not None, "weights are carried"
             found.append(own.weight_sum[numbers])
         return found
@@ -238,10 +238,10 @@ class RemoteLists:
         columns = []
         if drawn.weight is not None:
             columns.append(drawn.weight)
-        if answers.numbered:
+        if answers.numbers:
             found = edge_numbers(own, drawn.indptr, drawn.neighbours, numbers)
             columns.append(found + self.shard.first_edge)
-            if answers.carried:
+            if answers.weights:
                 assert own.edge_weight is not None, "weights are carried"
                 columns.append(own.edge_weight[found])
         return drawn.indptr, [self.shard.ids_of(drawn.neighbours), *columns]

@@ -85,8 +85,7 @@ class ShardedSampler(Sampler):
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
     ) -> ShardedSampler:
         lists, inner = self._lists, NodeWiseSampler(self.shard.own, fanouts, self.threads)
-        columns = self.answers.of_edges
-        answers = replace(self.answers, of_edges=(columns[0], *columns[1 + self.weighted :]), weighted=False)
+        answers = replace(self.answers, weighted=False)
         return ShardedSampler(
             *(inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
@@ -151,9 +150,9 @@ class ShardedSampler(Sampler):
         weight = columns.pop(0) if self.weighted else None
         original, degree = about[0][:n_src], about[1][:n_src]
         block = Block(hop, n_dst, src[:n_src], drawn.indptr, positions, original, degree, weight)
-        if not self.answers.numbered:
+        if not self.answers.numbers:
             return block
-        if not self.answers.carried:
+        if not self.answers.weights:
             return replace(block, edge_numbers=columns[0])
         numbers, edge_weight = columns
         of_edge = np.repeat(np.arange(n_dst), np.diff(drawn.indptr))

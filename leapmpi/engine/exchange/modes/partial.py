@@ -1,8 +1,9 @@
 """`partial`: no row travels. The owner of remote neighbours returns their aggregate, already projected.
 
 The requester names destinations only. Sampling is pure (rule R1) and the topology is on every node, so the owner draws
-the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. How shares of
-several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. Where the topology
+is sharded, the requester names the drawn edges too (../named_edges.py). How shares of several owners combine is the
+layer's `partial_form`: sums add up, of maxima the largest counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.nn.layer import Layer
@@ -24,6 +26,9 @@ from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.jit import compiled
 
 
@@ -83,7 +88,12 @@ class Partial(ComputedRowsMode):
         super().__init__(ctx, layer)
         # Requests name destinations whose home is any rank.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
-        self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+        sampler = ctx.sampler
+        if isinstance(sampler, ShardedSampler):
+            own, first = sampler.shard.own, sampler.shard.first
+            self.builder = PartialBlockBuilder(own, *ctx.local_range, ctx.device, first)
+        else:
+            self.builder = PartialBlockBuilder(sampler.topology, *ctx.local_range, ctx.device)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -107,9 +117,12 @@ class Partial(ComputedRowsMode):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Pairs of destination and owner: an id, and shares with their gradients."""
-        row = 2 * self.layer.partial_width * self.layer.bias.element_size()
-        found = [self._requests(micro_batch.block(self.number)) for micro_batch in minibatch.micro_batches]
-        return sum(len(each.destinations) * self.id_codec.id_bytes + len(each.positions) * row for each in found)
+        row, total = 2 * self.layer.partial_width * self.layer.bias.element_size(), 0
+        for micro_batch in minibatch.micro_batches:
+            block = micro_batch.block(self.number)
+            requests = self._requests(block)
+            total += len(requests.positions) * row + int(self._naming_bytes(block, requests).sum())
+        return total
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Destinations named to owners, their shares and the gradients; local rows are read for all ranks."""
@@ -117,8 +130,12 @@ class Partial(ComputedRowsMode):
         width = layer.partial_width * layer.bias.element_size()
         first, end = self.ctx.local_range
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            requests = self._requests(micro_batch.block(self.number))
-            traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
+            block = micro_batch.block(self.number)
+            requests = self._requests(block)
+            if self.ctx.answers is None:
+                traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
+            else:
+                traffic.add_naming(rank, KIND, self._naming_bytes(block, requests), 0 * requests.counts, counted=2)
             traffic.add_exchange(rank, requests.row_counts, "activations", width)
             # Which local rows any rank's blocks read.
             read = np.zeros(end - first, bool)
@@ -133,13 +150,18 @@ class Partial(ComputedRowsMode):
         # Name the destinations; learn which destinations other ranks name.
         communicator, block = self.ctx.communicator, micro_batch.block(self.number)
         requests = self._requests(block)
-        foreign, foreign_counts = communicator.exchange_ids(
-            block.src[requests.destinations], requests.counts, self.id_codec
-        )
-
-        # Draw the neighbours of both again, and keep the edges that start here.
-        with self.ctx.phases("sample"):
-            share = self._local_share(minibatch, block, foreign)
+        if self.ctx.answers is None:
+            foreign, foreign_counts = communicator.exchange_ids(
+                block.src[requests.destinations], requests.counts, self.id_codec
+            )
+            # Draw the neighbours of both again, and keep the edges that start here.
+            with self.ctx.phases("sample"):
+                share = self._local_share(minibatch, block, foreign)
+        else:
+            # Nobody but their owners has the lists of destinations: their edges are named too.
+            known, foreign_counts = self._names(block, requests, self.ctx.answers).exchange(communicator)
+            inputs = self.ctx.inputs(self.number)
+            share = self.builder.share_of(self.layer, inputs, KnownEdges.of(block).and_then(known))
         communicator.byte_counters.add_rows("local", share.read)
         communicator.byte_counters.add_rows("remote", len(requests.destinations))
         plan = ExchangePlan(
@@ -186,6 +208,18 @@ class Partial(ComputedRowsMode):
         rows = [(with_edges, place) for place in places[:-1]] + [(is_home, places[-1])]
         positions, row_counts = _in_order_of_ranks(owner, rows, ranks)
         return _Requests(counts, destinations, row_counts, positions)
+
+    def _names(self, block: Block, requests: _Requests, answers: AnswerFormat) -> EdgeNames:
+        """The edges of the requested destinations, by owner."""
+        home = home_of(block.src, self.ctx.rank_offsets)
+        return EdgeNames(block, home, requests.counts, requests.destinations, answers)
+
+    def _naming_bytes(self, block: Block, requests: _Requests) -> np.ndarray:
+        """int64[ranks]: what naming the requested destinations takes, with their edges where owners lack the lists."""
+        answers = self.ctx.answers
+        if answers is None:
+            return requests.counts * self.id_codec.id_bytes
+        return self._names(block, requests, answers).sizes * answers.word.itemsize
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
         """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""
