@@ -156,7 +156,8 @@ class ShardedSampler(Sampler):
             return replace(block, edge_numbers=columns[0])
         numbers, edge_weight = columns
         of_edge = np.repeat(np.arange(n_dst), np.diff(drawn.indptr))
-        sums = np.bincount(of_edge, edge_weight.astype(np.float64), minlength=n_dst)
+        # Of no edges at all numpy counts whole numbers.
+        sums = np.bincount(of_edge, edge_weight.astype(np.float64), minlength=n_dst).astype(np.float64)
         return replace(
             block, edge_numbers=numbers, edge_weight=edge_weight, drawn_weight=sums, src_weight_sum=about[2][:n_src]
         )
