@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.config.options import SAMPLERS
-from leapmpi.config.schema import Config
+from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.edges.edge_features import reads_features
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
+from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import NAMED_LISTS
@@ -80,3 +81,11 @@ def names_sources(config: Config, dataset: Dataset) -> bool:
     # What edges carry is looked up by original ids.
     carries = uses_weights(config, dataset) or reads_features(config, dataset)
     return carries or bool(sources_named_by(config.sampling.sampler))
+
+
+def reads_last_sources(config: Config, dataset: Dataset) -> bool:
+    """Whether a model reads original ids or in-degrees of the sources of its first layer. Local.
+
+    Raises ConfigError for a model that cannot be built.
+    """
+    return any(model_of(each, dataset).layers[0].reads_sources for each in models_of(config))

@@ -34,7 +34,9 @@ def predict_lists(
         traffic.add_naming(rank, KIND, new * id_bytes, words * answers.word.itemsize, counted=2)
         named = block.n_dst
 
-    # Those that the last hop drew first are described.
+    # Those that the last hop drew first are described, where somebody reads it.
+    if not answers.last:
+        return
     new = _by_owner(home[named:], rank, ranks)
     words = answers.about_words(new)
     traffic.add_naming(rank, KIND, new * id_bytes, words * answers.word.itemsize, counted=1)

@@ -43,15 +43,17 @@ def build_sharded_sampler(
     largest: int,
     threads: int = 1,
     edge_numbers: bool = False,
+    last: bool = True,
 ) -> ShardedSampler:
     """As `build_sampler`, where this rank holds `shard` alone, and int64[ranks + 1] says which rank has which vertices.
 
-    largest: the largest number that `largest_number` finds on any rank.
+    largest: the largest number that `largest_number` finds on any rank; last: whether the last hop's sources are
+    described.
     """
     inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
     assert isinstance(inner, HopSampler), "the samplers that draw from shards go hop by hop"
     carried = shard.own.edge_weight is not None
-    answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried)
+    answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried, last)
     return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
 
 

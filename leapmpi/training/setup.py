@@ -20,7 +20,7 @@ from leapmpi.dataset.verify import verify, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
-from leapmpi.engine.topology_kind import is_sharded, names_sources
+from leapmpi.engine.topology_kind import is_sharded, names_sources, reads_last_sources
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.device_shard import DeviceShard, load_shard
@@ -177,7 +177,8 @@ def _sampler(
     if isinstance(topology, Topology):
         return world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
-    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads
+    last = world.on_all(lambda: reads_last_sources(config, dataset))
+    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
     return world.on_all(lambda: build_sharded_sampler(*arguments))
 
 
@@ -224,7 +225,13 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range)
         shard = learned.shard
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
-    return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
+    sampler, answers = ctx.sampler, ctx.answers
+    if isinstance(sampler, ShardedSampler):
+        # This model may read what the one before did not.
+        sampler = sampler.describing_all()
+        answers = sampler.answers
+    ctx = replace(ctx, model=model, parameters=ParameterLayout(model), features=features)
+    return replace(loaded, ctx=replace(ctx, sampler=sampler, answers=answers))
 
 
 def _features(

@@ -27,11 +27,16 @@ CASES = [
     Case(**COMMON | changes | {"strategy": strategy, "remote": remote, "model": model})
     for strategy, remote, model, changes in [
         ("leap", "raw", "gcn", {"prefetch": 2}),
-        ("pull", "raw", "sage", {"partition": "hash", "batch": "one root in the last batch", "threads": 2}),
+        (
+            "pull",
+            "raw",
+            "sage",
+            {"partition": "hash", "batch": "one root in the last batch", "dropout": "none"},
+        ),
         ("leap, ring", "projected", "gat", {"sampler": "labor-0,fixed-size=no"}),
         ("pull", "partial", "gcn", {"sampler": "weighted"}),
-        ("leap, ring of all steps but one", "partial", "sage max", {"partition": "lopsided"}),
-        ("pull", "raw", "gat", {"labels": DATA, "fanout": "4,3,2"}),
+        ("leap, ring of all steps but one", "partial", "sage max", {"partition": "lopsided", "dropout": "hidden"}),
+        ("pull", "raw", "gat", {"labels": DATA, "fanout": "4,3,2", "dropout": "hidden"}),
         ("leap", "partial", "sage", {"labels": DATA, "sampler": "weighted,weights=edge"}),
         ("leap, two steps, nothing travels", "raw", "gcn", {"sampler": "with-replacement", "labels": DATA}),
     ]
@@ -56,8 +61,9 @@ def base(world, folder):
 
 def loaded(base, world, topology, labels=PLAIN, partition="uneven", **changes):
     """The dataset in place on this rank. Collective."""
+    # Models that read what edges carry, and names of all sources.
     values = {"data": str(datasets.Variant(labels, partition, 4).folder(base)), "run.topology": topology,
-              "model.name": "gat" if labels == DATA else "gcn"}  # fmt: skip
+              "model.name": "gat" if labels == DATA else "gcn", "model.attention_dropout": 0.2}  # fmt: skip
     config = Config.from_values(values | changes)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 

@@ -51,7 +51,8 @@ def _lists(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         hops = [(block.src, block.n_dst, np.diff(block.indptr)) for block in micro_batch.blocks]
         for rank, theirs in enumerate(communicator.comm.allgather(hops)):
             before = 0
-            for src, n_dst, drawn in [*theirs, (theirs[-1][0], len(theirs[-1][0]), None)]:
+            last = [(theirs[-1][0], len(theirs[-1][0]), None)] if _describes_last(loaded) else []
+            for src, n_dst, drawn in [*theirs, *last]:
                 new = home[src[before:n_dst]]
                 if rank == communicator.rank:
                     counts["topology"] += ID * int((new != rank).sum())
@@ -61,8 +62,14 @@ def _lists(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
                     words += 0 if drawn is None else int(mine.sum()) + per_edge * int(drawn[mine].sum())
                     counts["topology"] += 4 * words
                 before = n_dst
-        counts["control"] += (2 * len(sampler.fanouts) + 1) * _header(communicator)
+        counts["control"] += (2 * len(sampler.fanouts) + _describes_last(loaded)) * _header(communicator)
     return counts
+
+
+def _describes_last(loaded) -> bool:
+    """Whether the first layer reads names or degrees of all its sources: gcn, and whatever drops something there."""
+    layer = loaded.ctx.model.layers[0]
+    return type(layer).__name__ == "GCNLayer" or layer.dropout > 0 or getattr(layer, "attention_dropout", 0) > 0
 
 
 def _words(loaded) -> tuple[int, int]:

@@ -40,6 +40,7 @@ class FiLMLayer(Layer):
     """Messages modulated by their destination, and the destination's own, normalised."""
 
     linear = False
+    reads_names = False
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)

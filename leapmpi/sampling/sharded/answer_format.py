@@ -87,6 +87,8 @@ class AnswerFormat:
     """Whether the dataset's edges come with their numbers."""
     weights: bool = False
     """Whether they come with their weights."""
+    last: bool = True
+    """Whether the last hop's sources, which draw nothing, are described."""
 
     @property
     def of_vertices(self) -> tuple[Column, ...]:
@@ -115,8 +117,13 @@ class AnswerFormat:
 
 
 def answer_format(
-    largest: int, edges: int, weighted: bool = False, numbers: bool = False, weights: bool = False
+    largest: int,
+    edges: int,
+    weighted: bool = False,
+    numbers: bool = False,
+    weights: bool = False,
+    last: bool = True,
 ) -> AnswerFormat:
     """The format for ids, original ids and degrees up to `largest`; edges that have weights are numbered too."""
     word = np.dtype(np.int32 if largest < _NARROW else np.int64)
-    return AnswerFormat(word, edges, weighted, numbers or weights, weights)
+    return AnswerFormat(word, edges, weighted, numbers or weights, weights, last)

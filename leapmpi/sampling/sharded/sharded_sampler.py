@@ -90,6 +90,14 @@ class ShardedSampler(Sampler):
             *(inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
 
+    def describing_all(self) -> ShardedSampler:
+        """The same, but that original ids and degrees of the last hop's sources are asked for in any case."""
+        lists = self._lists
+        answers = replace(self.answers, last=True)
+        return ShardedSampler(
+            *(lists.sampler, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
+        )
+
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
         """See Sampler.checked_roots."""
         roots = np.ascontiguousarray(roots, np.int64)
@@ -123,9 +131,10 @@ class ShardedSampler(Sampler):
         finally:
             frontier.clear()
 
-        # What is known of all sources. Those of the last hop draw nothing: their owners are asked for names alone.
+        # What is known of sources. Those of the last hop draw nothing: their owners are asked where somebody reads it.
         of_vertices = [drawn.of_vertices for _, _, drawn, _ in hops]
-        of_vertices.append(self._described(src[named:], alone))
+        if self.answers.last:
+            of_vertices.append(self._described(src[named:], alone))
         about = [np.concatenate(column) for column in zip(*of_vertices, strict=True)]
         return [self._block(hop, *each, src, about) for hop, each in enumerate(hops)]
 

@@ -13,7 +13,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
-from leapmpi.engine.topology_kind import SHARDED, checked
+from leapmpi.engine.topology_kind import SHARDED, checked, reads_last_sources
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
@@ -66,7 +66,9 @@ def virtual_ranks(
         checked(config, dataset)
         largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
         carried = topology.edge_weight is not None
-        answers = answer_format(largest, dataset.edges, sampler.weighted, reads, carried)
+        answers = answer_format(
+            largest, dataset.edges, sampler.weighted, reads, carried, reads_last_sources(config, dataset)
+        )
 
     # What each rank has: its rank and its shards.
     contexts = []
