@@ -198,3 +198,19 @@ def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(
     for name, figure in figures.items():
         assert figure["ratio"] == pytest.approx(1, abs=0.05), (name, figure)
     shutil.rmtree(run)
+
+
+def test_what_owners_answer_is_forecast_and_the_topology_is_sized_in_both_ways(small_data):
+    sharded = config(small_data, **{"run.topology": "sharded", "strategy.remote": "raw"})
+    found = plan(sharded, "1,3", "leap,p3")
+    alone, several = found["forecasts"]
+    assert alone["sent"]["topology"] == 0
+    assert several["sent"]["topology"] > 0
+    assert all("choose leap or pull" in sentence for sentence in found["left_out"])
+    for sizes in found["topology"]:
+        assert len(set(sizes["node"])) == 1
+        assert max(sizes["sharded"]) < sizes["node"][0] or sizes["ranks"] == 1
+    # A rank holds its own shard instead of a copy of all.
+    whole = plan(config(small_data, **{"strategy.remote": "raw"}), "3", "leap")["forecasts"][0]
+    spared = np.array(whole["memory"]) - several["memory"]
+    assert spared.tolist() == (np.array(sizes["node"]) - sizes["sharded"]).tolist()
