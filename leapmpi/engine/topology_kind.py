@@ -35,7 +35,7 @@ def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
 
     Raises ConfigError, on all ranks alike, where it is asked for and something needs a whole one.
     """
-    reason = world.on_all(lambda: checked(config, dataset))
+    reason = world.on_all(lambda: check_topology(config, dataset))
     if config.run.topology != "auto":
         return config.run.topology == SHARDED
     if reason or world.nodes == 1:
@@ -46,8 +46,8 @@ def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
     return not all(all_gather_values(world.comm, bool(fits)))
 
 
-def checked(config: Config, dataset: Dataset) -> str:
-    """What `why_whole` says. Raises ConfigError where a sharded topology is asked for all the same. Local."""
+def check_topology(config: Config, dataset: Dataset) -> str:
+    """What `why_whole` says. Raises ConfigError where a sharded topology is asked for nevertheless. Local."""
     reason = why_whole(config, dataset)
     if config.run.topology == SHARDED and reason:
         raise ConfigError(f"run.topology: sharded cannot serve this run: {reason}, or use --topology node")

@@ -23,6 +23,7 @@ from leapmpi.engine.dealt_placement import FixedModePlacement
 from leapmpi.engine.machine import machine_rates
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.prefetch import check_prefetch
+from leapmpi.engine.topology_kind import check_topology
 from leapmpi.errors import ConfigError
 from leapmpi.fault_tolerance.abort import ends_the_job
 from leapmpi.fault_tolerance.bus_errors import bus_errors_told
@@ -114,6 +115,7 @@ def check_settings(config: Config, world: World) -> Dataset:
     if config.strategy.replicas == "independent" and issubclass(placement, FixedModePlacement):
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.choose_time_steps(config.strategy, world.size)
+    check_topology(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)
     return dataset

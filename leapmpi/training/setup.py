@@ -226,8 +226,8 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         shard = learned.shard
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
     sampler, answers = ctx.sampler, ctx.answers
-    if isinstance(sampler, ShardedSampler):
-        # This model may read what the one before did not.
+    if isinstance(sampler, ShardedSampler) and model.layers[0].reads_sources:
+        # The model before may have read less.
         sampler = sampler.describing_all()
         answers = sampler.answers
     ctx = replace(ctx, model=model, parameters=ParameterLayout(model), features=features)

@@ -91,9 +91,8 @@ class ShardedSampler(Sampler):
         )
 
     def describing_all(self) -> ShardedSampler:
-        """The same, but that original ids and degrees of the last hop's sources are asked for in any case."""
-        lists = self._lists
-        answers = replace(self.answers, last=True)
+        """The same, but that original ids and degrees of the last hop's sources are asked for."""
+        lists, answers = self._lists, replace(self.answers, last=True)
         return ShardedSampler(
             *(lists.sampler, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )

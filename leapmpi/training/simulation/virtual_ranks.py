@@ -13,7 +13,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features
-from leapmpi.engine.topology_kind import SHARDED, checked, reads_last_sources
+from leapmpi.engine.topology_kind import SHARDED, check_topology, reads_last_sources
 from leapmpi.features.compression import encoding_for
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
@@ -63,7 +63,7 @@ def virtual_ranks(
     # With --topology sharded, how lists travel.
     answers = None
     if config.run.topology == SHARDED:
-        checked(config, dataset)
+        check_topology(config, dataset)
         largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
         carried = topology.edge_weight is not None
         answers = answer_format(
