@@ -55,6 +55,16 @@ class HopDraws(NamedTuple):
     """Original ids, in-degrees, ... of each vertex newly named."""
 
 
+class OwnerPart(NamedTuple):
+    """What one owner says at a hop."""
+
+    counts: np.ndarray
+    """int64[named]: how many edges each of its vertices drew, in the order in which they were named."""
+    of_edges: list[np.ndarray]
+    of_vertices: list[np.ndarray]
+    """As in HopDraws, in that order."""
+
+
 class RemoteLists:
     """The lists of all ranks, as this rank draws from them. One sample at a time: `begin`, then `draw` hop by hop."""
 
@@ -89,23 +99,22 @@ class RemoteLists:
         self._home = np.concatenate((self._home, home))
         mine = self.shard.own_numbers(new[home == rank])
         self._own = np.concatenate((self._own, mine))
+        named = np.bincount(self._home, minlength=len(counts))
         if alone:
-            return self._alone(key, hop, new, home)
+            own = self._own_part(key, hop, mine)
+            parts = [
+                own if owner == rank else self._nothing_drawn(own, int(named[owner]), new[home == owner])
+                for owner in range(len(counts))
+            ]
+            return self._merged(parts, order)
 
         # Own vertices are drawn while the names of others' travel.
         finish = self._start_naming(new[order], counts)
-        own = self._drawn(key, hop, self._own)
-        own_about = self._about(mine)
-        asked = finish()
-        replies, sizes = self._answers(key, hop, asked)
+        own = self._own_part(key, hop, mine)
+        replies, sizes = self._answers(key, hop, finish())
         received = self._exchange_answers(replies, sizes)
-
-        # By owner: how many edges each vertex drew, the edges, and what is said of the new ones.
-        named = np.bincount(self._home, minlength=len(counts))
         parts = [
-            self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
-            if owner != rank
-            else (np.diff(own[0]), own[1], own_about)
+            own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
             for owner in range(len(counts))
         ]
         return self._merged(parts, order)
@@ -168,18 +177,18 @@ class RemoteLists:
         self.communicator.exchange(replies, sizes, received, expected, KIND)
         return np.split(received, np.cumsum(expected)[:-1])
 
-    def _unpacked(self, words: np.ndarray, named: int, new: int) -> tuple[np.ndarray, list[np.ndarray], list]:
-        """How many edges each of `named` vertices drew, the edges, and what is said of `new` ones."""
+    def _unpacked(self, words: np.ndarray, named: int, new: int) -> OwnerPart:
+        """The answer `words` of an owner about `named` vertices, `new` of them new."""
         answers = self.answers
         (counts,), start = unpack([NUMBER], named, words, 0)
         about, start = unpack(answers.of_vertices, new, words, start)
         edges, _ = unpack(answers.of_edges, answers.edges_of(len(words), named, new), words, start)
-        return counts, edges, about
+        return OwnerPart(counts, edges, about)
 
-    def _merged(self, parts: Sequence[tuple[np.ndarray, list[np.ndarray], list]], order: np.ndarray) -> HopDraws:
+    def _merged(self, parts: Sequence[OwnerPart], order: np.ndarray) -> HopDraws:
         """What the owners say, in the order of the destinations; `order` is that of the new ones by owner."""
-        counts, edges = [each[0] for each in parts], [each[1] for each in parts]
-        about = _restored([each[2] for each in parts], order)
+        counts, edges = [each.counts for each in parts], [each.of_edges for each in parts]
+        about = _restored([each.of_vertices for each in parts], order)
         filled = [owner for owner, each in enumerate(counts) if len(each)]
         if len(filled) == 1:
             return HopDraws(indptr_of(counts[filled[0]]), edges[filled[0]], about)
@@ -189,16 +198,15 @@ class RemoteLists:
         _in_order(self._home, vertex_at, np.concatenate(counts), edge_at[:-1], indptr, places)
         return HopDraws(indptr, [np.concatenate(column)[places] for column in zip(*edges, strict=True)], about)
 
-    def _alone(self, key: DrawKey, hop: int, new: np.ndarray, home: np.ndarray) -> HopDraws:
-        """As `draw` with `alone`."""
-        rank = self.communicator.rank
+    def _own_part(self, key: DrawKey, hop: int, new: np.ndarray) -> OwnerPart:
+        """What own vertices drew, and what is said of the `new` ones (own numbers). Local."""
         indptr, edges = self._drawn(key, hop, self._own)
-        counts = np.zeros(len(self._home), np.int64)
-        counts[self._home == rank] = np.diff(indptr)
-        about = [new.copy(), *(np.zeros(len(new), column.dtype) for column in self.answers.of_vertices[1:])]
-        for values, own in zip(about, self._about(self.shard.own_numbers(new[home == rank])), strict=True):
-            values[home == rank] = own
-        return HopDraws(indptr_of(counts), edges, about)
+        return OwnerPart(np.diff(indptr), edges, self._about(new))
+
+    def _nothing_drawn(self, own: OwnerPart, named: int, new: np.ndarray) -> OwnerPart:
+        """In place of what an owner of `named` vertices says: they drew nothing, and `new` ones are called by ids."""
+        about = [new, *(np.zeros(len(new), column.dtype) for column in own.of_vertices[1:])]
+        return OwnerPart(np.zeros(named, np.int64), [column[:0] for column in own.of_edges], about)
 
     # -- answering -------------------------------------------------------------------------------------------------
 
