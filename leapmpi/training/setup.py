@@ -16,7 +16,7 @@ from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology, topology_bytes
-from leapmpi.dataset.verify import verify, verify_ranges
+from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
@@ -103,10 +103,11 @@ def load(
     # This rank's parts, verified before their bytes are trusted.
     offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    verified = world.on_all(lambda: _verify(config, dataset, parts))
+    sharded = is_sharded(config, dataset, world)
+    verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = _topology(config, world, dataset, parts)
+    topology, held = _topology(config, world, dataset, parts, sharded)
 
     # Features and labels, and the communicator that moves them.
     host: HostShard
@@ -152,10 +153,12 @@ def load(
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
 
 
-def _topology(config: Config, world: World, dataset: Dataset, parts: range) -> tuple[Topology | TopologyShard, str]:
-    """The topology as `--topology` says, or this rank's shard of it, and how it is held. Collective."""
+def _topology(
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool
+) -> tuple[Topology | TopologyShard, str]:
+    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective."""
     carried = uses_weights(config, dataset), uses_times(config, dataset)
-    if not is_sharded(config, dataset, world):
+    if not sharded:
         return share_topology(world, dataset, *carried)
     needed = topology_bytes(dataset, *carried, parts) * world.node_comm.size
     what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
@@ -270,8 +273,11 @@ def direct_path(setting: str) -> tuple[bool, str]:
     return cuda_aware(load_mpi())
 
 
-def _verify(config: Config, dataset: Dataset, parts: range) -> bool:
-    """Check this rank's parts, large features only where all is to be verified; returns whether features were."""
+def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bool:
+    """Check this rank's parts, large features only where all is to be verified; returns whether features were.
+
+    sharded: nothing as long as the graph is read.
+    """
     if config.run.verify == "none":
         verify_ranges(dataset, parts)
         return False
@@ -280,5 +286,8 @@ def _verify(config: Config, dataset: Dataset, parts: range) -> bool:
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     features = size <= _VERIFY_BYTES or config.run.verify == "all"
-    verify(dataset, parts=parts, features=features)
+    if sharded:
+        verify_digests(dataset, parts, features)
+    else:
+        verify(dataset, parts=parts, features=features)
     return features
