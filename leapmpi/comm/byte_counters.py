@@ -4,9 +4,10 @@ from __future__ import annotations
 
 KINDS = (
     *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
-    *("gradients", "activations", "embeddings", "schedule", "control"),
+    *("gradients", "activations", "embeddings", "topology", "schedule", "control"),
 )
-"""What bytes are sent for. "row gradients" are those of learned rows; "control" is everything that is no payload of
+"""What bytes are sent for. "row gradients" are those of learned rows, "topology" is named vertices and what
+their owners drew for them; "control" is everything that is no payload of
 training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")

@@ -169,17 +169,21 @@ class Communicator(Transport):
 
         return end
 
+    def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
+        theirs = np.empty_like(counts)
+        mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
+        self._call(partial(self.comm.Ialltoall, mine, others))
+        self.byte_counters.add_bytes("control", (self.size - 1) * counts.nbytes // self.size)
+        return theirs
+
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
         """Send int64 `ids` (in order of destination), returns what others sent and their counts. Collective.
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
         # Counts first, so that all know how much arrives.
-        theirs = np.empty_like(counts)
-        mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
-        self._call(partial(self.comm.Ialltoall, mine, others))
-        self.byte_counters.add_bytes("control", (self.size - 1) * counts.itemsize)
-
+        theirs = self.exchange_counts(counts)
         received = ranges.empty(int(theirs.sum()))
         self.exchange(ranges.encode(ids, counts), counts, received, theirs, "ids")
         return ranges.decode(received, self.rank), theirs

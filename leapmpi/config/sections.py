@@ -297,6 +297,13 @@ class RunConfig:
     replay: str = setting(
         "", "run folder whose decisions made from clocks are made again", metavar="FOLDER", group=DATA_AND_RUN
     )
+    topology: str = setting(
+        "auto",
+        "where in-neighbours are held: a copy on every node, or each rank those of its own vertices (sharded); auto: "
+        "sharded where a copy takes over half of a node's free memory",
+        choices=("auto", "node", "sharded"),
+        group=MACHINE,
+    )
     threads: int = setting(
         0, "threads per rank; 0 shares the cores among the ranks of a node", least=0, below=1025, group=MACHINE
     )

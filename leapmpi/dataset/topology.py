@@ -28,6 +28,9 @@ class Topology:
     An edge's number is its position in `indices`. edge_weight: float32[m] or None, not negative; weight_sum: float64[n]
     or None, the sums of the weights of each vertex's in-edges; edge_time: int64[m], float64[m] or None; edge_label:
     int32[m] or None, -1 unlabelled; vertex_time: int64[n] or None.
+
+    In a shard (leapmpi/sampling/sharded) vertices without a list may follow: they have an original id, and the
+    in-degrees outside_degree: int64[k].
     """
 
     indptr: np.ndarray
@@ -38,11 +41,17 @@ class Topology:
     edge_time: np.ndarray | None = None
     edge_label: np.ndarray | None = None
     vertex_time: np.ndarray | None = None
+    outside_degree: np.ndarray | None = None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that there are, by name of the field."""
         return {name: array for name, array in vars(self).items() if array is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
 
     @property
     def vertices(self) -> int:
@@ -55,6 +64,12 @@ class Topology:
     def degree(self, ids: np.ndarray) -> np.ndarray:
         """In-degrees int64 of the vertices `ids` in the whole graph."""
         return self.indptr[ids + 1] - self.indptr[ids]
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """In-degrees int64[n] of all vertices, those without a list here after the others."""
+        own = np.diff(self.indptr)
+        return own if self.outside_degree is None else np.concatenate((own, self.outside_degree))
 
 
 @compiled
@@ -77,14 +92,34 @@ def from_graph(graph: Graph) -> Topology:
     return Topology(graph.indptr, graph.indices, graph.original_id, weight, sums, data.time, data.labels, graph.time)
 
 
-def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False) -> Topology:
+def topology_bytes(
+    dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False, parts: range | None = None
+) -> int:
+    """Bytes of the arrays that `empty_topology` would make."""
+    first, end = (0, dataset.parts) if parts is None else (parts.start, parts.stop)
+    n = int(dataset.offsets[end] - dataset.offsets[first])
+    m = int(dataset.edge_offsets[end] - dataset.edge_offsets[first])
+    of_vertex, of_edge = (
+        16 + 8 * weights + 8 * (times and dataset.has_vertex_time),
+        np.dtype(names.index_dtype(dataset.vertices)).itemsize,
+    )
+    return 8 + n * of_vertex + m * (of_edge + 4 * weights + 8 * times + 4 * labels)
+
+
+def empty_topology(
+    dataset: Dataset, weights: bool = False, times: bool = False, labels: bool = False, parts: range | None = None
+) -> Topology:
     """Uninitialised arrays for the topology of `dataset`, to be filled by `fill_topology`.
 
     weights, times, labels: whether to hold those of edges, which the dataset must have; times of vertices come with
-    those of edges, where there are any.
+    those of edges, where there are any. parts: those whose vertices have a place, which follow each other; all when
+    None.
     """
-    n, m = dataset.vertices, dataset.edges
-    topology = Topology(np.empty(n + 1, np.int64), np.empty(m, names.index_dtype(n)), np.empty(n, np.int64))
+    first, end = (0, dataset.parts) if parts is None else (parts.start, parts.stop)
+    n = int(dataset.offsets[end] - dataset.offsets[first])
+    m = int(dataset.edge_offsets[end] - dataset.edge_offsets[first])
+    kind = names.index_dtype(dataset.vertices)
+    topology = Topology(np.empty(n + 1, np.int64), np.empty(m, kind), np.empty(n, np.int64))
     if weights:
         topology = replace(topology, edge_weight=np.empty(m, np.float32), weight_sum=np.empty(n))
     if times:
@@ -97,8 +132,10 @@ def empty_topology(dataset: Dataset, weights: bool = False, times: bool = False,
     return topology
 
 
-def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
-    """Write the rows of part `part` into `topology`; different parts write different elements, part 0 indptr[0].
+def fill_topology(dataset: Dataset, part: int, topology: Topology, first_part: int = 0) -> None:
+    """Write the rows of part `part` into `topology`, whose first vertex is that of `first_part`.
+
+    Different parts write different elements, the first one indptr[0]. In-neighbours keep their ids in the dataset.
 
     Raises DataError when the part is missing or damaged, or a weight that is to be held is negative.
     """
@@ -108,9 +145,9 @@ def fill_topology(dataset: Dataset, part: int, topology: Topology) -> None:
     check_bounds(opened.indptr, len(opened.indices), str(opened.path))
     check_range(opened.indices, dataset.vertices, str(opened.path))
 
-    first, last = dataset.offsets[part : part + 2]
-    edge_first, edge_last = dataset.edge_offsets[part : part + 2]
-    if part == 0:
+    first, last = dataset.offsets[part : part + 2] - dataset.offsets[first_part]
+    edge_first, edge_last = dataset.edge_offsets[part : part + 2] - dataset.edge_offsets[first_part]
+    if part == first_part:
         topology.indptr[0] = 0
     topology.indptr[first + 1 : last + 1] = opened.indptr[1:] + edge_first
     topology.indices[edge_first:edge_last] = opened.indices

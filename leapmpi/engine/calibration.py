@@ -60,7 +60,10 @@ def by_machine(ctx: RankContext, row: float, edge: float) -> Rates:
 
 
 def counted_seconds(ctx: RankContext, roots: np.ndarray) -> tuple[float, float]:
-    """Seconds of an input row and of an edge by `ctx.machine`, counted with up to 256 of `roots`. Local."""
+    """Seconds of an input row and of an edge by `ctx.machine`, counted with up to 256 of `roots`.
+
+    Local, but for the sampler: collective where the topology is sharded.
+    """
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     blocks = ctx.sampler.sample(key, roots[:_ROOTS])
     alone, whole = _operations(ctx, blocks, 0), _operations(ctx, blocks, 1)
@@ -90,14 +93,13 @@ def measured_rates(ctx: RankContext, roots: np.ndarray) -> Rates:
 
 
 def compute_rates(ctx: RankContext, roots: np.ndarray) -> tuple[float, float, float]:
-    """Seconds of an input row, of an edge and of a time step on this rank. Local."""
+    """Seconds of an input row, of an edge and of a time step on this rank. As collective as `counted_seconds`."""
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     roots = roots[:_ROOTS]
     blocks = ctx.sampler.sample(key, roots)
-    room = _ROW_BYTES / max(1, blocks[-1].n_src * ctx.input_row_bytes)
-    if room < 1:
-        roots = roots[: max(_FEW, int(len(roots) * room))]
-        blocks = ctx.sampler.sample(key, roots)
+    room = min(1.0, _ROW_BYTES / max(1, blocks[-1].n_src * ctx.input_row_bytes))
+    roots = roots[: max(_FEW, int(len(roots) * room))]
+    blocks = ctx.sampler.sample(key, roots)
     few = median_seconds(lambda: _train(ctx, key, ctx.sampler.sample(key, roots[:_FEW])))
     alone = median_seconds(lambda: _train(ctx, key, [_without_edges(block) for block in blocks]))
     whole = median_seconds(lambda: _train(ctx, key, blocks))

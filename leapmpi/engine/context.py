@@ -19,6 +19,8 @@ from leapmpi.nn.rows import Rows
 from leapmpi.nn.task import Task
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.phase_timers import PhaseTimers
 
 
@@ -48,6 +50,8 @@ class RankContext:
     """Whether features may be read where they lie. A forecast for GPUs, which it does not have, sets this to False."""
     machine: MachineRates = field(default_factory=MachineRates)
     """What this machine does in a second, by which choices are made before training; the same on all ranks."""
+    answers: AnswerFormat | None = None
+    """How owners answer what their vertices draw, where the topology is spread over the ranks."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
@@ -107,9 +111,9 @@ class Loaded:
     """A dataset in place on this rank, and the context of the model that will be trained on it."""
 
     dataset: Dataset
-    topology: Topology
+    topology: Topology | TopologyShard
     topology_held: str
-    """Where the topology lies, in words: one copy a node in shared memory, a mapped file, ..."""
+    """How the topology is held, in words: one copy per node, a copy per rank, sharded."""
     parts: range
     shard_bytes: int
     ctx: RankContext

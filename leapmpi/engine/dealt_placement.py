@@ -44,6 +44,10 @@ class DealtPlacement(Placement):
 class FixedModePlacement(DealtPlacement):
     """Base of strategies to which strategy.remote does not apply."""
 
+    @classmethod
+    def why_whole_topology(cls, config: StrategyConfig) -> str:
+        return f"--strategy {config.name} looks up vertices of all ranks; choose leap or pull"
+
     @abstractmethod
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
         """The strategy's exchange mode, after the name by which records call it."""

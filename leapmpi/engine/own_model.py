@@ -12,6 +12,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
+from leapmpi.engine.calibration import local_roots
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.minibatch import MicroBatch
@@ -55,9 +56,12 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
 
     # Rank 0 draws; all bring it the rows.
     candidates = loaded.dataset.splits.train if ctx.task.roots == "vertices" else np.arange(loaded.dataset.vertices)
+    if ctx.sampler.sharded:
+        # Rank 0 draws alone, from its own lists.
+        candidates = local_roots(ctx, candidates)
     roots = _roots(ctx, candidates, key) if world.rank == 0 else np.empty(0, np.int64)
     batches = [roots, roots[::2], roots[1::2]] if len(roots) > 1 else [roots]
-    drawn = [ctx.sampler.sample(key, each, roots) for each in batches] if world.rank == 0 else []
+    drawn = [ctx.sampler.sample_here(key, each, roots) for each in batches] if world.rank == 0 else []
     ids = np.unique(np.concatenate([blocks[-1].src for blocks in drawn])) if drawn else np.empty(0, np.int64)
     rows = dense(ctx.features.fetch(ids, exact=True)).to(torch.float64)
     batch_of = [MicroBatch(each, blocks, None) for each, blocks in zip(batches, drawn, strict=False)]
@@ -84,7 +88,7 @@ def _roots(ctx: RankContext, candidates: np.ndarray, key: DrawKey) -> np.ndarray
     """Up to 64 of `candidates`, fewer where their sample has too many rows."""
     roots = candidates[:_ROOTS]
     while len(roots) > 2:
-        rows = ctx.sampler.sample(key, roots, roots)[-1].n_src
+        rows = ctx.sampler.sample_here(key, roots, roots)[-1].n_src
         if rows * ctx.features.shard.width * 8 <= _BYTES:
             break
         roots = roots[: len(roots) // 2]

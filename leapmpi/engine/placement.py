@@ -66,6 +66,14 @@ class Placement(ABC):
         return
 
     @classmethod
+    def why_whole_topology(cls, config: StrategyConfig) -> str:
+        """Why this strategy reads the lists of vertices of other ranks, and what else to choose; empty if it does not.
+
+        Local.
+        """
+        return ""
+
+    @classmethod
     def place_parameters(cls, ctx: RankContext) -> RankContext:
         """`ctx` with the model's parameters on the ranks where this strategy needs them. Local, nothing is read.
 

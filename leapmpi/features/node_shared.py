@@ -44,9 +44,9 @@ def share_topology(
             **{name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places}
         )
 
-    topology, shared = _share(
-        world, dataset, starts[-1], ("the graph's topology takes", "leapmpi-topology"), arrays, fill_topology
-    )
+    advice = "use nodes with more memory, --topology sharded on several nodes, or a smaller graph"
+    names = "the graph's topology takes", "leapmpi-topology", advice
+    topology, shared = _share(world, dataset, starts[-1], names, arrays, fill_topology)
     return topology, "one copy per node" if shared else "a copy per rank"
 
 
@@ -60,7 +60,8 @@ def share_entry_counts(world: World, dataset: Dataset) -> np.ndarray:
     def array(memory: mmap.mmap | None) -> np.ndarray:
         return np.empty(n, np.int32) if memory is None else np.frombuffer(memory, np.int32)
 
-    names = "the lengths of sparse feature rows take", "leapmpi-entries"
+    advice = "use nodes with more memory or a smaller graph"
+    names = "the lengths of sparse feature rows take", "leapmpi-entries", advice
     return _share(world, dataset, 4 * n, names, array, fill_entry_counts)[0]
 
 
@@ -68,15 +69,16 @@ def _share(
     world: World,
     dataset: Dataset,
     size: int,
-    names: tuple[str, str],
+    names: tuple[str, str, str],
     arrays: Callable[[mmap.mmap | None], Arrays],
     fill: Callable[[Dataset, int, Arrays], None],
 ) -> tuple[Arrays, bool]:
     """What `arrays` makes of `size` bytes of memory, which `fill` has filled part by part. Collective.
 
-    The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory.
+    The memory is common to the node, else (None, and False) private. `names` are those for messages and for the memory,
+    and what to do where there is too little.
     """
-    world.on_all(lambda: check_memory(size, names[0], world.host))
+    world.on_all(lambda: check_memory(size, names[0], world.host, names[2]))
     memory = map_shared(world.node_comm, size, names[1])
     made = arrays(memory)
 

@@ -80,6 +80,10 @@ class FullBatchPlacement(Placement):
         """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
         return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and self.ctx.learned is not None)
 
+    @classmethod
+    def why_whole_topology(cls, config: StrategyConfig) -> str:
+        return f"--strategy {config.name} builds its layers from a topology that every node holds; choose leap or pull"
+
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
         """Always 1. Raises ConfigError for settings that ask for something else."""

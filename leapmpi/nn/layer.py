@@ -93,6 +93,15 @@ class Layer(nn.Module):
     Models that are trained in one run then share it. Not inherited: a sub-class may aggregate otherwise.
     """
 
+    reads_names = True
+    """Whether the layer reads original ids or in-degrees of sources that are no destinations, but for dropout.
+
+    Where it does not, nobody has to ask for them. Not inherited: a sub-class may read more.
+    """
+
+    attention_dropout = 0.0
+    """Share of attention weights dropped in training."""
+
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__()
         self.seed = config.seed
@@ -104,6 +113,12 @@ class Layer(nn.Module):
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
+
+    @property
+    def reads_sources(self) -> bool:
+        """Whether the layer reads original ids or in-degrees of sources that are no destinations."""
+        drops = self.dropout > 0 or self.attention_dropout > 0
+        return drops or vars(type(self)).get("reads_names", True)
 
     def mask_key(self, key: DropoutKey | None) -> DropoutKey | None:
         """`key` with the model's own seed where it has one."""
@@ -272,7 +287,7 @@ class Layer(nn.Module):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        rows = self.prefix(x, block.src_original, key)
+        rows = self.prefix(x, block.original_if(self.dropout > 0), key)
         own = self.self_part(rows[: block.n_dst])
         if self.own_width:
             neighbours = self.join(block, self.project_source(rows), self.project_own(rows[: block.n_dst]), key)

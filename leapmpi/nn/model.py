@@ -100,7 +100,7 @@ class Model(nn.Module):
         # Roots are the first destinations of every block.
         roots = blocks[0].n_dst
         rows = [*below, *(each[:roots] for each in outputs)]
-        return self.head(rows, blocks[0].src_original[:roots], dropout)
+        return self.head(rows, blocks[0].dst_original[:roots], dropout)
 
     def statistics(self) -> dict[str, Tensor]:
         """By name, what batch normalisation keeps of training besides parameters; empty without."""

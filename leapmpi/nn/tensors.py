@@ -94,10 +94,10 @@ class BlockTensors:
     hop: int
     n_dst: int
     edges: Edges
-    src_original: Tensor
-    """int64[n_src]: original ids, the vertices' names in dropout masks."""
-    src_degree: Tensor
-    """int64[n_src]: in-degrees in the whole graph."""
+    known_original: Tensor
+    """int64[n_src], or int64[n_dst] where nobody has asked for those of the other sources: original ids."""
+    known_degree: Tensor
+    """Likewise, in-degrees in the whole graph."""
     weight: Tensor | None
     """float32[edges]: with it, the sum of weight x value estimates the sum over all in-neighbours."""
     weights: EdgeWeights | None = None
@@ -111,6 +111,35 @@ class BlockTensors:
     def n_src(self) -> int:
         """Number of sources, destinations included."""
         return self.edges.sources
+
+    @property
+    def src_original(self) -> Tensor:
+        """int64[n_src]: original ids, the vertices' names in dropout masks."""
+        return self._of_sources(self.known_original)
+
+    @property
+    def src_degree(self) -> Tensor:
+        """int64[n_src]: in-degrees in the whole graph."""
+        return self._of_sources(self.known_degree)
+
+    @property
+    def dst_original(self) -> Tensor:
+        """int64[n_dst]: original ids of the destinations."""
+        return self.known_original[: self.n_dst]
+
+    @property
+    def dst_degree(self) -> Tensor:
+        """int64[n_dst]: in-degrees of the destinations in the whole graph."""
+        return self.known_degree[: self.n_dst]
+
+    def original_if(self, read: bool) -> Tensor:
+        """`src_original` if it is `read`; else what is at hand."""
+        return self.src_original if read else self.known_original
+
+    def _of_sources(self, known: Tensor) -> Tensor:
+        if len(known) < self.n_src:
+            raise RuntimeError("a layer reads names or degrees of sources for which it has not asked (reads_sources)")
+        return known
 
     @property
     def edge_weight(self) -> Tensor | None:
@@ -145,7 +174,7 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """As `share`, whatever the weights of the dataset's edges."""
-        return _shares(self.edges.counts, self.edges.counts, self.weight, self.src_degree[: self.n_dst], dtype)
+        return _shares(self.edges.counts, self.edges.counts, self.weight, self.dst_degree, dtype)
 
 
 def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors:

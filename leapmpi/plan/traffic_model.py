@@ -34,6 +34,15 @@ class Traffic:
         self.sent[kind][:, rank] += counts * answer_bytes
         self.sent[kind][rank] += counts * returned_bytes
 
+    def add_naming(self, rank: int, kind: str, asked: np.ndarray, answered: np.ndarray, counted: int) -> None:
+        """`rank` sends `asked` bytes (int64[ranks]) to the ranks and gets `answered` back, all of one kind.
+
+        It sends every other rank `counted` numbers besides: how much it asks for, how much it answers.
+        """
+        self.sent[kind][rank] += asked
+        self.sent[kind][:, rank] += answered
+        self.sent["control"][rank, np.arange(self.ranks) != rank] += counted * _HEADER
+
     def add_answers(self, rank: int, kind: str, sizes: np.ndarray) -> None:
         """The ranks send `sizes` bytes (int64[ranks]) to `rank` as `kind`: rows of different sizes."""
         self.sent[kind][:, rank] += sizes

@@ -25,7 +25,8 @@ class Block:
     indices: np.ndarray
     """int32[edges]: positions in `src`; within a destination by ascending original id."""
     src_original: np.ndarray
-    """int64[n_src]: original ids of `src`, by which vertices are named in all random draws."""
+    """int64[n_src]: original ids of `src`, by which vertices are named in all random draws. In the last block of a
+    sample these, and the other arrays by `src`, may be those of the destinations alone, where nobody reads more."""
     src_degree: np.ndarray
     """int64[n_src]: in-degrees of `src` in the whole graph."""
     weight: np.ndarray | None = None

@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from leapmpi.config.options import SAMPLERS, sampler_options
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.sampler import Sampler, Setup
+from leapmpi.sampling.sharded.answer_format import answer_format
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
 
 
 def build_sampler(
     config: Config, topology: Topology, train: np.ndarray, threads: int = 1, edge_numbers: bool = False
 ) -> Sampler:
-    """The sampler that `config` names, for batches of the training vertices `train` (int64[t], renumbered ids).
+    """The sampler that `config` names, whose blocks carry what edges carry; arguments and errors as `drawing_sampler`.
 
     edge_numbers: whether blocks carry the numbers of their edges, for features of edges.
+    """
+    return with_edge_data(drawing_sampler(config, topology, train, threads), edge_numbers)
+
+
+def build_sharded_sampler(
+    config: Config,
+    shard: TopologyShard,
+    communicator: Communicator,
+    rank_offsets: np.ndarray,
+    dataset: Dataset,
+    largest: int,
+    threads: int = 1,
+    edge_numbers: bool = False,
+    last: bool = True,
+) -> ShardedSampler:
+    """As `build_sampler`, where this rank holds `shard` alone, and int64[ranks + 1] says which rank has which vertices.
+
+    largest: the largest number that `largest_number` finds on any rank; last: whether the last hop's sources are
+    described.
+    """
+    inner = drawing_sampler(config, shard.own, np.empty(0, np.int64), threads)
+    assert isinstance(inner, HopSampler), "the samplers that draw from shards go hop by hop"
+    carried = shard.own.edge_weight is not None
+    answers = answer_format(largest, dataset.edges, inner.weighted, edge_numbers, carried, last)
+    return ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
+
+
+def largest_number(topology: Topology, vertices: int, fanouts: tuple[int, ...]) -> int:
+    """The largest number that an answer about `topology`, of a graph of `vertices` vertices, may hold."""
+    return max(vertices, *fanouts, int(topology.original_id.max(initial=0)), int(topology.degrees.max(initial=0)))
+
+
+def drawing_sampler(config: Config, topology: Topology, train: np.ndarray, threads: int = 1) -> Sampler:
+    """What draws as `config` says, for batches of the training vertices `train` (int64[t], renumbered ids).
 
     Raises ConfigError for fan-outs and options that it does not take, and for a model that cannot use its edge weights.
     """
@@ -35,4 +80,4 @@ def build_sampler(
             f"model.aggregate = max has no use for the edge weights of --sampler {name}; "
             "pass --aggregate mean, or another --sampler"
         )
-    return with_edge_data(sampler, edge_numbers)
+    return sampler

@@ -1,6 +1,6 @@
 """What the edges of a sample carry: their numbers in the topology, and their weights, looked up after the draws.
 
-The topology is on every node, so weights are looked up where they are needed and never sent. A sampler draws as it
+Where the topology is on every node, weights are looked up where they are needed and never sent. A sampler draws as it
 would without them; `with_edge_data` lets any sampler's blocks carry them.
 """
 
@@ -147,6 +147,9 @@ class EdgeDataSampler(Sampler):
 
 def with_edge_data(sampler: Sampler, numbers: bool = False) -> Sampler:
     """`sampler`, whose blocks carry what the edges of its topology carry, and their `numbers` if wanted."""
+    if sampler.sharded:
+        # Owners look up what the edges of their draws carry.
+        return sampler
     return EdgeDataSampler(sampler) if numbers or sampler.topology.edge_weight is not None else sampler
 
 

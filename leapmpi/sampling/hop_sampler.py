@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -49,8 +50,11 @@ class HopSampler(Sampler):
         self.threads = setup.threads
         self.fanouts = checked_fanouts(setup.fanouts)
         self._workers = SamplerThreads(setup.threads)
-        self._frontier = Frontier(setup.topology, self._workers)
         self._left_out: LeftOut | None = None
+
+    @cached_property
+    def _frontier(self) -> Frontier:
+        return Frontier(self.topology, self._workers)
 
     @abstractmethod
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:

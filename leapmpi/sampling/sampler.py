@@ -4,8 +4,9 @@ local             what a vertex draws depends on its key only
 iteration-global  a table or a subgraph is drawn for the iteration, the same on every rank; vertices draw from it
 frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
 
-In all three, every rank computes the same draws without communication: the topology is on every node, and the schedule
-has the whole batch. `sample` returns the part of the sample that some of the batch's roots reach.
+In all three, every rank computes the same draws without communication where the topology is on every node: the schedule
+has the whole batch. Some local samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
+sample that some of the batch's roots reach.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from leapmpi.system.counter_rng import ORDER, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.sampling.edges.training_edges import TrainingEdges
+
+LISTS, NAMED_LISTS = "lists", "named lists"
+"""What a sampler that can draw from a sharded topology says in its module as SHARDED: whether a draw reads the list of
+the destination alone, or original ids and in-degrees of the vertices on it too."""
 
 LOCAL, ITERATION_GLOBAL, FRONTIER_GLOBAL = "local", "iteration-global", "frontier-global"
 
@@ -65,6 +70,9 @@ class Sampler(ABC):
     supplies_roots = False
     """Whether the sampler makes the batches, instead of slices of the shuffled training vertices."""
 
+    sharded = False
+    """Whether each rank holds the lists of its own vertices alone, so that `sample` and `neighbours` are collective."""
+
     topology: Topology
     fanouts: tuple[int, ...]
     threads: int
@@ -79,6 +87,14 @@ class Sampler(ABC):
 
         Raises ValueError when roots repeat or lie outside the graph.
         """
+
+    def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """As `sample`, but always local: vertices whose lists are elsewhere draw nothing. To compile and to examine."""
+        return self.sample(key, roots, batch)
+
+    def original_ids(self, vertices: np.ndarray) -> np.ndarray:
+        """int64[n]: the original ids of `vertices` (int64[n]), whose home is this rank. Local."""
+        return self.topology.original_id[vertices]
 
     @abstractmethod
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:

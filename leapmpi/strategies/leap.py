@@ -57,6 +57,12 @@ class Leap(Placement):
             )
         return int(config.time_steps)
 
+    @classmethod
+    def why_whole_topology(cls, config: StrategyConfig) -> str:
+        if config.balance != "off":
+            return "--balance counts the lists of all vertices; leave it out"
+        return "--merge balanced counts the lists of all vertices; take another" if config.merge == "balanced" else ""
+
     @cached_property
     def expected_work(self) -> ExpectedWork:
         """What micrographs are expected to cost."""

@@ -19,10 +19,12 @@ from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.tools.link_rates import LinkRates, check_link
 from leapmpi.training.setup import open_for_training, with_batch_size
 from leapmpi.training.simulation.simulator import Forecaster
 from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
+from leapmpi.training.topology_kind import SHARDED
 
 _SHARED = ("model", "sampling", "strategy", "train", "link")
 
@@ -31,7 +33,8 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
     Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible, "auto": what
-    `--strategy auto` takes on each number of ranks}. Raises ConfigError, and DataError where all are impossible.
+    `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded}.
+    Raises ConfigError, and DataError where all are impossible.
     """
     sizes = parse_ranks(ranks)
     if link:
@@ -65,7 +68,18 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
     if not forecasts:
         raise DataError(left_out[0])
-    return {"data": config.data, "forecasts": forecasts, "left_out": left_out, "auto": choices}
+    topology = [
+        {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
+        for size in sizes
+        if size <= forecaster.dataset.parts
+    ]
+    return {
+        "data": config.data,
+        "forecasts": forecasts,
+        "left_out": left_out,
+        "auto": choices,
+        "topology": topology,
+    }
 
 
 def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
@@ -108,14 +122,16 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
     last = epochs[-1]
     remote = last["remote"] if last["remote"] in MODES.names() else "auto"
-    config = config.replaced({"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote})
+    chosen = {"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote}
+    config = config.replaced({**chosen, "run.topology": SHARDED if _asks_owners(last) else "node"})
     forecaster.machine = next(
         (MachineRates.from_values(each["value"]) for each in records if each.get("about") == DEPENDENCIES), None
     )
     found = forecaster.forecast(config.strategy.name, config, len(banner["ranks"]))
 
-    # Epochs with other time steps had other traffic.
+    # Epochs with other time steps, or the topology held otherwise, had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
+    same = [epoch for epoch in same if _asks_owners(epoch) == _asks_owners(last)]
     return {
         "run": folder,
         "strategy": found.strategy,
@@ -123,6 +139,11 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         "rows": _compared(found.epoch_rows, same, "rows"),
         "bytes": _compared(found.epoch_sent, same, "bytes"),
     }
+
+
+def _asks_owners(epoch: dict[str, Any]) -> bool:
+    """Whether owners drew for other ranks in an epoch, given its record."""
+    return bool(epoch["bytes"].get(KIND))
 
 
 def parse_ranks(text: str) -> list[int]:

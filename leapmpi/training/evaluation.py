@@ -29,6 +29,8 @@ from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
@@ -40,16 +42,17 @@ class Evaluator:
     All ranks enter `round`, a context, for each batch or chunk together.
     """
 
-    def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
+    def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
         fanouts = config.evaluation_fanout
         own = self._own_sampler(fanouts, ctx)
-        sampler = own or NodeWiseSampler(topology, fanouts, ctx.sampler.threads)
+        sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
         sampler = with_edge_data(sampler, ctx.edge_features is not None)
         # Whole models are scored, on whole rows.
-        self.ctx = replace(ctx, sampler=sampler, columns=None, drops=False)
+        answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
+        self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
         self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self._topology = topology
@@ -189,7 +192,8 @@ class Evaluator:
 
     def exact_outputs(self, model: Model, vertices: np.ndarray) -> np.ndarray:
         """What `model` answers for `vertices` (int64 ascending, of this rank), from all in-neighbours. Collective."""
-        inference = LayerwiseInference(replace(self.ctx, model=model), self._topology, round=lambda: self.round())
+        topology = whole(self._topology)
+        inference = LayerwiseInference(replace(self.ctx, model=model), topology, round=lambda: self.round())
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 

@@ -160,4 +160,6 @@ class FeatureCache:
         return f"no raw rows cross ranks (first layer: {engine.mode_name})" if engine.mode.needs_weights else ""
 
     def _access(self) -> AccessPattern:
-        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)
+        topology = self.loaded.topology
+        assert isinstance(topology, Topology), "caches are refused where the topology is sharded"
+        return access_of(self.engine, self.loaded.dataset, topology, self.batch_size)

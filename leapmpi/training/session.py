@@ -35,6 +35,7 @@ from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.scoring.metric import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training, with_batch_size
+from leapmpi.training.topology_kind import check_topology
 
 if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
@@ -116,6 +117,7 @@ def check_settings(config: Config, world: World) -> Dataset:
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
+    check_topology(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)
     return dataset

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import wait_for
 from leapmpi.comm.launcher import local_rank
@@ -15,8 +16,8 @@ from leapmpi.comm.world import World, cuda_aware, load_mpi
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import FULL_BATCH
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
-from leapmpi.dataset.topology import Topology
-from leapmpi.dataset.verify import verify, verify_ranges
+from leapmpi.dataset.topology import Topology, topology_bytes
+from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.edges.edge_features import edge_fetcher, reads_features, stand_ins
 from leapmpi.engine.minibatch import MicroBatch
@@ -35,13 +36,18 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
-from leapmpi.sampling.build import build_sampler
+from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
+from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.label_statistics import prepare_loss
+from leapmpi.training.topology_kind import is_sharded, names_sources, reads_last_sources
 
 _VERIFY_BYTES = 1 << 30
 
@@ -116,12 +122,12 @@ def load(
     # This rank's parts, verified before their bytes are trusted.
     offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    verified = world.on_all(lambda: _verify(config, dataset, parts))
+    sharded = is_sharded(config, dataset, world)
+    verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
+    topology, held = _topology(config, world, dataset, parts, sharded)
     task = task_of(config, dataset)
-    carried = uses_weights(config, dataset), uses_times(config, dataset), task.reads_edge_labels
-    topology, held = share_topology(world, dataset, *carried)
 
     # Features and labels, and the communicator that moves them.
     host: HostShard
@@ -142,7 +148,7 @@ def load(
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
     reads = reads_features(config, dataset)
-    sampler = world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
+    sampler = _sampler(config, world, dataset, topology, communicator, offsets)
     ctx = RankContext(
         communicator=communicator,
         phases=phases,
@@ -159,10 +165,43 @@ def load(
         seed=config.train.seed,
         machine=rates or MachineRates(),
         edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases) if reads else None,
+        answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
     return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
+
+
+def _topology(
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool
+) -> tuple[Topology | TopologyShard, str]:
+    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective."""
+    carried = uses_weights(config, dataset), uses_times(config, dataset)
+    if not sharded:
+        return share_topology(world, dataset, *carried, task_of(config, dataset).reads_edge_labels)
+    needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
+    what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
+    world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    named = names_sources(config, dataset)
+    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named)), "sharded"
+
+
+def _sampler(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+) -> Sampler:
+    """What draws from `topology`. Collective."""
+    reads = reads_features(config, dataset)
+    if isinstance(topology, Topology):
+        return world.on_all(lambda: build_sampler(config, topology, dataset.splits.train, world.threads, reads))
+    numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
+    last = world.on_all(lambda: reads_last_sources(config, dataset))
+    arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
+    return world.on_all(lambda: build_sharded_sampler(*arguments))
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
@@ -189,7 +228,7 @@ def _run_once(ctx: RankContext, config: Config) -> None:
     begin, end = ctx.rank_offsets[ctx.communicator.rank : ctx.communicator.rank + 2]
     roots = np.arange(begin, min(begin + 2, end), dtype=np.int64)
     key = DrawKey(PRESAMPLE, ctx.seed, 0, 0)
-    sampled = MicroBatch(roots, ctx.sampler.sample(key, roots), None)
+    sampled = MicroBatch(roots, ctx.sampler.sample_here(key, roots), None)
     stand_ins(ctx, sampled)
     blocks = sampled.on_device(ctx.device)
     features = ctx.stand_in(blocks[-1].n_src)
@@ -209,7 +248,13 @@ def with_new_model(config: Config, loaded: Loaded) -> Loaded:
         learned = _first_rows(config, loaded.dataset, loaded.topology, *ctx.local_range)
         shard = learned.shard
     features = _features(config, ctx.communicator, shard, ctx.rank_offsets, ctx.device, ctx.phases, learned)
-    return replace(loaded, ctx=replace(ctx, model=model, parameters=ParameterLayout(model), features=features))
+    sampler, answers = ctx.sampler, ctx.answers
+    if isinstance(sampler, ShardedSampler) and model.layers[0].reads_sources:
+        # The model before may have read less.
+        sampler = sampler.describing_all()
+        answers = sampler.answers
+    ctx = replace(ctx, model=model, parameters=ParameterLayout(model), features=features)
+    return replace(loaded, ctx=replace(ctx, sampler=sampler, answers=answers))
 
 
 def _features(
@@ -229,10 +274,16 @@ def _features(
     return fetcher
 
 
-def _first_rows(config: Config, dataset: Dataset, topology: Topology, first: int, end: int) -> LearnedRows:
+def _first_rows(
+    config: Config, dataset: Dataset, topology: Topology | TopologyShard, first: int, end: int
+) -> LearnedRows:
     """The rows of the vertices `first` to `end`, where nothing is learned yet. Local."""
     width = input_width(config, dataset)
-    return LearnedRows(topology.original_id[first:end], first, width, config.train.dtype, config.model_seed)
+    if isinstance(topology, Topology):
+        original = topology.original_id[first:end]
+    else:
+        original = topology.own.original_id[: end - first]
+    return LearnedRows(original, first, width, config.train.dtype, config.model_seed)
 
 
 def direct_path(setting: str) -> tuple[bool, str]:
@@ -242,8 +293,11 @@ def direct_path(setting: str) -> tuple[bool, str]:
     return cuda_aware(load_mpi())
 
 
-def _verify(config: Config, dataset: Dataset, parts: range) -> bool:
-    """Check this rank's parts, large features only where all is to be verified; returns whether features were."""
+def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bool:
+    """Check this rank's parts, large features only where all is to be verified; returns whether features were.
+
+    sharded: nothing as long as the graph is read.
+    """
     if config.run.verify == "none":
         verify_ranges(dataset, parts)
         return False
@@ -252,5 +306,8 @@ def _verify(config: Config, dataset: Dataset, parts: range) -> bool:
     else:
         size = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start]) * dataset.feature_dim * 4
     features = size <= _VERIFY_BYTES or config.run.verify == "all"
-    verify(dataset, parts=parts, features=features)
+    if sharded:
+        verify_digests(dataset, parts, features)
+    else:
+        verify(dataset, parts=parts, features=features)
     return features

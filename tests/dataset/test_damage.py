@@ -13,7 +13,7 @@ from leapmpi.dataset.graph_file import open_graph
 from leapmpi.dataset.hdf5 import attributes, reader
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.dataset.verify import verify, verify_graph
+from leapmpi.dataset.verify import verify, verify_digests, verify_graph
 from leapmpi.errors import DataError
 from tests.support.crafted import digest_of
 from tests.support.graphs import random_graph
@@ -112,8 +112,14 @@ def test_parts_of_other_datasets(folder, tmp_path, graph):
 )
 def test_damaged_bytes_are_found_and_named(folder, name, element, value, message):
     flip_in_array(folder / "part-00002.h5", name, element, value)
+    dataset = open_dataset(folder)
     with pytest.raises(DataError, match=message):
-        verify(open_dataset(folder))
+        verify(dataset)
+    # Digests alone tell it too, of the parts that are looked at.
+    verify_digests(dataset, [0, 1])
+    verify_digests(dataset, [2], features=False) if name == "features" else None
+    with pytest.raises(DataError, match=rf"part-00002\.h5.*{name}"):
+        verify_digests(dataset, [1, 2])
 
 
 def test_damage_behind_valid_digests_is_found(folder):
@@ -126,6 +132,8 @@ def test_damage_behind_valid_digests_is_found(folder):
         file["split"].attrs["digest"] = np.bytes_(digest_of(split))
     with pytest.raises(DataError, match=f"split, row {row} is 2, but .* lists the vertex in splits/train"):
         verify(open_dataset(folder))
+    with pytest.raises(DataError, match=f"split, row {row} is 2, but .* lists the vertex in splits/train"):
+        verify_digests(open_dataset(folder), [2])
 
 
 def test_damaged_topology_is_not_loaded(folder):

@@ -18,6 +18,7 @@ from mpi4py import MPI
 from leapmpi.comm.world import World, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
+from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.engine.context import Loaded, RankContext
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.exchange.base import ExchangeMode
@@ -166,6 +167,8 @@ class Case:
     balance: str
     sampler: str = "node-wise"
     """A sampler, and after commas its options."""
+    topology: str = "node"
+    """How the topology is held."""
 
     @property
     def dataset(self) -> datasets.Variant:
@@ -176,7 +179,7 @@ class Case:
 
     def alone(self) -> "Case":
         """The same training in one process on the whole graph: what this case must agree with."""
-        return dataclasses.replace(self, **PLAINEST, partition=datasets.WHOLE, parts=1, threads=1)
+        return dataclasses.replace(self, **PLAINEST, partition=datasets.WHOLE, parts=1, threads=1, topology="node")
 
     def config(self, base: Path, ranks: int) -> Config:
         """The config, in float64; time steps are cut down to `ranks`."""
@@ -209,6 +212,7 @@ def _common_config(case: Case, base: Path) -> Config:
         "train.lr": 0.05,
         "train.seed": SEED,
         "train.dtype": "float64",
+        "run.topology": case.topology,
     }
     # Sparse features and weighted classes have nothing to do with each other; together they cost no cases.
     if "sparse" in case.labels:
@@ -328,10 +332,18 @@ def _outcome(
     loss: float, gradients: torch.Tensor, minibatch, counted: dict[str, int], loaded: Loaded, engine: Engine
 ) -> Outcome:
     edges = unique_edges(
-        np.concatenate([block_edges(micro_batch.blocks, loaded.topology) for micro_batch in minibatch.micro_batches])
+        np.concatenate([block_edges(micro_batch.blocks, _whole(loaded)) for micro_batch in minibatch.micro_batches])
     )
     named = {name: each.reshape(-1) for name, each in loaded.ctx.parameters.by_name(gradients).items()}
     return Outcome(loss, named, edges, counted, expected_traffic(minibatch, loaded, engine))
+
+
+def _whole(loaded: Loaded) -> Topology:
+    """The whole topology, whatever this rank holds of it."""
+    if isinstance(loaded.topology, Topology):
+        return loaded.topology
+    own = loaded.topology.own
+    return load_topology(loaded.dataset, own.edge_weight is not None, own.edge_time is not None)
 
 
 def _counted(ctx) -> dict[str, int]:
@@ -342,7 +354,7 @@ def _counted(ctx) -> dict[str, int]:
 def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
     rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
-    engines = Forecaster(loaded.dataset, loaded.topology).engines(config, size)
+    engines = Forecaster(loaded.dataset, _whole(loaded)).engines(config, size)
     traffic = predicted_traffic(engines, engines[0].sample_all(engines, minibatch.schedule, minibatch.key))
     sent = {kind: int(pairs[rank].sum()) for kind, pairs in traffic.sent.items()}
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}

@@ -25,6 +25,8 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     kept = isinstance(engine, FullBatchEngine) and not isinstance(engine, OwnerEngine)
     if isinstance(engine, OwnerEngine):
         parts = *parts, _named_to_owners(minibatch, communicator)
+    if ctx.sampler.sharded:
+        parts = *parts, _lists(minibatch, loaded, home)
     further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
     for part in (*parts, *further):
         for kind, count in part.items():
@@ -44,6 +46,43 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
             counts["parameters"] += hops * width * numbers
             counts["gradients"] += hops * width * numbers
     return counts
+
+
+def _lists(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+    """New destinations at home elsewhere are named at each hop; their owners answer for all that were named so far."""
+    communicator, sampler = loaded.ctx.communicator, loaded.ctx.sampler
+    per_vertex, per_edge = _words(loaded)
+    counts: dict[str, int] = defaultdict(int)
+    for micro_batch in minibatch.micro_batches:
+        hops = [(block.src, block.n_dst, np.diff(block.indptr)) for block in micro_batch.blocks]
+        for rank, theirs in enumerate(communicator.comm.allgather(hops)):
+            before = 0
+            last = [(theirs[-1][0], len(theirs[-1][0]), None)] if _describes_last(loaded) else []
+            for src, n_dst, drawn in [*theirs, *last]:
+                new = home[src[before:n_dst]]
+                if rank == communicator.rank:
+                    counts["topology"] += ID * int((new != rank).sum())
+                else:
+                    mine = home[src[:n_dst]] == communicator.rank
+                    words = per_vertex * int((new == communicator.rank).sum())
+                    words += 0 if drawn is None else int(mine.sum()) + per_edge * int(drawn[mine].sum())
+                    counts["topology"] += 4 * words
+                before = n_dst
+        counts["control"] += (2 * len(sampler.fanouts) + _describes_last(loaded)) * _header(communicator)
+    return counts
+
+
+def _describes_last(loaded) -> bool:
+    """Whether the first layer reads names or degrees of all its sources: gcn, and whatever drops something there."""
+    layer = loaded.ctx.model.layers[0]
+    return type(layer).__name__ == "GCNLayer" or layer.dropout > 0 or getattr(layer, "attention_dropout", 0) > 0
+
+
+def _words(loaded) -> tuple[int, int]:
+    """Words of four bytes about a vertex and about an edge: names, degree, sum; source, weight, number, weight."""
+    carried = loaded.topology.own.edge_weight is not None
+    numbered = carried or any("edge_features" in layer.edge_data for layer in loaded.ctx.model.layers)
+    return 2 + 2 * carried, 1 + loaded.ctx.sampler.weighted + numbered + carried
 
 
 def _labels(roots: set[int], loaded, home: np.ndarray, engine) -> dict[str, int]:
@@ -153,7 +192,15 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             rows += of_neighbours
         requested = [owner for owner, _ in rows if owner != communicator.rank]
         answered = sum(owners.count(communicator.rank) for owners in communicator.comm.allgather(requested))
-        counts["ids"] += ID * len(asked)
+        if loaded.ctx.sampler.sharded:
+            # What owners cannot draw again is named: destination, counts, degree and sums; sources and their weights.
+            carried = loaded.topology.own.edge_weight is not None
+            of_edge = 1 + loaded.ctx.sampler.weighted + carried
+            away = int((home[block.src[block.indices]] != communicator.rank).sum())
+            counts["topology"] += 4 * ((4 + 4 * carried) * len(asked) + of_edge * away)
+            counts["control"] += _header(communicator)
+        else:
+            counts["ids"] += ID * len(asked)
         counts["activations"] += (answered + len(requested)) * width
         counts["control"] += _header(communicator)
         counts["remote"] += len(asked)

@@ -164,3 +164,19 @@ def test_a_link_tells_the_time_of_any_strategy_and_sampler(arguments, small_data
         main(["plan", str(small_data), "--ranks", "2", *arguments, "--link", "1gbit", "--hidden", "16", "--json"]) == 0
     )
     assert all(each["seconds"] > 0 for each in json.loads(capsys.readouterr().out)["forecasts"])
+
+
+def test_what_owners_answer_is_forecast_and_the_topology_is_sized_in_both_ways(small_data):
+    sharded = config(small_data, **{"run.topology": "sharded", "strategy.remote": "raw"})
+    found = plan(sharded, "1,3", "leap,p3")
+    alone, several = found["forecasts"]
+    assert alone["sent"]["topology"] == 0
+    assert several["sent"]["topology"] > 0
+    assert all("choose leap or pull" in sentence for sentence in found["left_out"])
+    for sizes in found["topology"]:
+        assert len(set(sizes["node"])) == 1
+        assert max(sizes["sharded"]) < sizes["node"][0] or sizes["ranks"] == 1
+    # A rank holds its own shard instead of a copy of all.
+    whole = plan(config(small_data, **{"strategy.remote": "raw"}), "3", "leap")["forecasts"][0]
+    spared = np.array(whole["memory"]) - several["memory"]
+    assert spared.tolist() == (np.array(sizes["node"]) - sizes["sharded"]).tolist()

@@ -147,7 +147,7 @@ class ComputedRowsMode(ExchangeMode):
     def local_rows(self, ids: np.ndarray) -> tuple[Rows, Tensor]:
         """The rows of local vertices `ids` (int64[k]) that the layer reads, and their original ids. Local."""
         ctx = self.ctx
-        original = self._on_device(ctx.sampler.topology.original_id[ids])
+        original = self._on_device(ctx.sampler.original_ids(ids))
         return ctx.inputs(self.number).local(ids, ctx.scatters), original
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:

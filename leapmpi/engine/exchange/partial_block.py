@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.engine.exchange.named_edges import KnownEdges
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
@@ -106,8 +107,10 @@ class LocalShare:
 class PartialBlockBuilder:
     """Makes the partial blocks of the rows of vertices `first` to `end` (exclusive)."""
 
-    def __init__(self, topology: Topology, first: int, end: int, device: torch.device) -> None:
+    def __init__(self, topology: Topology, first: int, end: int, device: torch.device, numbered_from: int = 0) -> None:
+        """`topology` holds these vertices at least; `numbered_from` is the id of its first one."""
         self.topology, self.first, self.end, self.device = topology, first, end, device
+        self._numbered_from = numbered_from
         self._place = np.full(end - first, -1, np.int32)
         self._seen, self._stamp = np.zeros(end - first, np.int32), 0
 
@@ -127,6 +130,18 @@ class PartialBlockBuilder:
         sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
         weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
+        degree, topology = self.topology.degree(destinations), self.topology
+        edge_weight = drawn = total = None
+        if topology.weight_sum is not None:
+            _, edge_weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
+            total = topology.weight_sum[destinations]
+        sampled = np.diff(indptr) if sampled is None else sampled
+        known = KnownEdges(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
+        return self.share_of(layer, inputs, known)
+
+    def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges) -> LocalShare:
+        """What the rows contribute to the destinations of `known`, read in the cheaper way. Reads these rows alone."""
+        indptr, neighbours, destinations = known.indptr, known.neighbours, known.destinations
         local = np.flatnonzero((destinations >= self.first) & (destinations < self.end))
         vertices = None
         if self.suit_in_place(layer, inputs, len(neighbours), len(destinations)):
@@ -135,43 +150,36 @@ class PartialBlockBuilder:
         else:
             edges, local_rows, vertices = self._collected(indptr, neighbours, destinations[local])
             read = len(vertices)
-            original = self._on_device(self.topology.original_id[vertices])
-            degrees = self._on_device(self.topology.degree(vertices))
-        kept = None
-        if weight is not None or self.topology.edge_weight is not None:
+            original = self._on_device(self.topology.original_id[vertices - self._numbered_from])
+            degrees = self._on_device(self.topology.degree(vertices - self._numbered_from))
+        weight, kept = known.weight, None
+        if weight is not None or known.edge_weight is not None:
             # Both ways keep the order of the edges.
             kept = (neighbours >= self.first) & (neighbours < self.end)
             weight = None if weight is None else weight[kept]
         block = PartialBlock(
             edges=edges,
-            sampled=self._on_device(np.diff(indptr) if sampled is None else sampled),
-            dst_degree=self._on_device(self.topology.degree(destinations)),
+            sampled=self._on_device(known.sampled),
+            dst_degree=self._on_device(known.degree),
             src_original=original,
             src_degree=degrees,
             local=(self._on_device(local), self._on_device(local_rows)),
             weight=None if weight is None else self._on_device(weight),
-            weights=None if kept is None else self._weights(indptr, neighbours, destinations, kept, vertices),
+            weights=None if kept is None else self._weights(known, kept, vertices),
         )
         return LocalShare(block, vertices, read)
 
-    def _weights(
-        self,
-        indptr: np.ndarray,
-        neighbours: np.ndarray,
-        destinations: np.ndarray,
-        kept: np.ndarray,
-        vertices: np.ndarray | None,
-    ) -> EdgeWeights | None:
+    def _weights(self, known: KnownEdges, kept: np.ndarray, vertices: np.ndarray | None) -> EdgeWeights | None:
         """The weights of the `kept` edges (bool[edges]), sums over all; `vertices` are the rows, None for all in place.
 
         None where the dataset's edges have none.
         """
-        if self.topology.weight_sum is None:
+        if known.edge_weight is None or known.drawn_weight is None or known.weight_sum is None:
             return None
-        _, weight, drawn = drawn_weights(self.topology, indptr, neighbours, destinations)
-        rows = slice(self.first, self.end) if vertices is None else vertices
-        sums = self.topology.weight_sum[destinations], self.topology.weight_sum[rows]
-        return EdgeWeights(self._on_device(weight[kept]), *map(self._on_device, (drawn, *sums)))
+        assert self.topology.weight_sum is not None, "weights are held with their sums"
+        rows = self._numbers if vertices is None else vertices - self._numbered_from
+        sums = known.drawn_weight, known.weight_sum, self.topology.weight_sum[rows]
+        return EdgeWeights(self._on_device(known.edge_weight[kept]), *map(self._on_device, sums))
 
     def suit_in_place(self, layer: Layer, inputs: FeatureFetcher, edges: int, destinations: int) -> bool:
         """Whether `layer` should be given all rows: none is copied, but if any are projected, all are.
@@ -206,13 +214,19 @@ class PartialBlockBuilder:
         read = sum(int(_count_new(rows, self._seen, self._stamp)) for rows in (kept, local_rows))
         return self._edges(kept_indptr, kept, self.end - self.first), local_rows, read
 
+    @property
+    def _numbers(self) -> slice:
+        """All rows by their numbers in the topology."""
+        return slice(self.first - self._numbered_from, self.end - self._numbered_from)
+
     @cached_property
     def _original_ids(self) -> torch.Tensor:
-        return self._on_device(self.topology.original_id[self.first : self.end])
+        return self._on_device(self.topology.original_id[self._numbers])
 
     @cached_property
     def _degrees(self) -> torch.Tensor:
-        return self._on_device(np.diff(self.topology.indptr[self.first : self.end + 1]))
+        numbers = self._numbers
+        return self._on_device(np.diff(self.topology.indptr[numbers.start : numbers.stop + 1]))
 
     def number(self, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct ones of `vertices` (int64[k], all of these rows), and int64[k]: the place of each among them."""

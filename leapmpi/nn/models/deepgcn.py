@@ -65,6 +65,7 @@ class GENLayer(Layer):
     """h_v + MLP(x_v + combined messages), with x = dropout(ReLU(norm(h))); the first is fed by the encoder instead."""
 
     linear = False
+    reads_names = False
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0

@@ -43,6 +43,7 @@ class FiLMLayer(Layer):
 
     linear = False
     partial_form = SEPARATE_SUM
+    reads_names = False
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
         super().__init__(config, number, in_dim, out_dim, last)

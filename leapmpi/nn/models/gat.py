@@ -38,6 +38,7 @@ class GATLayer(Layer):
     """act(sum of shares x W h_u), one share per head."""
 
     linear = False
+    reads_names = False
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
@@ -83,7 +84,7 @@ class GATLayer(Layer):
         if block.weight is not None:
             share = reweighted(share, block)
         rate = self.attention_dropout
-        share = drop_attention(share, edges, block.src_original, self.mask_key(key), self.number, rate)
+        share = drop_attention(share, edges, block.original_if(rate > 0), self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:

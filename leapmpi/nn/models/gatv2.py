@@ -35,6 +35,8 @@ READS: tuple[str, ...] = ("heads", "attention_dropout")
 class GATv2Layer(GATLayer):
     """act(sum of shares x W_source h_u), one share per head."""
 
+    reads_names = False
+
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
@@ -87,7 +89,9 @@ class GATv2Layer(GATLayer):
         if block.weight is not None:
             share = reweighted(share, block)
         key = self.mask_key(key)
-        share = drop_attention(share, edges, block.src_original, key, self.number, self.attention_dropout)
+        share = drop_attention(
+            share, edges, block.original_if(self.attention_dropout > 0), key, self.number, self.attention_dropout
+        )
         return weighted_sum(edges, z, share)
 
     def _with_features(self, block: BlockTensors, z: Tensor) -> Tensor:

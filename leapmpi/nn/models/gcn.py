@@ -32,7 +32,7 @@ def symmetric_weight(block: BlockTensors, dtype: torch.dtype) -> Tensor:
     """
     root = (block.src_degree + 1 if block.weights is None else block.weights.src_sum + 1).to(dtype).rsqrt()
     own, counts = root[: block.n_dst], block.edges.counts
-    in_neighbours = block.plain_share(dtype) * block.src_degree[: block.n_dst].repeat_interleave(counts)
+    in_neighbours = block.plain_share(dtype) * block.dst_degree.repeat_interleave(counts)
     if block.edge_weight is not None:
         in_neighbours = in_neighbours * block.edge_weight
     others = own.repeat_interleave(counts) * root[block.edges.indices] * in_neighbours

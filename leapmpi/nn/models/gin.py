@@ -38,6 +38,7 @@ class GINLayer(Layer):
     """act(MLP((1 + eps) h_v + sum of h_u)); the MLP's first product may be taken before the sum."""
 
     partial_form = SUM
+    reads_names = False
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0

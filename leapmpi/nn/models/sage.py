@@ -35,6 +35,7 @@ class SAGELayer(Layer):
 
     partial_form: PartialForm | None = SUM
     shares_sums = True
+    reads_names = False
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -81,6 +82,7 @@ class MaximumSAGELayer(SAGELayer):
 
     linear = False
     partial_form = MAXIMUM
+    reads_names = False
     edge_data = ()
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:

@@ -89,7 +89,7 @@ def _check_gradients(model: OwnModel, gradients: Sequence[Tensor | None]) -> Non
 def _roots(sample: Sample) -> Tensor:
     """int64[roots]: original ids."""
     first = sample[0][0]
-    return first.src_original[: first.n_dst]
+    return first.dst_original
 
 
 def _places(known: Tensor, wanted: Tensor) -> Tensor:

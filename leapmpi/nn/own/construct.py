@@ -194,7 +194,7 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
             f"{FLAG} {model.named}: forward wants edge_attr, but the edges of this dataset have no features; import "
             "them, or write edge_attr=None"
         )
-    rows = torch.linspace(-1, 1, len(blocks[-1].src_original) * in_dim).reshape(-1, in_dim)
+    rows = torch.linspace(-1, 1, blocks[-1].n_src * in_dim).reshape(-1, in_dim)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.no_grad():
         model(blocks, rows)

@@ -90,7 +90,7 @@ class OwnModel(Model):
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Logits of the roots, as of `Model`. Raises ConfigError for what goes wrong in the module."""
         parameter = next(self.module.parameters())
-        if not len(blocks[0].src_original[: blocks[0].n_dst]):
+        if not len(blocks[0].dst_original):
             # A module need not bear an empty graph.
             return parameter.new_zeros((0, self.out_dim)) + 0 * parameter.sum()
         key = dropout if dropout is None or self.seed < 0 else dropout._replace(seed=self.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leapmpi.runs.tables.text import aligned
+from leapmpi.runs.tables.text import aligned, size_text
 
 _HEADINGS = (
     *("ranks", "strategy", "steps", "remote", "rows", "remote rows", "remote", "R_micro", "imbalance"),
@@ -23,6 +23,11 @@ def table(outcome: dict[str, Any]) -> str:
     ]
     tables = [aligned([_HEADINGS, *(_line(each) for each in forecasts)]), aligned(by_kind), *outcome["left_out"]]
     tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
+    tables += [
+        f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: topology {size_text(each['node'][0])} in a copy per node, "
+        f"or sharded {size_text(max(each['sharded']))} at most a rank"
+        for each in outcome["topology"]
+    ]
     return "\n\n".join(tables)
 
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from leapmpi.config.setting import setting
 from leapmpi.sampling.hop_sampler import ALL, HopSampler, capped_indptr
-from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.sampling.source_numbers import law_of, source_number
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.jit import compiled
+
+SHARDED = NAMED_LISTS
 
 _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.sampler import LISTS, Setup
+
+SHARDED = LISTS
 
 
 def build(setup: Setup, options: None) -> NodeWiseSampler:

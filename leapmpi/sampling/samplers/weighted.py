@@ -22,10 +22,11 @@ from leapmpi.config.setting import setting
 from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr, normalise_rows
-from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.sampler import NAMED_LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded_wide, fold, key_hash
 from leapmpi.system.jit import compiled
 
+SHARDED = NAMED_LISTS
 _UNIT = 1 << 20
 _NO_WEIGHT, _NEVER = 0, -1
 """Marks in-neighbours that are taken for certain, and those that are never drawn."""
@@ -143,7 +144,7 @@ class Weighted(HopSampler):
         if options.weights == "edge":
             self._whole, self._positive = setup.topology, self._of_edges(setup.topology)
             return
-        degree = np.diff(setup.topology.indptr)
+        degree = setup.topology.degrees
         rules = {
             "inverse-degree": lambda: np.maximum(1, _UNIT // np.maximum(1, degree)),
             "degree": lambda: np.maximum(1, degree),

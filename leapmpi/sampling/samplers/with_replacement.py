@@ -10,9 +10,11 @@ import numpy as np
 
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.hop_sampler import ALL, HopSampler
-from leapmpi.sampling.sampler import Drawn, Setup
+from leapmpi.sampling.sampler import LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import DrawKey, bounded, fold, key_hash
 from leapmpi.system.jit import compiled
+
+SHARDED = LISTS
 
 
 @compiled

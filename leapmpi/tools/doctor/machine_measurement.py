@@ -98,7 +98,7 @@ def _compute_seconds(device: torch.device) -> tuple[float, float]:
 
 
 def _train_seconds(layer: Layer, block: BlockTensors, device: torch.device) -> float:
-    rows = torch.ones(len(block.src_original), _WIDTH, device=device)
+    rows = torch.ones(block.n_src, _WIDTH, device=device)
 
     def train() -> None:
         layer(block, rows).sum().backward()

@@ -15,6 +15,7 @@ from leapmpi.engine.engine import Engine
 from leapmpi.errors import DataError
 from leapmpi.nn.task import Task
 from leapmpi.sampling.edges.training_edges import TrainingEdges
+from leapmpi.sampling.sharded.topology_shard import whole
 from leapmpi.training.edges.edge_class_evaluation import EdgeClassEvaluator
 from leapmpi.training.edges.link_evaluation import LinkEvaluator
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
@@ -61,7 +62,7 @@ def training_edges(loaded: Loaded) -> TrainingEdges:
 
     Raises DataError where it has an edge that is held back, or none that could be trained.
     """
-    dataset, topology = loaded.dataset, loaded.topology
+    dataset, topology = loaded.dataset, whole(loaded.topology)
     check_unseen(dataset.edge_splits, topology, topology.original_id, str(dataset.folder))
     found = TrainingEdges(topology, both_ways(dataset.attributes))
     if not len(found):

@@ -33,6 +33,7 @@ from leapmpi.runs.file_names import weights_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.tables.text import size_text
 from leapmpi.runs.weights import read_weights
+from leapmpi.sampling.sharded.topology_shard import whole
 from leapmpi.system.atomic_files import check_place, hold, remove_abandoned, written_aside
 from leapmpi.system.memory import peak_bytes
 from leapmpi.training.prediction.assigned_weights import assign
@@ -71,18 +72,18 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     dataset = world.on_all(lambda: _opened(config, about))
     loaded = session.load(_plain(config, about), dataset, MachineRates())
     world.on_all(partial(assign, config, run, loaded, arrays, about))
-    ctx = loaded.ctx
+    ctx, topology = loaded.ctx, whole(loaded.topology)
     layer = world.on_all(lambda: request.layer_of(ctx))
-    wanted = world.on_all(lambda: request.wanted(dataset, loaded.topology))
+    wanted = world.on_all(lambda: request.wanted(dataset, topology))
     if world.rank == 0:
         _note(config, about, loaded)
 
     # Which vertices of this rank are asked for, and where each stands in the file.
     first, end = ctx.local_range
-    own = loaded.topology.original_id[first:end]
+    own = topology.original_id[first:end]
     chosen, places = places_of(own, wanted)
     distinct, copies = np.unique(chosen, return_inverse=True)
-    total = int(loaded.topology.original_id.max()) + 1 if wanted is None else len(wanted)
+    total = int(topology.original_id.max()) + 1 if wanted is None else len(wanted)
 
     # Compute.
     store = world.on_all(lambda: _store(config, request, loaded, arrays, wanted, layer, world))
@@ -141,7 +142,12 @@ def _opened(config: Config, about: dict[str, Any]) -> Dataset:
 
 def _plain(config: Config, about: dict[str, Any]) -> Config:
     """The config without what acts on training alone."""
-    values = {"sampling.sampler": "node-wise", "sampling.options": (), "train.class_weights": ""}
+    values = {
+        "sampling.sampler": "node-wise",
+        "sampling.options": (),
+        "train.class_weights": "",
+        "run.topology": "node",
+    }
     return config.replaced(values | ({"train.task": about["task"]} if "task" in about else {}))
 
 

@@ -15,12 +15,15 @@ from leapmpi.config.schema import Config, enumeration, models_of
 from leapmpi.config.sections import fields, flattened
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
 from leapmpi.runs.tables.text import size_text
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes
 from leapmpi.training.setup import direct_path
 from leapmpi.training.trainer import Trainer
@@ -36,6 +39,7 @@ def rank_facts(world: World, loaded: Loaded) -> dict:
         "device": f"{device}{name}",
         "parts": [loaded.parts.start, loaded.parts.stop - 1],
         "features": loaded.shard_bytes,
+        "topology": loaded.topology.nbytes,
         "memory": used_bytes(),
         "free": available_bytes(),
         "threads": world.threads,
@@ -51,14 +55,13 @@ _OF_NEGATIVES = ("negatives", "negatives_per_edge", "negatives_at", "eval_negati
 def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     """The banner, given the `rank_facts` of all ranks."""
     config, world, loaded = trainer.config, trainer.world, trainer.loaded
-    dataset, topology = loaded.dataset, loaded.topology
-    topology_bytes = sum(array.nbytes for array in topology.arrays.values())
+    dataset = loaded.dataset
     method = dataset.attributes.get("method", "unknown")
     return [
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
         f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
-        f"topology {size_text(topology_bytes)}, {loaded.topology_held}",
+        f"topology {_topology(config, loaded, facts)}",
         f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
@@ -66,6 +69,19 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         *_edges(trainer),
         _moves(trainer),
     ]
+
+
+def _topology(config: Config, loaded: Loaded, facts: list[dict]) -> str:
+    """What the topology takes as it is held, and what it would take held the other way."""
+    dataset, carried = loaded.dataset, (uses_weights(config, loaded.dataset), uses_times(config, loaded.dataset))
+    if isinstance(loaded.topology, TopologyShard):
+        sizes, whole = [fact["topology"] for fact in facts], topology_bytes(dataset, *carried)
+        return (
+            f"{loaded.topology_held}, {size_text(max(sizes))} at most a rank; a copy per node takes {size_text(whole)}"
+        )
+    shards = (topology_bytes(dataset, *carried, parts=range(fact["parts"][0], fact["parts"][1] + 1)) for fact in facts)
+    sharded = f"; sharded {size_text(max(shards))} at most a rank" if len(facts) > 1 else ""
+    return f"{size_text(loaded.topology.nbytes)}, {loaded.topology_held}{sharded}"
 
 
 def _inputs(config: Config, dataset: Dataset) -> str:
@@ -78,9 +94,9 @@ def _inputs(config: Config, dataset: Dataset) -> str:
 def _of_edges(trainer: Trainer) -> str:
     """'edges carry weights; ', or nothing."""
     dataset = trainer.loaded.dataset
-    carried = ["weights"] * (trainer.loaded.topology.edge_weight is not None)
+    carried = ["weights"] * uses_weights(trainer.config, dataset)
     carried += [f"{dataset.edge_feature_dim} features"] * (dataset.edge_feature_dim > 0)
-    carried += ["times"] * (trainer.loaded.topology.edge_time is not None)
+    carried += ["times"] * uses_times(trainer.config, dataset)
     return f"edges carry {enumeration(carried)}; " if carried else ""
 
 
@@ -248,7 +264,7 @@ def _unread(trainer: Trainer) -> list[str]:
     weights_are_read = any("edge_weight" in layer.edge_data for layer in trainer.ctx.model.layers)
     drawn_by = "weights=edge" in trainer.config.sampling.options or names_code(trainer.config.sampling.sampler)
     unread = len(names) == 1 and not weights_are_read and not drawn_by
-    if trainer.loaded.topology.edge_weight is not None and unread:
+    if uses_weights(trainer.config, trainer.loaded.dataset) and unread:
         sentences.append(f"edge weights are not read by --model {found}; --edge-weights ignore leaves them on disk")
     if trainer.loaded.dataset.edge_feature_dim and trainer.ctx.edge_features is None:
         sentences.append(f"edge features are not read by --model {found}")

@@ -6,6 +6,7 @@ from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import flattened
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.placement import placement_class
 from leapmpi.engine.tuning_log import STRATEGY
@@ -43,6 +44,8 @@ def _chosen(config: Config, world: World, loaded: Loaded) -> Choice:
     def choice() -> Choice:
         if config.run.replay:
             return _replayed(load_run(config.run.replay))
+        if not isinstance(loaded.topology, Topology):
+            return Choice(FIRST, "no rank holds the whole topology, by which iterations are counted")
         return choose(config, loaded.dataset, loaded.topology, world.size, loaded.ctx.machine, real=loaded.ctx)
 
     found = world.on_root(choice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,19 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.edge_plan import EdgePlan
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import home_of, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edges.training_edges import TrainingEdges
+from leapmpi.sampling.sharded.topology_shard import shard_bytes
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_ring import predict_hops
 from leapmpi.training.feature_cache import access_of, caches
 from leapmpi.training.session import check_learned
 from leapmpi.training.simulation.virtual_ranks import virtual_ranks
+from leapmpi.training.topology_kind import SHARDED, names_sources
 
 DRY_EPOCH = 1
 """Epoch of the random streams of dry runs that forecasts draw from; the cache policy `presample` uses epoch 0."""
@@ -162,7 +165,7 @@ class Forecaster:
             rows=rows,
             micrograph_locality=locality(sampler, draw_key(first, 0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
-            memory=self._memory(engines, sampled, sum(models)),
+            memory=self._memory(engines, sampled, self.topology_bytes(config, ranks), sum(models)),
             seconds=seconds,
             epoch_sent={kind: others * sent[kind] + count for kind, count in last.traffic.bytes_by_kind().items()},
             epoch_rows={place: others * rows[place] + count for place, count in last.traffic.rows_by_place().items()},
@@ -226,19 +229,27 @@ class Forecaster:
         for engine in engines:
             engine.use_mode(name)
 
-    def _memory(self, engines: Sequence[Engine], sampled: Sequence[_Sampled], models: int) -> list[int]:
+    def _memory(
+        self, engines: Sequence[Engine], sampled: Sequence[_Sampled], topology: Sequence[int], models: int
+    ) -> list[int]:
         """Bytes per rank: local features, topology, model and optimizer, and the largest iteration.
 
-        models: the bytes of the parameters of several models, 0 for one. A rank has room for all of them and their
-        optimizers.
+        topology: bytes of the topology by rank; models: those of the parameters of several models, 0 for one. A rank
+        has room for all of them and their optimizers.
         """
-        topology = sum(array.nbytes for array in self.topology.arrays.values())
         model = 4 * (models or engines[0].ctx.parameters.gradients.nbytes)
         largest = np.max([one.memory for one in sampled], axis=0)
         return [
-            int(each.placement.feature_bytes + topology + model + bytes_)
-            for each, bytes_ in zip(engines, largest, strict=True)
+            int(each.placement.feature_bytes + lists + model + bytes_)
+            for each, lists, bytes_ in zip(engines, topology, largest, strict=True)
         ]
+
+    def topology_bytes(self, config: Config, ranks: int, kind: str = "") -> list[int]:
+        """Bytes of the topology by rank: the copy of the node, or a shard of its own, as `kind` or `config` says."""
+        if (kind or config.run.topology) != SHARDED:
+            return [self.topology.nbytes] * ranks
+        offsets, named = rank_offsets(self.dataset.offsets, ranks), names_sources(config, self.dataset)
+        return [shard_bytes(self.topology, first, end, named) for first, end in pairwise(offsets.tolist())]
 
 
 def draw_key(engine: Engine, iteration: int) -> DrawKey:

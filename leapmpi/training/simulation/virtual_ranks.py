@@ -23,8 +23,10 @@ from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
-from leapmpi.sampling.build import build_sampler
+from leapmpi.sampling.build import build_sampler, largest_number
+from leapmpi.sampling.sharded.answer_format import answer_format
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.topology_kind import SHARDED, check_topology, reads_last_sources
 
 if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
@@ -58,6 +60,16 @@ def virtual_ranks(
     task = task_of(config, dataset)
     parameters = real.parameters if real else ParameterLayout(model)
 
+    # With --topology sharded, how lists travel.
+    answers = None
+    if config.run.topology == SHARDED:
+        check_topology(config, dataset)
+        largest = largest_number(topology, dataset.vertices, config.sampling.fanout)
+        carried = topology.edge_weight is not None
+        answers = answer_format(
+            largest, dataset.edges, sampler.weighted, reads, carried, reads_last_sources(config, dataset)
+        )
+
     # What each rank has: its rank and its shards.
     contexts = []
     for rank in range(ranks):
@@ -82,6 +94,7 @@ def virtual_ranks(
                 rank_offsets=offsets,
                 device=device,
                 seed=config.train.seed,
+                answers=answers,
                 in_place=config.run.device != "cuda",
                 edge_features=edge_fetcher(virtual_rank, dataset, held, device, dtype) if reads else None,
             )

@@ -1,8 +1,9 @@
 """`partial`: no row travels. The owner of remote neighbours returns their aggregate, already projected.
 
 The requester names destinations only. Sampling is pure (rule R1) and the topology is on every node, so the owner draws
-the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. How shares of
-several owners combine is the layer's `partial_form`: sums add up, of maxima the largest counts.
+the same neighbours again, aggregates those that lie with it, and returns H numbers per destination. Where the topology
+is sharded, the requester names the drawn edges too (../named_edges.py). How shares of several owners combine is the
+layer's `partial_form`: sums add up, of maxima the largest counts.
 
 Where messages depend on their destination (`Layer.sent_width`), the owner first requests what it needs of the
 destinations from their homes: once for each, whoever named it. The gradients of that travel back last.
@@ -19,6 +20,7 @@ from torch import Tensor
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.features.row_exchange import RowRequest
@@ -28,6 +30,9 @@ from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.block import Block
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.jit import compiled
 
 
@@ -87,7 +92,12 @@ class Partial(ComputedRowsMode):
         super().__init__(ctx, layer)
         # Requests name destinations whose home is any rank.
         self.id_codec = IdCodec.any_id(ctx.rank_offsets)
-        self.builder = PartialBlockBuilder(ctx.sampler.topology, *ctx.local_range, ctx.device)
+        sampler = ctx.sampler
+        if isinstance(sampler, ShardedSampler):
+            own, first = sampler.shard.own, sampler.shard.first
+            self.builder = PartialBlockBuilder(own, *ctx.local_range, ctx.device, first)
+        else:
+            self.builder = PartialBlockBuilder(sampler.topology, *ctx.local_range, ctx.device)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -126,7 +136,7 @@ class Partial(ComputedRowsMode):
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.block(self.number)
             found = self._requests(block)
-            total += len(found.destinations) * self.id_codec.id_bytes + len(found.positions) * row
+            total += len(found.positions) * row + int(self._naming_bytes(block, found).sum())
             if sent:
                 home = home_of(block.src, self.ctx.rank_offsets)
                 owner, destination = np.divmod(self._pairs_with_edges(block, home), block.n_dst)
@@ -139,8 +149,12 @@ class Partial(ComputedRowsMode):
         width = layer.partial_width * layer.bias.element_size()
         first, end = self.ctx.local_range
         for number, micro_batch in enumerate(minibatches[rank].micro_batches):
-            requests = self._requests(micro_batch.block(self.number))
-            traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
+            block = micro_batch.block(self.number)
+            requests = self._requests(block)
+            if self.ctx.answers is None:
+                traffic.add_request(rank, requests.counts, self.id_codec.id_bytes, "activations", 0)
+            else:
+                traffic.add_naming(rank, KIND, self._naming_bytes(block, requests), 0 * requests.counts, counted=2)
             traffic.add_exchange(rank, requests.row_counts, "activations", width)
             if layer.sent_width:
                 # What destinations of any rank's block send, which have a neighbour here.
@@ -161,13 +175,18 @@ class Partial(ComputedRowsMode):
         # Name the destinations; learn which destinations other ranks name.
         communicator, block = self.ctx.communicator, micro_batch.block(self.number)
         requests = self._requests(block)
-        foreign, foreign_counts = communicator.exchange_ids(
-            block.src[requests.destinations], requests.counts, self.id_codec
-        )
-
-        # Draw the neighbours of both again, and keep the edges that start here.
-        with self.ctx.phases("sample"):
-            share = self._local_share(minibatch, block, foreign)
+        if self.ctx.answers is None:
+            foreign, foreign_counts = communicator.exchange_ids(
+                block.src[requests.destinations], requests.counts, self.id_codec
+            )
+            # Draw the neighbours of both again, and keep the edges that start here.
+            with self.ctx.phases("sample"):
+                share = self._local_share(minibatch, block, foreign)
+        else:
+            # Nobody but their owners has the lists of destinations: their edges are named too.
+            known, foreign_counts = self._names(block, requests, self.ctx.answers).exchange(communicator)
+            foreign, inputs = known.destinations, self.ctx.inputs(self.number)
+            share = self.builder.share_of(self.layer, inputs, KnownEdges.of(block).and_then(known))
         communicator.byte_counters.add_rows("local", share.read)
         communicator.byte_counters.add_rows("remote", len(requests.destinations))
         plan = ExchangePlan(
@@ -246,6 +265,18 @@ class Partial(ComputedRowsMode):
     @property
     def _inputs_id_bytes(self) -> int:
         return self.ctx.inputs(self.number).id_codec.id_bytes
+
+    def _names(self, block: Block, requests: _Requests, answers: AnswerFormat) -> EdgeNames:
+        """The edges of the requested destinations, by owner."""
+        home = home_of(block.src, self.ctx.rank_offsets)
+        return EdgeNames(block, home, requests.counts, requests.destinations, answers)
+
+    def _naming_bytes(self, block: Block, requests: _Requests) -> np.ndarray:
+        """int64[ranks]: what naming the requested destinations takes, with their edges where owners lack the lists."""
+        answers = self.ctx.answers
+        if answers is None:
+            return requests.counts * self.id_codec.id_bytes
+        return self._names(block, requests, answers).sizes * answers.word.itemsize
 
     def _places(self, destinations: np.ndarray, n_dst: int) -> list[np.ndarray]:
         """Where the rows of shares of `destinations` belong in the matrix of a block, and at last their self parts."""

@@ -1,0 +1,168 @@
+"""Destinations that a rank names to the owners of their sources, with the edges that start there.
+
+An owner that has no list of a destination cannot draw it again: where the topology is sharded, the rank that asks for
+shares says which of the owner's rows were drawn, how many there were in all, and what the shares are scaled by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from leapmpi.comm.communicator import Communicator
+from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.sharded.answer_format import (
+    NUMBER,
+    WEIGHT,
+    WEIGHT_SUM,
+    AnswerFormat,
+    Column,
+    pack,
+    row_words,
+    unpack,
+)
+from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.system.jit import compiled
+
+
+@compiled
+def _edges_at(destinations, owner, indptr, home_of_edge, pair_indptr, edges):
+    """Write the edges of each pair of destination and owner that start at the owner; `edges` may be empty to count."""
+    count = 0
+    for pair in range(len(destinations)):
+        for e in range(indptr[destinations[pair]], indptr[destinations[pair] + 1]):
+            if home_of_edge[e] == owner[pair]:
+                if len(edges):
+                    edges[count] = e
+                count += 1
+        pair_indptr[pair + 1] = count
+
+
+@dataclass(frozen=True, eq=False)
+class KnownEdges:
+    """Destinations and edges of which all is known that a share needs, whatever lists are at hand."""
+
+    destinations: np.ndarray
+    """int64[n]: ids."""
+    sampled: np.ndarray
+    """int64[n]: how many edges each drew, on all ranks together."""
+    degree: np.ndarray
+    """int64[n]: in-degrees."""
+    indptr: np.ndarray
+    """int64[n + 1]: where the edges of each start that are listed here."""
+    neighbours: np.ndarray
+    """int64[edges]: ids of the sources."""
+    weight: np.ndarray | None
+    """float32[edges]: the sampler's."""
+    edge_weight: np.ndarray | None
+    """float32[edges]: those of the dataset; the two sums go with them."""
+    drawn_weight: np.ndarray | None
+    """float64[n]: the sum over the drawn edges of each, on all ranks together."""
+    weight_sum: np.ndarray | None
+    """float64[n]: that over all in-edges of each."""
+
+    @classmethod
+    def of(cls, block: Block) -> KnownEdges:
+        """All of a block."""
+        sums = None if block.src_weight_sum is None else block.src_weight_sum[: block.n_dst]
+        neighbours, degree = block.src[block.indices], block.src_degree[: block.n_dst]
+        weights = block.weight, block.edge_weight, block.drawn_weight, sums
+        return cls(block.dst, np.diff(block.indptr), degree, block.indptr, neighbours, *weights)
+
+    def and_then(self, others: KnownEdges) -> KnownEdges:
+        """These before `others`."""
+        present = {name: array for name, array in vars(self).items() if array is not None}
+        joined = {name: np.concatenate((array, getattr(others, name))) for name, array in present.items()}
+        joined["indptr"] = np.concatenate((self.indptr, self.indptr[-1] + others.indptr[1:]))
+        return replace(self, **joined)
+
+
+class EdgeNames:
+    """The edges of a block's destinations, as they are named to owners.
+
+    counts: int64[ranks], pairs of destination and owner by owner; destinations: int64[pairs], their numbers in `block`.
+    """
+
+    def __init__(
+        self, block: Block, home: np.ndarray, counts: np.ndarray, destinations: np.ndarray, answers: AnswerFormat
+    ) -> None:
+        """`home` is int64[n_src]."""
+        self.block, self.counts, self.destinations, self.answers = block, counts, destinations, answers
+        self._home_of_edge = home[block.indices]
+
+    @cached_property
+    def edge_bounds(self) -> np.ndarray:
+        """int64[ranks + 1]: where the named edges of each owner begin."""
+        return self._pair_indptr[indptr_of(self.counts)]
+
+    @cached_property
+    def _pair_indptr(self) -> np.ndarray:
+        return self._found(np.empty(0, np.int64))
+
+    def _found(self, edges: np.ndarray) -> np.ndarray:
+        owner, indptr = np.repeat(np.arange(len(self.counts)), self.counts), np.zeros(len(self.destinations) + 1, int)
+        _edges_at(self.destinations, owner, self.block.indptr, self._home_of_edge, indptr, edges)
+        return indptr
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """int64[ranks]: words to each owner."""
+        of_pairs, of_edges = columns_of(self.answers)
+        word = self.answers.word
+        return self.counts * row_words(of_pairs, word) + np.diff(self.edge_bounds) * row_words(of_edges, word)
+
+    def exchange(self, communicator: Communicator) -> tuple[KnownEdges, np.ndarray]:
+        """Name the edges; what other ranks name here, by rank, and how many destinations each. Collective."""
+        of_pairs, of_edges = columns_of(self.answers)
+        pairs, edges = self._values()
+        words, start = np.empty(int(self.sizes.sum()), self.answers.word), 0
+        pair_bounds = indptr_of(self.counts)
+        for rank in range(len(self.counts)):
+            start = pack(of_pairs, pairs, slice(*pair_bounds[rank : rank + 2].tolist()), words, start)
+            start = pack(of_edges, edges, slice(*self.edge_bounds[rank : rank + 2].tolist()), words, start)
+
+        # Both counts first, so that all know how much arrives and what of it is which.
+        theirs = communicator.exchange_counts(np.stack([self.counts, np.diff(self.edge_bounds)], axis=1))
+        word = self.answers.word
+        expected = theirs @ np.array([row_words(of_pairs, word), row_words(of_edges, word)])
+        received = np.empty(int(expected.sum()), word)
+        communicator.exchange(words, self.sizes, received, expected, KIND)
+
+        found, start = [], 0
+        for n_pairs, n_edges in theirs.tolist():
+            of_rank, start = unpack(of_pairs, n_pairs, received, start)
+            its_edges, start = unpack(of_edges, n_edges, received, start)
+            found.append((of_rank, its_edges))
+        pairs, edges = ([np.concatenate(each) for each in zip(*side, strict=True)] for side in zip(*found, strict=True))
+        return self._known(pairs, edges), np.ascontiguousarray(theirs[:, 0])
+
+    def _values(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The columns of pairs and of edges."""
+        block, at = self.block, self.destinations
+        named = np.empty(int(self.edge_bounds[-1]), np.int64)
+        if len(named):
+            self._found(named)
+        pairs = [block.src[at], np.diff(block.indptr)[at], block.src_degree[at], np.diff(self._pair_indptr)]
+        if self.answers.weights:
+            assert block.drawn_weight is not None, "weights are carried"
+            assert block.src_weight_sum is not None, "sums come with them"
+            pairs += [block.drawn_weight[at], block.src_weight_sum[at]]
+        edges = [block.src[block.indices[named]]]
+        return pairs, edges + [each[named] for each in (block.weight, block.edge_weight) if each is not None]
+
+    def _known(self, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
+        destinations, sampled, degree, counts, *sums = pairs
+        neighbours, *weights = edges
+        weight = weights.pop(0) if self.answers.weighted else None
+        edge_weight, drawn, total = (weights[0], *sums) if self.answers.weights else (None, None, None)
+        return KnownEdges(
+            destinations, sampled, degree, indptr_of(counts), neighbours, weight, edge_weight, drawn, total
+        )
+
+
+def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column]]:
+    """What is said of a pair: destination, edges drawn, in-degree, edges named, two sums; and of an edge."""
+    pair = [NUMBER] * 4 + [WEIGHT_SUM] * (2 * answers.weights)
+    return pair, [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]

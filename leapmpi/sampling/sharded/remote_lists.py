@@ -1,0 +1,270 @@
+"""What vertices draw from lists that lie with their owners: each vertex is named once a sample, and drawn at each hop.
+
+At a hop a rank names the vertices that are new to it to their owners. An owner draws for all that a rank has named so
+far in the sample, with the hop's own random words, and answers. Own vertices are drawn while the names travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from leapmpi.comm.id_codec import IdCodec
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.edge_lookup import edge_numbers
+from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.system.counter_rng import DrawKey
+from leapmpi.system.jit import compiled
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+KIND = "topology"
+"""The kind under which bytes are counted."""
+
+
+@compiled
+def _in_order(home, vertex_at, counts, edge_at, indptr, order):
+    """Where the edges of each destination stand among those of all owners.
+
+    home: int64[n], the owner of each destination; vertex_at, edge_at: int64[ranks], where those of each owner begin in
+    `counts` and among the edges; both are changed. Writes indptr int64[n + 1] and order int64[edges].
+    """
+    for i in range(len(home)):
+        owner = home[i]
+        first = edge_at[owner]
+        for j in range(counts[vertex_at[owner]]):
+            order[indptr[i] + j] = first + j
+        indptr[i + 1] = indptr[i] + counts[vertex_at[owner]]
+        edge_at[owner] += counts[vertex_at[owner]]
+        vertex_at[owner] += 1
+
+
+class HopDraws(NamedTuple):
+    """What all destinations of a hop drew, in their order, and what is known of those newly named, in theirs."""
+
+    indptr: np.ndarray
+    """int64[n + 1]."""
+    of_edges: list[np.ndarray]
+    """As the format says: sources (ids in the dataset), weights, numbers, ... of each drawn edge."""
+    of_vertices: list[np.ndarray]
+    """Original ids, in-degrees, ... of each vertex newly named."""
+
+
+class OwnerPart(NamedTuple):
+    """What one owner says at a hop."""
+
+    counts: np.ndarray
+    """int64[named]: how many edges each of its vertices drew, in the order in which they were named."""
+    of_edges: list[np.ndarray]
+    of_vertices: list[np.ndarray]
+    """As in HopDraws, in that order."""
+
+
+class RemoteLists:
+    """The lists of all ranks, as this rank draws from them. One sample at a time: `begin`, then `draw` hop by hop."""
+
+    def __init__(
+        self,
+        sampler: HopSampler,
+        shard: TopologyShard,
+        communicator: Communicator,
+        rank_offsets: np.ndarray,
+        answers: AnswerFormat,
+    ) -> None:
+        """`sampler` draws from `shard.own`; `rank_offsets` is int64[ranks + 1]."""
+        self.sampler, self.shard, self.communicator, self.answers = sampler, shard, communicator, answers
+        self.rank_offsets = rank_offsets
+        self.id_codec = IdCodec.home_ranks(rank_offsets)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was named. Local."""
+        none = np.empty(0, np.int64)
+        self._home = none
+        self._own = none
+        self._named = [none] * self.communicator.size
+
+    def draw(self, key: DrawKey, hop: int, new: np.ndarray, alone: bool = False) -> HopDraws:
+        """What all vertices named so far draw at `hop`, `new` (int64[k]) after those before. Collective.
+
+        alone: other ranks are not asked; vertices of others draw nothing, and are called by their ids. Local then.
+        """
+        home, order, counts = self._by_owner(new)
+        rank = self.communicator.rank
+        self._home = np.concatenate((self._home, home))
+        mine = self.shard.own_numbers(new[home == rank])
+        self._own = np.concatenate((self._own, mine))
+        named = np.bincount(self._home, minlength=len(counts))
+        if alone:
+            own = self._own_part(key, hop, mine)
+            parts = [
+                own if owner == rank else self._nothing_drawn(own, int(named[owner]), new[home == owner])
+                for owner in range(len(counts))
+            ]
+            return self._merged(parts, order)
+
+        # Own vertices are drawn while the names of others' travel.
+        finish = self._start_naming(new[order], counts)
+        own = self._own_part(key, hop, mine)
+        replies, sizes = self._answers(key, hop, finish())
+        received = self._exchange_answers(replies, sizes)
+        parts = [
+            own if owner == rank else self._unpacked(received[owner], int(named[owner]), int(counts[owner]))
+            for owner in range(len(counts))
+        ]
+        return self._merged(parts, order)
+
+    def describe(self, new: np.ndarray) -> list[np.ndarray]:
+        """Original ids, in-degrees, ... of the vertices `new` (int64[k]), in their order. Collective."""
+        home, order, counts = self._by_owner(new)
+        rank, answers = self.communicator.rank, self.answers
+        own = self._about(self.shard.own_numbers(new[home == rank]))
+        asked = self._start_naming(new[order], counts)()
+
+        # Both sides know how much is said.
+        sizes = np.array([len(each) for each in asked])
+        send = np.empty(int(answers.about_words(sizes).sum()), answers.word)
+        start = 0
+        for each in asked:
+            start = pack(answers.of_vertices, self._about(each), slice(0, len(each)), send, start)
+        wanted = counts.copy()
+        wanted[rank] = 0
+        expected = answers.about_words(wanted)
+        receive = np.empty(int(expected.sum()), answers.word)
+        self.communicator.exchange(send, answers.about_words(sizes), receive, expected, KIND)
+        begin = np.cumsum(expected) - expected
+        parts = [
+            own if owner == rank else unpack(answers.of_vertices, count, receive, int(begin[owner]))[0]
+            for owner, count in enumerate(counts.tolist())
+        ]
+        return _restored(parts, order)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _by_owner(self, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The owner of each of `new`, their order by owner, and how many each has (int64[ranks])."""
+        home = np.searchsorted(self.rank_offsets, new, side="right") - 1
+        counts = np.bincount(home, minlength=self.communicator.size).astype(np.int64)
+        return home, np.argsort(home, kind="stable"), counts
+
+    def _start_naming(self, ids: np.ndarray, counts: np.ndarray) -> Callable[[], list[np.ndarray]]:
+        """Name `ids`, sorted by owner, to other ranks. The result waits, and returns own numbers that each named."""
+        rank, network = self.communicator.rank, self.communicator
+        begin = int(counts[:rank].sum())
+        ids = np.concatenate((ids[:begin], ids[begin + int(counts[rank]) :]))
+        counts = counts.copy()
+        counts[rank] = 0
+        theirs = network.exchange_counts(counts)
+        received = self.id_codec.empty(int(theirs.sum()))
+        end = network.start_exchange(self.id_codec.encode(ids, counts), counts, received, theirs, KIND)
+
+        def finish() -> list[np.ndarray]:
+            end()
+            named = self.shard.own_numbers(self.id_codec.decode(received, rank))
+            return np.split(named, np.cumsum(theirs)[:-1])
+
+        return finish
+
+    def _exchange_answers(self, replies: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+        """Send `replies`, `sizes` words to each rank in turn; the answers of each rank."""
+        expected = self.communicator.exchange_counts(sizes)
+        received = np.empty(int(expected.sum()), self.answers.word)
+        self.communicator.exchange(replies, sizes, received, expected, KIND)
+        return np.split(received, np.cumsum(expected)[:-1])
+
+    def _unpacked(self, words: np.ndarray, named: int, new: int) -> OwnerPart:
+        """The answer `words` of an owner about `named` vertices, `new` of them new."""
+        answers = self.answers
+        (counts,), start = unpack([NUMBER], named, words, 0)
+        about, start = unpack(answers.of_vertices, new, words, start)
+        edges, _ = unpack(answers.of_edges, answers.edges_of(len(words), named, new), words, start)
+        return OwnerPart(counts, edges, about)
+
+    def _merged(self, parts: Sequence[OwnerPart], order: np.ndarray) -> HopDraws:
+        """What the owners say, in the order of the destinations; `order` is that of the new ones by owner."""
+        counts, edges = [each.counts for each in parts], [each.of_edges for each in parts]
+        about = _restored([each.of_vertices for each in parts], order)
+        filled = [owner for owner, each in enumerate(counts) if len(each)]
+        if len(filled) == 1:
+            return HopDraws(indptr_of(counts[filled[0]]), edges[filled[0]], about)
+        vertex_at = indptr_of(np.array([len(each) for each in counts]))[:-1]
+        edge_at = indptr_of(np.array([len(each[0]) for each in edges]))
+        indptr, places = np.zeros(len(self._home) + 1, np.int64), np.empty(edge_at[-1], np.int64)
+        _in_order(self._home, vertex_at, np.concatenate(counts), edge_at[:-1], indptr, places)
+        return HopDraws(indptr, [np.concatenate(column)[places] for column in zip(*edges, strict=True)], about)
+
+    def _own_part(self, key: DrawKey, hop: int, new: np.ndarray) -> OwnerPart:
+        """What own vertices drew, and what is said of the `new` ones (own numbers). Local."""
+        indptr, edges = self._drawn(key, hop, self._own)
+        return OwnerPart(np.diff(indptr), edges, self._about(new))
+
+    def _nothing_drawn(self, own: OwnerPart, named: int, new: np.ndarray) -> OwnerPart:
+        """In place of what an owner of `named` vertices says: they drew nothing, and `new` ones are called by ids."""
+        about = [new, *(np.zeros(len(new), column.dtype) for column in own.of_vertices[1:])]
+        return OwnerPart(np.zeros(named, np.int64), [column[:0] for column in own.of_edges], about)
+
+    # -- answering -------------------------------------------------------------------------------------------------
+
+    def _answers(self, key: DrawKey, hop: int, asked: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The answers to all ranks, which name `asked` (own numbers by rank), and how many words each gets. Local."""
+        self._named = [np.concatenate(each) for each in zip(self._named, asked, strict=True)]
+        answers = self.answers
+        indptr, edges = self._drawn(key, hop, np.concatenate(self._named))
+        about = self._about(np.concatenate(asked))
+
+        # The bounds of each rank's vertices and edges.
+        vertices = indptr_of(np.array([len(each) for each in self._named]))
+        new = indptr_of(np.array([len(each) for each in asked]))
+        bounds = indptr[vertices]
+        sizes = answers.answer_words(np.diff(vertices), np.diff(new), np.diff(bounds))
+        words, counts = np.empty(int(sizes.sum()), answers.word), np.diff(indptr)
+        start = 0
+        for rank in range(len(asked)):
+            start = pack([NUMBER], [counts], _rows(vertices, rank), words, start)
+            start = pack(answers.of_vertices, about, _rows(new, rank), words, start)
+            start = pack(answers.of_edges, edges, _rows(bounds, rank), words, start)
+        return words, sizes
+
+    def _about(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Original ids, in-degrees and, where weights are carried, their sums, of own vertices."""
+        own = self.shard.own
+        found = [own.original_id[numbers], own.degree(numbers)]
+        if self.answers.weights:
+            assert own.weight_sum is not None, "weights are carried"
+            found.append(own.weight_sum[numbers])
+        return found
+
+    def _drawn(self, key: DrawKey, hop: int, numbers: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """What own vertices draw at `hop`: int64[n + 1], and the columns of the edges."""
+        own, answers = self.shard.own, self.answers
+        drawn = self.sampler.draw(key, hop, numbers, own.original_id[numbers], own.degree(numbers))
+        columns = []
+        if drawn.weight is not None:
+            columns.append(drawn.weight)
+        if answers.numbers:
+            found = edge_numbers(own, drawn.indptr, drawn.neighbours, numbers)
+            columns.append(found + self.shard.first_edge)
+            if answers.weights:
+                assert own.edge_weight is not None, "weights are carried"
+                columns.append(own.edge_weight[found])
+        return drawn.indptr, [self.shard.ids_of(drawn.neighbours), *columns]
+
+
+def _rows(bounds: np.ndarray, rank: int) -> slice:
+    return slice(int(bounds[rank]), int(bounds[rank + 1]))
+
+
+def _restored(parts: Sequence[list[np.ndarray]], order: np.ndarray) -> list[np.ndarray]:
+    """The columns that owners give, in the order from which `order` sorted them by owner."""
+    columns = []
+    for each in zip(*parts, strict=True):
+        by_owner = np.concatenate(each)
+        values = np.empty_like(by_owner)
+        values[order] = by_owner
+        columns.append(values)
+    return columns

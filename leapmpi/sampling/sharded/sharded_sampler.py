@@ -1,0 +1,171 @@
+"""ShardedSampler: the blocks of a sampler that draws from lists, where each rank holds those of its own vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from leapmpi.errors import ConfigError
+from leapmpi.sampling.block import Block
+from leapmpi.sampling.epoch_order import batches, epoch_order
+from leapmpi.sampling.hop_sampler import HopSampler
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.sharded.answer_format import AnswerFormat
+from leapmpi.sampling.sharded.hash_frontier import HashFrontier
+from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.system.counter_rng import ORDER, DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+
+class ShardedSampler(Sampler):
+    """Draws as `inner` does on a whole topology, to the bit; its blocks carry what edges carry.
+
+    `sample` and `neighbours` are collective: all ranks call them with their own roots, as often and in one order. There
+    is no `topology` to read: who asks for it gets a ConfigError.
+    """
+
+    sharded = True
+
+    def __init__(
+        self,
+        inner: HopSampler,
+        shard: TopologyShard,
+        communicator: Communicator,
+        rank_offsets: np.ndarray,
+        answers: AnswerFormat,
+        original_ids: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        """`inner` draws from `shard.own`; `original_ids` finds those of any vertices, int64[k] each, for batches."""
+        self.fanouts, self.threads, self.weighted = inner.fanouts, inner.threads, inner.weighted
+        self.shard = shard
+        self.answers = answers
+        self._lists = RemoteLists(inner, shard, communicator, rank_offsets, answers)
+        self._frontier = HashFrontier()
+        self._find_original_ids = original_ids
+        self._last_train: tuple[np.ndarray, np.ndarray] | None = None
+        """Training vertices and their original ids: files are read once."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "topology":
+            raise ConfigError(
+                "run.topology: sharded leaves no rank with the whole topology, which this needs; use --topology node"
+            )
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """See Sampler.sample. Collective."""
+        return self._sample(key, roots, alone=False)
+
+    def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
+        """See Sampler.sample_here: vertices of other ranks draw nothing."""
+        return self._sample(key, roots, alone=True)
+
+    def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
+        """See Sampler.neighbours. Collective."""
+        self._lists.begin()
+        found = self._lists.draw(key, hop, vertices)
+        return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
+
+    def original_ids(self, vertices: np.ndarray) -> np.ndarray:
+        return self.shard.own.original_id[self.shard.own_numbers(vertices)]
+
+    def batches(
+        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        return batches(epoch_order(train, self._original_ids_of(train), seed, epoch, stream), batch_size)
+
+    def for_scoring(
+        self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
+    ) -> ShardedSampler:
+        lists, inner = self._lists, NodeWiseSampler(self.shard.own, fanouts, self.threads)
+        answers = replace(self.answers, weighted=False)
+        return ShardedSampler(
+            *(inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
+        )
+
+    def describing_all(self) -> ShardedSampler:
+        """The same, but that original ids and degrees of the last hop's sources are asked for."""
+        lists, answers = self._lists, replace(self.answers, last=True)
+        return ShardedSampler(
+            *(lists.sampler, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
+        )
+
+    def checked_roots(self, roots: np.ndarray) -> np.ndarray:
+        """See Sampler.checked_roots."""
+        roots = np.ascontiguousarray(roots, np.int64)
+        if len(roots) and not 0 <= roots.min() <= roots.max() < self.shard.vertices:
+            raise ValueError(f"roots must lie in [0, {self.shard.vertices})")
+        return roots
+
+    def _original_ids_of(self, train: np.ndarray) -> np.ndarray:
+        if self._last_train is None or not np.array_equal(self._last_train[0], train):
+            self._last_train = train, self._find_original_ids(np.asarray(train))
+        return self._last_train[1]
+
+    def _sample(self, key: DrawKey, roots: np.ndarray, alone: bool) -> list[Block]:
+        roots, frontier = self.checked_roots(roots), self._frontier
+
+        # Hop by hop: what the frontier draws joins the frontier; new ones are named to their owners.
+        hops: list[tuple[int, int, HopDraws, np.ndarray]] = []
+        named = 0
+        self._lists.begin()
+        try:
+            frontier.add(roots)
+            if frontier.count < len(roots):
+                raise ValueError("roots must be distinct")
+            for hop in range(len(self.fanouts)):
+                n_dst = frontier.count
+                drawn = self._lists.draw(key, hop, frontier.src[named:], alone)
+                named = n_dst
+                positions = frontier.add(drawn.of_edges[0])
+                hops.append((n_dst, frontier.count, drawn, positions))
+            src = frontier.src.copy()
+        finally:
+            frontier.clear()
+
+        # What is known of sources. Those of the last hop draw nothing: their owners are asked where somebody reads it.
+        of_vertices = [drawn.of_vertices for _, _, drawn, _ in hops]
+        if self.answers.last:
+            of_vertices.append(self._described(src[named:], alone))
+        about = [np.concatenate(column) for column in zip(*of_vertices, strict=True)]
+        return [self._block(hop, *each, src, about) for hop, each in enumerate(hops)]
+
+    def _described(self, vertices: np.ndarray, alone: bool) -> list[np.ndarray]:
+        """What is known of the last hop's sources."""
+        if not alone:
+            return self._lists.describe(vertices)
+        return [vertices, *(np.zeros(len(vertices), column.dtype) for column in self.answers.of_vertices[1:])]
+
+    def _block(
+        self,
+        hop: int,
+        n_dst: int,
+        n_src: int,
+        drawn: HopDraws,
+        positions: np.ndarray,
+        src: np.ndarray,
+        about: list[np.ndarray],
+    ) -> Block:
+        """The block of a hop; sources are the first ones of the sample: views of the same arrays."""
+        _, *columns = drawn.of_edges
+        weight = columns.pop(0) if self.weighted else None
+        original, degree = about[0][:n_src], about[1][:n_src]
+        block = Block(hop, n_dst, src[:n_src], drawn.indptr, positions, original, degree, weight)
+        if not self.answers.numbers:
+            return block
+        if not self.answers.weights:
+            return replace(block, edge_numbers=columns[0])
+        numbers, edge_weight = columns
+        of_edge = np.repeat(np.arange(n_dst), np.diff(drawn.indptr))
+        # Of no edges at all numpy counts whole numbers.
+        sums = np.bincount(of_edge, edge_weight.astype(np.float64), minlength=n_dst).astype(np.float64)
+        return replace(
+            block, edge_numbers=numbers, edge_weight=edge_weight, drawn_weight=sums, src_weight_sum=about[2][:n_src]
+        )

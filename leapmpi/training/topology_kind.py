@@ -1,0 +1,91 @@
+"""`--topology`: whether every node holds a copy of the whole topology, or every rank the lists of its own vertices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leapmpi.comm.collectives import all_gather_values
+from leapmpi.config.options import SAMPLERS
+from leapmpi.config.schema import Config, models_of
+from leapmpi.config.setting import names_code
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import topology_bytes
+from leapmpi.engine.edges.edge_features import reads_features
+from leapmpi.engine.placement import placement_class
+from leapmpi.errors import ConfigError
+from leapmpi.nn.model import model_of
+from leapmpi.nn.task import task_of
+from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sampler import NAMED_LISTS
+from leapmpi.system.memory import available_bytes
+
+if TYPE_CHECKING:
+    from leapmpi.comm.world import World
+
+SHARDED = "sharded"
+
+_SHARE_OF_FREE = 2
+"""A copy of the whole topology may take one in so many bytes of a node's free memory."""
+
+
+def is_sharded(config: Config, dataset: Dataset, world: World) -> bool:
+    """Whether the topology of `dataset` is spread over the ranks. Collective.
+
+    `auto` does so where a copy does not fit in half of the free memory of some node, and there are several.
+
+    Raises ConfigError, on all ranks alike, where it is asked for and something needs a whole one.
+    """
+    reason = world.on_all(lambda: check_topology(config, dataset))
+    if config.run.topology != "auto":
+        return config.run.topology == SHARDED
+    if reason or world.nodes == 1:
+        return False
+    free = available_bytes()
+    needed = topology_bytes(dataset, uses_weights(config, dataset), uses_times(config, dataset))
+    fits = free is None or needed * _SHARE_OF_FREE <= free
+    return not all(all_gather_values(world.comm, bool(fits)))
+
+
+def check_topology(config: Config, dataset: Dataset) -> str:
+    """What `why_whole` says. Raises ConfigError where a sharded topology is asked for nevertheless. Local."""
+    reason = why_whole(config, dataset)
+    if config.run.topology == SHARDED and reason:
+        raise ConfigError(f"run.topology: sharded cannot serve this run: {reason}, or use --topology node")
+    return reason
+
+
+def why_whole(config: Config, dataset: Dataset) -> str:
+    """Why `config` needs the whole topology on every node, and what else to choose; empty where it does not. Local."""
+    sampler, strategy = config.sampling.sampler, config.strategy
+    if sources_named_by(sampler) is None:
+        able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
+        choices = f"{', '.join(able[:-1])} or {able[-1]}"
+        return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
+    if task_of(config, dataset).roots == "edges":
+        return "--task link looks up edges of all vertices; train vertices"
+    if why := placement_class(strategy.name).why_whole_topology(strategy):
+        return why
+    if strategy.cache:
+        return "--cache scores the vertices of all lists; leave it out"
+    return ""
+
+
+def sources_named_by(sampler: str) -> bool | None:
+    """Whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
+    found = None if names_code(sampler) else getattr(SAMPLERS.load(sampler), "SHARDED", None)
+    return None if found is None else found == NAMED_LISTS
+
+
+def names_sources(config: Config, dataset: Dataset) -> bool:
+    """Whether a shard holds original ids and in-degrees of the sources of its edges. Local."""
+    # What edges carry is looked up by original ids.
+    carries = uses_weights(config, dataset) or reads_features(config, dataset)
+    return carries or bool(sources_named_by(config.sampling.sampler))
+
+
+def reads_last_sources(config: Config, dataset: Dataset) -> bool:
+    """Whether a model reads original ids or in-degrees of the sources of its first layer. Local.
+
+    Raises ConfigError for a model that cannot be built.
+    """
+    return any(model_of(each, dataset).layers[0].reads_sources for each in models_of(config))

@@ -1,0 +1,162 @@
+"""Owners draw for others what these would draw themselves, and answer in the words that were foretold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.errors import ConfigError
+from leapmpi.plan.list_traffic import predict_lists
+from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes
+from leapmpi.system.counter_rng import TRAIN, DrawKey
+from tests.support import kinds, twin
+from tests.support.thread_ranks import on_ranks
+
+pytestmark = pytest.mark.compiles
+
+KEY = DrawKey(TRAIN, 7, 1, 2)
+VERTICES = 90
+KINDS = ["node-wise", "with-replacement", "labor-0", "labor-0, fixed-size=no", "weighted", "weighted, unbiased"]
+OFFSETS = {1: [0, 90], 2: [0, 89, 90], 4: [0, 30, 30, 31, 90]}
+"""First vertices of the ranks; one has a single vertex, one has none."""
+
+
+@pytest.fixture(scope="module")
+def whole() -> Topology:
+    return twin.random_topology(vertices=VERTICES, edges=900, seed=5, hubs=4.0)
+
+
+def with_weights(topology: Topology) -> Topology:
+    weight = (np.arange(topology.edges) % 7).astype(np.float32) / 2
+    of_edge = np.repeat(np.arange(topology.vertices), np.diff(topology.indptr))
+    return replace(topology, edge_weight=weight, weight_sum=np.bincount(of_edge, weight, topology.vertices))
+
+
+def cut(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
+    """The shard of the vertices `first` to `end`, made by plain Python."""
+    edges = slice(topology.indptr[first], topology.indptr[end])
+    indptr = topology.indptr[first : end + 1] - topology.indptr[first]
+    ids, original, degree, outside = topology.indices[edges], topology.original_id[first:end], None, None
+    if named:
+        outside = np.array(sorted({int(u) for u in ids if not first <= u < end}), np.int64)
+        number = {int(u): end - first + i for i, u in enumerate(outside)}
+        ids = np.array([u - first if first <= u < end else number[int(u)] for u in ids], topology.indices.dtype)
+        original = np.concatenate((original, topology.original_id[outside]))
+        degree = topology.degree(outside)
+    weight = None if topology.edge_weight is None else topology.edge_weight[edges]
+    sums = None if topology.weight_sum is None else topology.weight_sum[first:end]
+    own = Topology(indptr, ids, original, weight, sums, outside_degree=degree)
+    return TopologyShard(own, first, end, int(edges.start), topology.vertices, topology.edges, outside)
+
+
+def sampler_of(rank, topology, kind, offsets, answers: AnswerFormat) -> ShardedSampler:
+    shard = cut(
+        topology, *offsets[rank.rank : rank.rank + 2], named=kind.startswith(("labor", "weighted")) or answers.numbers
+    )
+    inner = kinds.make(kind, shard.own, (4, 3), train=np.empty(0, np.int64))
+    return ShardedSampler(inner, shard, rank, np.array(offsets), answers, lambda ids: topology.original_id[ids])
+
+
+def same(got, wanted) -> None:
+    for ours, theirs in zip(got, wanted, strict=True):
+        for name, value in vars(theirs).items():
+            found = getattr(ours, name)
+            assert (found is None) == (value is None), name
+            if value is not None:
+                assert np.asarray(found).dtype == np.asarray(value).dtype, name
+                np.testing.assert_array_equal(found, value, name)
+
+
+@pytest.mark.parametrize("ranks", OFFSETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("largest", [VERTICES, 1 << 40], ids=["narrow", "wide"])
+def test_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks, largest, whole):
+    offsets, plain = OFFSETS[ranks], kinds.make(kind, whole, (4, 3))
+    answers = answer_format(largest, whole.edges, plain.weighted)
+    roots = [np.random.default_rng(rank).permutation(VERTICES)[: 25 * (rank != 1)] for rank in range(ranks)]
+
+    def work(rank):
+        return sampler_of(rank, whole, kind, offsets, answers).sample(KEY, roots[rank.rank]), rank.sent, rank.exchanges
+
+    traffic, found = Traffic(ranks), on_ranks(ranks, work)
+    for rank, (blocks, _, _) in enumerate(found):
+        same(blocks, plain.sample(KEY, roots[rank]))
+        predict_lists(blocks, rank, np.array(offsets), answers, traffic)
+    assert [sent["topology"] for _, sent, _ in found] == traffic.sent["topology"].sum(axis=1).tolist()
+    # Every rank makes the same exchanges, whatever it has to ask: names and answers at each hop, then names alone.
+    assert {exchanges for _, _, exchanges in found} == {2 * 2 + 2}
+
+
+@pytest.mark.parametrize("ranks", OFFSETS)
+@pytest.mark.parametrize("kind", ["node-wise", "labor-0"])
+def test_weights_and_numbers_of_edges_follow_the_draws(kind, ranks, whole):
+    weighted, offsets = with_weights(whole), OFFSETS[ranks]
+    plain = with_edge_data(kinds.make(kind, weighted, (4, 3)), numbers=True)
+    answers = answer_format(VERTICES, whole.edges, numbers=True, weights=True)
+    roots = np.arange(0, VERTICES, 3)
+    for blocks in on_ranks(ranks, lambda rank: sampler_of(rank, weighted, kind, offsets, answers).sample(KEY, roots)):
+        same(blocks, plain.sample(KEY, roots))
+
+
+def test_without_the_last_names_only_the_last_block_lacks_them(whole):
+    answers = replace(answer_format(VERTICES, whole.edges), last=False)
+    plain = kinds.make("node-wise", whole, (4, 3)).sample(KEY, np.arange(5))
+    for got in on_ranks(
+        2, lambda rank: sampler_of(rank, whole, "node-wise", OFFSETS[2], answers).sample(KEY, np.arange(5))
+    ):
+        same(got[:1], plain[:1])
+        n_dst = plain[1].n_dst
+        last = replace(plain[1], src_original=plain[1].src_original[:n_dst], src_degree=plain[1].src_degree[:n_dst])
+        same(got[1:], [last])
+
+
+def test_a_vertex_is_named_once_in_a_sample(whole):
+    answers = replace(answer_format(VERTICES, whole.edges), last=False)
+
+    def work(rank):
+        sampler = sampler_of(rank, whole, "node-wise", OFFSETS[2], answers)
+        roots = np.arange(40) if rank.rank == 1 else np.empty(0, np.int64)
+        blocks = sampler.sample(KEY, roots)
+        away = int((blocks[-1].dst < 89).sum())
+        return rank.sent["topology"], 4 * away
+
+    (_, _), (sent, names) = on_ranks(2, work)
+    assert sent == names
+
+
+def test_what_a_rank_draws_here_needs_no_other(whole):
+    answers = answer_format(VERTICES, whole.edges)
+
+    def work(rank):
+        found = sampler_of(rank, whole, "node-wise", OFFSETS[2], answers).sample_here(KEY, np.arange(85, 90))
+        return found, rank.exchanges
+
+    for rank, (blocks, exchanges) in enumerate(on_ranks(2, work)):
+        first, end = OFFSETS[2][rank : rank + 2]
+        for block in blocks:
+            own = (block.dst >= first) & (block.dst < end)
+            assert not np.diff(block.indptr)[~own].any()
+        assert exchanges == 0
+
+
+def test_nobody_reads_a_topology_that_is_not_there(whole):
+    (error,) = on_ranks(1, lambda rank: _read(sampler_of(rank, whole, "node-wise", [0, 90], answer_format(90, 900))))
+    assert "use --topology node" in error
+
+
+def _read(sampler) -> str:
+    with pytest.raises(ConfigError) as found:
+        _ = sampler.topology
+    assert not hasattr(sampler, "no_such_name")
+    return str(found.value)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_bytes_of_a_shard_are_foretold(named, whole):
+    for first, end in ((0, 30), (30, 30), (30, 90)):
+        assert cut(with_weights(whole), first, end, named).nbytes == shard_bytes(with_weights(whole), first, end, named)
