@@ -183,3 +183,52 @@ def test_a_module_of_ones_own(small_data, tmp_path, capsys):
     np.testing.assert_allclose(rows, expected(load_run(run.path)), atol=1e-5)
     assert main(["predict", str(small_data), str(run.path), "--out", str(tmp_path / "q.npy")]) == 2
     assert f"add --model {named}" in capsys.readouterr().err
+
+
+READS_EDGES = """
+import torch
+from torch import nn
+
+
+class Sum(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        return self.linear(torch.zeros_like(x).index_add(0, target, x[source]))
+
+
+class Net(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.layer = Sum(in_channels, out_channels)
+
+    def forward(self, x, edge_index):
+        return self.layer(x, edge_index) * (1 + edge_index.size(1))
+
+
+class Blocks(Net):
+    def forward(self, x, adjs):
+        (edge_index, _, (_, destinations)), = adjs
+        return self.layer(x, edge_index)[:destinations]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Net", "forward itself reads edge_index (size), so that the module cannot be run layer by layer"),
+        ("Blocks", "forward takes the graphs of all blocks (adjs), so that it cannot be run layer by layer"),
+    ],
+)
+def test_modules_that_cannot_be_run_layer_by_layer(name, sentence, small_data, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(READS_EDGES)
+    named = f"{tmp_path}/net.py:{name}"
+    values = {"data": str(small_data), "model.name": named, "sampling.fanout": "3", "train.epochs": 1}
+    run = train(Config.from_values({**values, "run": {"folder": str(tmp_path / "run"), "log_level": "error"}}))
+    out = tmp_path / "p.npy"
+    assert main(["predict", str(small_data), str(run.path), "--out", str(out), "--model", named]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not out.exists()

@@ -14,7 +14,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
 from leapmpi.runs.tables.text import size_text
 
-HELP = "write what a run answers for vertices, exactly, from all in-neighbours"
+HELP = "write what a run answers for vertices, exactly, to a file"
 
 _SETTINGS = ("run.device", "run.threads", "run.log_level")
 
