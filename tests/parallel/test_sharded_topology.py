@@ -43,13 +43,10 @@ CASES = [
 ]
 SAMPLERS = [
     ("node-wise", PLAIN, "4,3,2"),
-    ("node-wise", DATA, "all,3"),
-    ("with-replacement", PLAIN, "4,3"),
-    ("labor-0", PLAIN, "4,3"),
-    ("labor-0,fixed-size=no,same-in-layers=yes", DATA, "4,3"),
-    ("weighted", PLAIN, "4,3"),
+    ("labor-0,fixed-size=no,same-in-layers=yes", DATA, "all,3"),
     ("weighted,weights=edge", DATA, "4,3"),
 ]
+"""All of them, on any number of ranks, are compared in tests/sampling/sharded."""
 
 
 @pytest.fixture(scope="module")
