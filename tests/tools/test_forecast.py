@@ -198,3 +198,15 @@ def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(
     for name, figure in figures.items():
         assert figure["ratio"] == pytest.approx(1, abs=0.05), (name, figure)
     shutil.rmtree(run)
+
+
+@pytest.mark.parametrize("settings", [
+    {"strategy.name": "hybrid", "train.batch_size": "full", "sampling.fanout": "all,all"},
+    {"strategy.name": "leap", "sampling.fanout": "3,3"},
+], ids=["hybrid", "leap"])  # fmt: skip
+def test_a_run_with_a_memory_limit_is_compared(settings, small_data, tmp_path):
+    common = {"data": str(small_data), "run.folder": str(tmp_path / "run"), "run.log_level": "error"}
+    limited = {"strategy.memory_limit": "1G", "train.epochs": 2, "evaluate.every": 0, "model.hidden": 8}
+    run = train(Config.from_values(common | limited | settings))
+    found = compare(Config.from_values({"data": str(small_data)}), str(run.path))
+    assert found["rows"]["local"]["ratio"] == pytest.approx(1, abs=0.2 if settings["strategy.name"] == "leap" else 0)
