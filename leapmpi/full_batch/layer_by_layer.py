@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
@@ -159,6 +160,11 @@ def graph_of(minibatch: MiniBatch) -> LayerGraph:
 def kind_width(layer: Layer, kind: str) -> int:
     """Numbers in a row that is communicated for `layer`, by the kind."""
     return {PROJECTED: layer.projected_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+
+
+def reads_learned(ctx: RankContext) -> bool:
+    """Whether learned rows stand for features, in forecasts too."""
+    return ctx.features.returned_row_bytes > 0
 
 
 def refusal(layer: Layer, kind: str, learned: bool = False) -> str:

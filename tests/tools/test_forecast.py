@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from data_prep.cli import main as prep
-from leapmpi import Config
+from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
