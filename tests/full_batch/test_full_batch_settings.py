@@ -73,7 +73,7 @@ def test_lossy_rows_are_for_those_that_send_features_again_and_again(name, small
     resolved = with_batch_size(config, dataset)
     if name == "depcomm":
         return placement_class(name).check_settings(resolved, dataset)
-    with pytest.raises(ConfigError, match="strategy.wire_dtype: .* keeps features as they are; leave it out"):
+    with pytest.raises(ConfigError, match=r"strategy.wire_dtype: .* keeps features as they are; leave it out"):
         placement_class(name).check_settings(resolved, dataset)
 
 
