@@ -135,7 +135,8 @@ class StrategyConfig:
     merge: str = setting("paper", "merge rule", registry="leapmpi.plan.merging")
     memory_limit: str = setting(
         "",
-        "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken",
+        "most memory an iteration may take on a rank, such as 2G: the fewest time steps that fit are taken; hybrid "
+        "caches what fits",
         metavar="SIZE",
         check=check_size,
     )

@@ -15,7 +15,7 @@ from leapmpi.engine.exchange.base import ExchangeMode
 from leapmpi.engine.placement import Placement
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
-from leapmpi.full_batch.layer_by_layer import LayerByLayer, refusal
+from leapmpi.full_batch.layer_by_layer import LayerByLayer, reads_learned, refusal
 from leapmpi.full_batch.layer_graphs import KINDS, RAW, Chooser, LayerInputs, Split
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
@@ -78,7 +78,7 @@ class FullBatchPlacement(Placement):
 
     def _refusal(self, layer: int) -> str:
         """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
-        return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and self.ctx.learned is not None)
+        return refusal(self.ctx.model.layers[layer], self.config.remote, layer == 0 and reads_learned(self.ctx))
 
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
@@ -123,6 +123,11 @@ class FullBatchPlacement(Placement):
             raise ConfigError(
                 f"strategy: {name} computes layer by layer, and {config.model.name} is run as a whole; use leap or pull"
             )
+        if not dataset.feature_dim and not cls.communicates:
+            raise ConfigError(
+                f"strategy: {name} keeps copies of rows, and learned ones would be out of date after a step; use "
+                "depcomm or hybrid, or leap or pull"
+            )
         cls.check_strategy(config)
 
     @classmethod
@@ -133,6 +138,7 @@ class FullBatchPlacement(Placement):
             raise ConfigError(f"model.norm: {name} has no batch normalisation; give --norm layer, or use leap or pull")
         for key, given, why in (
             ("remote", by_kind and not cls.communicates, "computes all hidden rows where they are read"),
+            ("wire_dtype", config.strategy.wire_dtype != "native" and cls.keeps_sums, "keeps features as they are"),
             ("remote", by_kind and cls.chooses_kinds, "chooses for each layer what is sent"),
             ("replicas", config.strategy.replicas == "independent", "trains one model"),
             ("cache", config.strategy.cache > 0, "keeps what it caches by a rule of its own"),

@@ -10,7 +10,7 @@ import numpy as np
 from leapmpi.engine.context import RankContext
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
-from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, refusal
+from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
 from leapmpi.plan.machine_rates import MachineRates
 
@@ -39,7 +39,7 @@ class HybridChoice:
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
         """Seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot be."""
-        layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and self.ctx.learned is not None
+        layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and reads_learned(self.ctx)
         self._ways = {kind: self._way(inputs, kind) for kind in KINDS if not refusal(layer, kind, learned)}
         return np.array([self._ways[kind].seconds if kind in self._ways else math.inf for kind in KINDS])
 
@@ -79,7 +79,7 @@ class HybridChoice:
         """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
         topology, ctx = self.ctx.sampler.topology, self.ctx
         if inputs.layer == 0:
-            room = 0.0 if ctx.learned else self.room
+            room = 0.0 if reads_learned(ctx) else self.room
             return choose_kept(len(vertices), sent, self._feature_bytes(), room)
 
         # What the layer below reads anyway: own inputs of this layer, and their in-neighbours.

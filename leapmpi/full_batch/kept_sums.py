@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.engine.context import RankContext
+from leapmpi.full_batch.layer_by_layer import reads_learned
 from leapmpi.full_batch.layer_graphs import RAW, LayerGraph, LayerPlan
 from leapmpi.full_batch.layer_steps import LayerStep
 from leapmpi.nn.dropout import DropoutKey
@@ -25,7 +26,7 @@ def sums_can_be_kept(ctx: RankContext) -> bool:
     """Whether the first layer sums up features before any weight, dropout or normalisation, and features stay."""
     first = ctx.model.layers[0]
     shares = first.linear and vars(type(first)).get("shares_sums", False)
-    return shares and first.plain_prefix and ctx.learned is None and not ctx.features.sparse
+    return shares and first.plain_prefix and not reads_learned(ctx) and not ctx.features.sparse
 
 
 def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:

@@ -168,6 +168,11 @@ def kind_width(layer: Layer, kind: str) -> int:
     return {PROJECTED: layer.projected_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
 
 
+def reads_learned(ctx: RankContext) -> bool:
+    """Whether learned rows stand for features, in forecasts too."""
+    return ctx.features.returned_row_bytes > 0
+
+
 def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
     """Why `layer` cannot be fed by `kind`, empty where it can; `learned` says that it reads learned rows."""
     if kind == RAW:

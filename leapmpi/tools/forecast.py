@@ -122,8 +122,11 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     # The time steps and the mode that the run chose. A mode that only one strategy has is no setting.
     last = epochs[-1]
     remote = last["remote"] if last["remote"] in MODES.names() else "auto"
-    chosen = {"strategy.time_steps": str(last["time_steps"]), "strategy.remote": remote}
-    config = config.replaced({**chosen, "run.topology": SHARDED if _asks_owners(last) else "node"})
+    steps = {"strategy.time_steps": str(last["time_steps"]), "strategy.memory_limit": ""}
+    # One step is what `auto` takes here; a full batch caches by the limit.
+    chosen = {} if last["time_steps"] == 1 else steps
+    chosen |= {"strategy.remote": remote, "run.topology": SHARDED if _asks_owners(last) else "node"}
+    config = config.replaced({"strategy.time_steps": "auto"} | chosen)
     forecaster.machine = next(
         (MachineRates.from_values(each["value"]) for each in records if each.get("about") == DEPENDENCIES), None
     )

@@ -95,7 +95,8 @@ def with_batch_size(config: Config, dataset: Dataset) -> Config:
     name = config.strategy.name
     if not placement_class(name).takes_full_batch:
         raise ConfigError(
-            f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm or depcache"
+            f"train.batch_size: {name} trains mini-batches; give a number, or use leap, pull, depcomm, "
+            "depcache or hybrid"
         )
     if task_of(config, dataset).roots == "edges":
         raise ConfigError("train.batch_size: full means all training vertices; give a number with --task link")

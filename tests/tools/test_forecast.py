@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi import Config
+from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
@@ -14,7 +14,7 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import build_model
 from leapmpi.sampling.epoch_order import batches
-from leapmpi.tools.forecast import parse_ranks, plan
+from leapmpi.tools.forecast import compare, parse_ranks, plan
 from leapmpi.training.simulation.simulator import Forecaster
 from tests.support.graphs import random_graph
 
@@ -180,3 +180,15 @@ def test_what_owners_answer_is_forecast_and_the_topology_is_sized_in_both_ways(s
     whole = plan(config(small_data, **{"strategy.remote": "raw"}), "3", "leap")["forecasts"][0]
     spared = np.array(whole["memory"]) - several["memory"]
     assert spared.tolist() == (np.array(sizes["node"]) - sizes["sharded"]).tolist()
+
+
+@pytest.mark.parametrize("settings", [
+    {"strategy.name": "hybrid", "train.batch_size": "full", "sampling.fanout": "all,all"},
+    {"strategy.name": "leap", "sampling.fanout": "3,3"},
+], ids=["hybrid", "leap"])  # fmt: skip
+def test_a_run_with_a_memory_limit_is_compared(settings, small_data, tmp_path):
+    common = {"data": str(small_data), "run.folder": str(tmp_path / "run"), "run.log_level": "error"}
+    limited = {"strategy.memory_limit": "1G", "train.epochs": 2, "evaluate.every": 0, "model.hidden": 8}
+    run = train(Config.from_values(common | limited | settings))
+    found = compare(Config.from_values({"data": str(small_data)}), str(run.path))
+    assert found["rows"]["local"]["ratio"] == pytest.approx(1, abs=0.2 if settings["strategy.name"] == "leap" else 0)
