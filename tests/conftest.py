@@ -32,12 +32,12 @@ settings.load_profile("leapmpi")
 
 def _place(item: pytest.Item) -> tuple[int, float]:
     """First the tests that compile most kernels, which ranks that start at the same time would all compile; then those
-    that take long, the longest first, so that none is left to run alone; then all others."""
+    that take long; then all others. The longest go first, so that none is left to run alone."""
+    long = item.get_closest_marker("long")
+    seconds = float(long.args[0]) if long else 0.0
     if item.get_closest_marker("compiles"):
-        return 0, 0.0
-    if long := item.get_closest_marker("long"):
-        return 1, -long.args[0]
-    return 2, 0.0
+        return 0, -seconds
+    return (1, -seconds) if long else (2, 0.0)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,14 +25,17 @@ def failure_report(job, logs):
     return "\n".join([f"exit code {job.returncode}", *parts, "----- mpirun", job.stdout, job.stderr])
 
 
-def on_ranks(ranks, seconds):
+def on_ranks(ranks, seconds, *marks):
     """A job of all cases, which takes about so many seconds."""
-    return pytest.param(ranks, marks=[pytest.mark.ranks(ranks), pytest.mark.long(seconds)])
+    return pytest.param(ranks, marks=[pytest.mark.ranks(ranks), pytest.mark.long(seconds), *marks])
 
 
 @pytest.mark.timeout(JOB_TIMEOUT + 30)
+# One rank alone goes before all other tests: it compiles what several ranks would all compile.
 # Jobs of 4 and of 3 ranks use all processors: other long tests stand between them.
-@pytest.mark.parametrize("ranks", [on_ranks(4, 200), on_ranks(3, 130), on_ranks(2, 80), on_ranks(1, 70)])
+@pytest.mark.parametrize(
+    "ranks", [on_ranks(4, 200), on_ranks(3, 130), on_ranks(2, 80), on_ranks(1, 70, pytest.mark.compiles)]
+)
 def test_parallel_cases(ranks, tmp_path):
     job, logs = parallel_tests(ranks, tmp_path)
     if job.returncode:

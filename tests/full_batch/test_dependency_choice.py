@@ -5,6 +5,8 @@ import pytest
 
 from leapmpi.full_batch.dependency_choice import Prices, choose_cached, choose_kept, choose_sums
 
+pytestmark = pytest.mark.compiles
+
 # In-neighbours: 0 reads 3, 4; 1 reads 4, 5; 2 reads nothing; 3, 4 and 5 are leaves.
 INDPTR = np.array([0, 2, 4, 4, 4, 4, 4])
 INDICES = np.array([3, 4, 4, 5], np.int32)

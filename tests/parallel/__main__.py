@@ -3,8 +3,9 @@
     jobs/mpirun/local 3 python -m tests.parallel [PYTEST ARGUMENT...]
 
 The first failing case on any rank is reported by that rank and ends the job, since the others may wait for it. A case
-that takes more than CASE_TIMEOUT seconds ends it too, with the stack of every thread. With LEAPMPI_RANK_LOGS, a folder,
-rank K prints to rank-K.txt there. Exit codes are pytest's.
+that takes more than CASE_TIMEOUT seconds ends it too, with the stack of every thread; one rank alone, which may have
+kernels to compile, has COMPILING_TIMEOUT. With LEAPMPI_RANK_LOGS, a folder, rank K prints to rank-K.txt there. Exit
+codes are pytest's.
 """
 
 import os
@@ -15,6 +16,7 @@ import pytest
 from mpi4py import MPI
 
 CASE_TIMEOUT = 60
+COMPILING_TIMEOUT = 240
 
 
 def _print_to(path: Path) -> None:
@@ -30,7 +32,8 @@ def main(arguments: list[str]) -> int:
     if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         arguments = [*arguments, str(Path(__file__).parent)]
     # Ranks share a machine: no cache folder, whose files they would all write.
-    options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT}", "--timeout-method=thread"]
+    timeout = CASE_TIMEOUT if MPI.COMM_WORLD.size > 1 else COMPILING_TIMEOUT
+    options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={timeout}", "--timeout-method=thread"]
     code = pytest.main([*options, *arguments])
     if code:
         sys.stdout.flush()

@@ -1,6 +1,6 @@
 """Learned rows: gradients of rows are those of a single process, and a run goes on to the bit.
 
-With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_learned_rows.py).
+With LEAPMPI_SOAK set, for all that goes together (tests/soak/test_parallel_cases.py).
 """
 
 import os

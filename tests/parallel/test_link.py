@@ -163,7 +163,7 @@ def test_edges_are_trained_and_scored_as_in_one_process(name, base, alone, world
             assert np.linalg.norm(found[key] - wanted[key]) <= 1e-10 * whole, key
 
 
-@pytest.mark.parametrize("task", ["link", "edge-class"])
+@pytest.mark.parametrize("task", here(["link", "edge-class"]))
 def test_models_that_differ_are_trained_as_each_would_be_alone(task, base, world):
     plain = PLAIN | {"train.task": task, "train.batch_size": 700, "train.optimizer": "adam", "train.epochs": 1}
     plain |= data_of("leap", base, "uneven") | {"strategy.name": ("leap", "pull")[world.size % 2], "run.threads": 1}

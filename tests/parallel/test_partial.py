@@ -4,15 +4,14 @@ import dataclasses
 
 import pytest
 
-from tests.support.equality import Case, Runner
+from tests.support.equality import Case, Runner, here
 
 PLAIN = Case(
     strategy="leap", partition="metis", parts=4, batch="even", fanout="10,10", model="sage max", dropout="none",
     shape="plain", labels="single", threads=1, remote="partial", merge="paper", rows="copied", cache="none", prefetch=0,
     balance="off",
 )  # fmt: skip
-CASES = [
-    PLAIN,
+OTHERS = [
     dataclasses.replace(PLAIN, strategy="pull", partition="hash", fanout="4,3,2", dropout="everywhere", threads=2),
     dataclasses.replace(
         PLAIN, strategy="leap, ring", partition="uneven", parts=7, fanout="all,all", shape="layer norm"
@@ -25,6 +24,7 @@ CASES = [
     ),
     dataclasses.replace(PLAIN, model="film", fanout="3,2", labels="single, edges with data"),
 ]
+CASES = [PLAIN, *here(OTHERS)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: f"{each.model}-{each.strategy}-{each.fanout}")

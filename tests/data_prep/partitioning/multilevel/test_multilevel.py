@@ -21,6 +21,8 @@ from data_prep.partitioning.undirected import Undirected
 from leapmpi.dataset.graph_file import open_graph, write_graph
 from tests.support.graphs import communities, from_edges, random_graph
 
+pytestmark = pytest.mark.compiles
+
 NONE = np.empty(0, np.int32)
 GRAPH = communities(2000, groups=40)
 TRAINING = (GRAPH.split == 1).astype(np.int32)
