@@ -107,11 +107,6 @@ class Model(nn.Module):
         found = batch_norms(self).items()
         return {f"{name}.{kind}": each for name, norm in found for kind, each in norm.named_buffers()}
 
-    def move_statistics(self) -> None:
-        """Move them by what the last forward pass in training found: part of a training step. Local."""
-        for norm in batch_norms(self).values():
-            norm.move()
-
 
 def takes_edge_features(name: str) -> bool:
     """Whether the model called `name` reads features of edges: its `build` takes their width, `edge_dim`."""

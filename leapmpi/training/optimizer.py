@@ -10,6 +10,7 @@ import torch
 from leapmpi.comm.communicator import Communicator
 from leapmpi.config.sections import TrainConfig
 from leapmpi.features.learned_rows import EPSILON, FAST, SLOW, LearnedRows
+from leapmpi.nn.norms.batch_norm import batch_norms
 from leapmpi.nn.parameters import ParameterLayout
 
 
@@ -65,7 +66,8 @@ class Optimizer:
         (self._descend if self.config.optimizer == "sgd" else self._adam)(self.last_rate)
         if self.learned:
             self.learned.step(self.last_rate, self.config.weight_decay, self.config.optimizer == "adamw")
-        self.parameters.model.move_statistics()
+        for normalise in batch_norms(self.parameters.model).values():
+            normalise.move()
 
     def _gradient_norm(self) -> float:
         """The Euclidean norm of all gradients. Collective."""

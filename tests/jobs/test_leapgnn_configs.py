@@ -13,6 +13,7 @@ SWEPT = {
     "batch-size": "train.batch_size",
     "fan-out": "sampling.fanout",
     "feature-dim": "data",
+    "full-batch": "strategy.name",
     "hidden": "model.hidden",
     "ranks": "strategy.name",
 }

@@ -63,7 +63,7 @@ DAMAGE = {
     "the description": (_set_text, "about does not match"),
     "format": (lambda file: file.attrs.modify("format", "other"), "other, not leapmpi-weights"),
     "no format": (lambda file: file.attrs.__delitem__("format"), "not leapmpi-weights"),
-    "version": (lambda file: file.attrs.modify("format_version", 4), "format version 4.*update leapmpi"),
+    "version": (lambda file: file.attrs.modify("format_version", 9), "format version 9.*update leapmpi"),
     "no version": (lambda file: file.attrs.__delitem__("format_version"), "format version None"),
     "another creator": (lambda file: file.attrs.modify("creator", "me"), "attributes do not match"),
     "a parameter": (lambda file: file.__delitem__("parameters/layers.0.bias"), "damaged"),

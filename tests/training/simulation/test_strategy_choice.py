@@ -11,6 +11,7 @@ from leapmpi.config.plain_values import parsed
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
+from leapmpi.engine.exchange.selection import MODES
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.simulation import strategy_choice
@@ -66,7 +67,7 @@ def test_bytes_are_those_that_plan_predicts(chosen, data):
     choice, dataset = chosen(8), open_dataset(data / "8")
     forecaster = Forecaster(dataset, load_topology(dataset), iterations=3)
     for name, found in choice.forecasts.items():
-        values = {"strategy.name": name, "strategy.remote": found.remote if name != "p3" else "auto"}
+        values = {"strategy.name": name, "strategy.remote": found.remote if found.remote in MODES.names() else "auto"}
         config = Config.from_values({"data": "", "model.hidden": 4, "train.batch_size": 32, **values})
         forecast = forecaster.forecast(name, config, 4)
         assert found.bytes == pytest.approx(sum(forecast.epoch_sent.values()), rel=0.1)
@@ -104,7 +105,7 @@ def test_one_rank_has_no_choice(chosen):
 )
 def test_a_strategy_that_cannot_serve_is_left_out_with_the_reason(values, why, chosen):
     choice = chosen(3000, **values)
-    assert set(choice.forecasts) == {"leap", "pull"}
+    assert {"leap", "pull"} <= set(choice.forecasts) <= {"leap", "pull", "owner"}
     assert why in choice.left_out["p3"]
     assert f"not p3: {choice.left_out['p3']}" in choice.sentence()
 
