@@ -200,7 +200,11 @@ class KindStep(LayerStep):
 
 
 class ProjectedStep(KindStep):
-    """Rows arrive multiplied by the layer's weights."""
+    """Rows arrive multiplied by the layer's weights.
+
+    Of layers in which destinations need numbers of their own (`Layer.own_width`), which are computed from rows that are
+    here, these follow as rows of the same width.
+    """
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
@@ -212,25 +216,38 @@ class ProjectedStep(KindStep):
         here = np.flatnonzero(routes.source_rows >= 0)
         self.local_positions = torch.from_numpy(here).to(ctx.device)
         self.local_rows = torch.from_numpy(routes.source_rows[here]).to(ctx.device)
+        self.own_rows = torch.from_numpy(routes.source_rows[: block.n_dst]).to(ctx.device)
 
     def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        return self.layer.projected(rows, self.original, key)
+        layer = self.layer
+        if not layer.own_width:
+            return layer.projected(rows, self.original, key)
+        rows = layer.prefix(rows, self.original, key)
+        own = layer.project_own(rows, self.own_rows)
+        return torch.cat([layer.project_source(rows), own.reshape(-1, layer.source_width)])
 
     def answers(self, computed: Tensor) -> Tensor:
         return computed.index_select(0, self.sent_rows)
 
     def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
-        matrix = computed.new_empty((self.block.n_src, computed.shape[1]))
+        count, own = self.block.n_src, computed[len(self.original) :]
+        matrix = computed.new_empty((count + len(own), computed.shape[1]))
         matrix[self.local_positions] = computed[self.local_rows]
         matrix[self.received] = arrived
+        matrix[count:] = own
         return matrix
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        return self.layer.finish(None, self.layer.from_projected(self.block, combined, key), None)
+        layer, block = self.layer, self.block
+        if not layer.own_width:
+            return layer.finish(None, layer.from_projected(block, combined, key), None)
+        own = combined[block.n_src :].reshape(block.n_dst, layer.own_width)
+        return layer.finish(None, layer.join(block, combined[: block.n_src], own, key), None)
 
     def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
         out = torch.zeros_like(computed)
         out[self.local_rows] = gradient.index_select(0, self.local_positions)
+        out[len(self.original) :] = gradient[self.block.n_src :]
         self.exchange.add(returned, self.sent_rows, out)
         return out
 
