@@ -240,6 +240,12 @@ class EvaluateConfig:
         metavar="A|A,B",
     )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
+    limit: int = setting(
+        0,
+        "most vertices (or edges) of each split that are scored, a sample that the seed draws; 0: all of them",
+        least=0,
+        flag="eval-limit",
+    )
     metric: str = setting(
         "auto",
         "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
