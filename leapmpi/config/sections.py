@@ -120,7 +120,7 @@ class StrategyConfig:
 
     name: str = setting(
         "auto",
-        "where roots are trained and what moves; auto: leap, pull or p3, predicted to be fastest",
+        "where roots are trained and what moves; auto: the one that is predicted to be fastest",
         flag="strategy",
         registry="leapmpi.strategies",
         also=("auto",),
@@ -144,6 +144,11 @@ class StrategyConfig:
         "off",
         "leap: train roots of the most loaded rank on other ranks: never, where rates say that it pays, always",
         choices=("off", "auto", "on"),
+    )
+    balance_parts: str = setting(
+        "off",
+        "full batches: deal the dataset's parts to ranks anew by the seconds that epochs took: never, where it pays",
+        choices=("off", "measured"),
     )
     remote: str = setting(
         "auto",

@@ -44,6 +44,9 @@ class Placement(ABC):
     takes_full_batch = False
     """Whether `--batch-size full` may be asked for."""
 
+    deals_parts = False
+    """Whether `--balance-parts` may be asked for."""
+
     def __init_subclass__(cls) -> None:
         """A strategy that says which roots are labelled need not say as well that they are others."""
         if "labelled_rank" in vars(cls) and "trains_labelled" not in vars(cls):

@@ -87,19 +87,12 @@ class HybridChoice:
         own = inputs.block.src[inputs.home == ctx.rank]
         present = np.zeros(topology.vertices, bool)
         present[own] = True
-        present[self._neighbours(own)] = True
+        present[topology.in_neighbours(own)] = True
         first, end = ctx.local_range
         present[first:end] = True
         return choose_cached(
             topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room
         )
-
-    def _neighbours(self, vertices: np.ndarray) -> np.ndarray:
-        """The in-neighbours of `vertices`, with repetitions."""
-        topology = self.ctx.sampler.topology
-        begin, degree = topology.indptr[vertices], topology.degree(vertices)
-        starts = np.cumsum(degree) - degree
-        return topology.indices[np.repeat(begin - starts, degree) + np.arange(int(degree.sum()))]
 
     def _sent(self, layer: int, kind: str) -> float:
         """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""

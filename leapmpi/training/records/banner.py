@@ -245,7 +245,9 @@ def ignored(trainer: Trainer) -> list[str]:
     elif not engine.mode.needs_weights:
         why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
     if alone:
-        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "tune")}
+        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
+    elif trainer.loaded.dataset.parts == trainer.world.size:
+        why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
