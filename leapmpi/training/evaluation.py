@@ -32,6 +32,7 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
 
@@ -56,7 +57,10 @@ class Evaluator:
         self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self._topology = topology
+        self._offsets = dataset.offsets
         self._outputs: dict[int, np.ndarray] = {}
+        self._scored: dict[str, list[Outcome]] = {}
+        """Outputs and labels of the last `scores_now`, by split."""
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext
@@ -103,7 +107,37 @@ class Evaluator:
 
     def scores_now(self) -> dict[str, float | None]:
         """`scores` of the model that the context holds. Collective."""
-        return {name: self._score(name, [self._mode])[0] for name in self.splits}
+        self._scored = {
+            name: self.outcomes(name, [self._mode])[0] for name, (_, ids) in self.splits.items() if len(ids)
+        }
+        return {
+            name: self._value(self.metric, self._scored[name]) if name in self._scored else None for name in self.splits
+        }
+
+    def take_breakdown(self) -> dict[str, dict]:
+        """The last scores of one model, by split, taken apart by class, degree and part; once. Collective."""
+        scored, self._scored = self._scored, {}
+        if self.ctx.task.roots != "vertices":
+            return {}
+        return {split: self._taken_apart(split, outcomes) for split, outcomes in scored.items()}
+
+    def _taken_apart(self, split: str, outcomes: list[Outcome]) -> dict:
+        """`breakdown` of one split. Collective."""
+        ctx, ids = self.ctx, self._scored_vertices(split)
+        outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
+        topology = self._topology
+        degrees = topology.own.degree(ids - topology.first) if isinstance(topology, TopologyShard) else None
+        parts = np.searchsorted(self._offsets, ids, side="right") - 1
+        own = ScoredVertices(outputs, labels, whole(topology).degree(ids) if degrees is None else degrees, parts)
+        return breakdown(
+            own, ctx.task.answers, len(self._offsets) - 1, lambda sums: ctx.communicator.all_reduce(sums, "control")
+        )
+
+    def _scored_vertices(self, split: str) -> np.ndarray:
+        """int64: the vertices whose outputs `outcomes` gives, in their order. Local."""
+        if self.exact:
+            return self._mine(self.splits[split][1])
+        return np.concatenate([roots for _, roots in self._rounds(split)])
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""

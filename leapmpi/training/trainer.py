@@ -18,7 +18,7 @@ from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.nn.parameters import ParameterLayout, digest
-from leapmpi.runs.run_folder import RunFolder
+from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
@@ -133,6 +133,7 @@ class Trainer:
                 for decision in self.engine.tuning_log.take():
                     folder.record("decision", **decision.to_values())
                 folder.record("epoch", **record)
+                drop_figures_of_file(record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
         self.ctx.phases.epoch = None
         final = self.ctx.parameters.by_name()
@@ -160,7 +161,7 @@ class Trainer:
 
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
-            self.meter.begin()
+            self.meter.begin(whole=self.progress.iteration == 0)
             self._iterations(epoch)
             with phases("wait"):
                 ctx.communicator.barrier()
@@ -238,6 +239,9 @@ class Trainer:
             record["figures"] = self.evaluator.details
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores, self.evaluator.metric):
+            with self.ctx.phases("evaluate"):
+                found = self.evaluator.take_breakdown()
+            record |= {"details": found} if found else {}
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
             if self.ctx.learned:
