@@ -25,6 +25,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -209,10 +210,12 @@ class Evaluator:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
         if self.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
-        outcomes = []
-        for key, roots in self._rounds(split):
-            with self.round():
-                outcomes.append(self._logits(key, roots, modes))
+        outcomes, rounds = [], self._rounds(split)
+        with step(f"evaluation of {split}", len(rounds), "batches") as shown:
+            for key, roots in rounds:
+                with self.round():
+                    outcomes.append(self._logits(key, roots, modes))
+                shown.advance(1)
         return [[each[number] for each in outcomes] for number in range(len(modes))]
 
     def _exact_outcome(self, split: str, model: Model) -> Outcome:

@@ -18,6 +18,7 @@ from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
 from leapmpi.nn.parameters import ParameterLayout, digest
+from leapmpi.runs.progress_line import step
 from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
@@ -184,7 +185,11 @@ class Trainer:
         batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
-        with Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher:
+        name = f"epoch {epoch + 1}/{self.config.train.epochs}"
+        with (
+            step(name, self.per_epoch, "iterations", progress.iteration) as shown,
+            Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher,
+        ):
             for iteration in left:
                 self.ctx.phases.iteration = iteration
                 if watcher:
@@ -194,6 +199,7 @@ class Trainer:
                 progress.iteration = iteration + 1
                 if watcher:
                     watcher.iteration_ended(prefetcher.paused)
+                shown.reach(iteration + 1)
         self.ctx.phases.iteration = None
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
