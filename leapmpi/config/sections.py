@@ -16,6 +16,7 @@ from leapmpi.config.setting import (
     check_time_steps,
     learned_width,
     parse_interval,
+    parse_seconds,
     setting,
     settings_of,
 )
@@ -289,6 +290,14 @@ class RunConfig:
     )
     log_level: str = setting(
         "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
+    )
+    progress: str = setting(
+        "30s",
+        "time between two lines that tell how far an epoch, an evaluation or another long step has come (on a terminal "
+        "a bar instead); 0: none",
+        metavar="Ns|Nm",
+        check=parse_seconds,
+        group=DATA_AND_RUN,
     )
     timeline: bool = setting(
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN

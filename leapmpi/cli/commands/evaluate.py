@@ -20,7 +20,7 @@ HELP = "score the weights of a run again"
 
 _SETTINGS = (
     *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
-    *("run.device", "run.threads", "run.topology", "run.log_level"),
+    *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
 )
 
 
