@@ -59,7 +59,7 @@ _CLASSES = {
     ("torch_geometric.data.data", "DataTensorAttr"): StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
     ("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"): _SamplingGraph,
-    ("torch._C", "ScriptObject"): _ScriptObject,
+    ("torch", "ScriptObject"): _ScriptObject,
     ("collections", "OrderedDict"): OrderedDict,
     **{("torch", name): name for name in _STORAGES},
 }

@@ -33,17 +33,17 @@ def save_sampling_graph(path, indptr, indices, of_vertices=None, of_edges=None, 
     }
     modules = ("dgl", "dgl.graphbolt", "dgl.graphbolt.impl", "dgl.graphbolt.impl.fused_csc_sampling_graph")
     kind = type("FusedCSCSamplingGraph", (), {"__module__": modules[-1]})
-    inner = type("ScriptObject", (), {"__module__": "torch._C", "__getstate__": lambda self: self.content})
-    before = torch._C.ScriptObject
+    inner = type("ScriptObject", (), {"__module__": "torch", "__getstate__": lambda self: self.content})
+    before = torch.ScriptObject
     sys.modules.update({name: types.ModuleType(name) for name in modules})
     try:
         sys.modules[modules[-1]].FusedCSCSamplingGraph = kind
-        torch._C.ScriptObject = inner
+        torch.ScriptObject = inner
         graph, script = kind(), inner()
         script.content = (state, "__torch__.torch.classes.graphbolt.FusedCSCSamplingGraph")
         graph._c_csc_graph = script
         torch.save(graph, path)
     finally:
-        torch._C.ScriptObject = before
+        torch.ScriptObject = before
         for name in modules:
             del sys.modules[name]
