@@ -43,11 +43,11 @@ from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
-from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.worker_threads import set_threads
 from leapmpi.training.label_statistics import prepare_loss
 from leapmpi.training.topology_kind import is_sharded, names_sources, reads_last_sources
 
@@ -122,7 +122,7 @@ def load(
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     torch.set_num_threads(world.threads)
-    jit.set_threads(world.threads)
+    set_threads(world.threads)
 
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
