@@ -89,49 +89,37 @@ def _softmax_mean_backward(first, end, indptr, indices, shift, z, t, logs, grad,
                 _add_share(z[j], t, extra, logs[i], change[i], out_change[j])
 
 
-@compiled_dividing
-def _add_modulated(weight, row, gamma, beta, out):
-    # Here and below without branches, so that the compiler turns the loops into vector code.
-    for f in range(len(out)):
-        value = gamma[f] * row[f] + beta[f]
-        out[f] += weight * (value if (value > 0) | (value != value) else row.dtype.type(0))  # NaN is passed on
-
-
 @compiled
 def _modulated_sum(first, end, indptr, indices, weight, z, gamma, beta, out):
     for i in range(first, end):
         for e in range(indptr[i], indptr[i + 1]):
-            _add_modulated(weight[e], z[indices[e]], gamma[i], beta[i], out[i])
-
-
-@compiled_dividing
-def _add_film_gradients(weight, row, gamma, beta, grad, grad_gamma, grad_beta):
-    for f in range(len(row)):
-        passed = weight * grad[f] if gamma[f] * row[f] + beta[f] > 0 else row.dtype.type(0)
-        grad_gamma[f] += passed * row[f]
-        grad_beta[f] += passed
+            source = indices[e]
+            for f in range(z.shape[1]):
+                out[i, f] += weight[e] * max(gamma[i, f] * z[source, f] + beta[i, f], z.dtype.type(0))
 
 
 @compiled
 def _modulated_sum_backward(first, end, indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta):
     for i in range(first, end):
         for e in range(indptr[i], indptr[i + 1]):
-            _add_film_gradients(weight[e], z[indices[e]], gamma[i], beta[i], grad[i], grad_gamma[i], grad_beta[i])
-
-
-@compiled_dividing
-def _add_source_gradients(weight, row, gamma, beta, grad, out):
-    for f in range(len(out)):
-        passed = weight * grad[f] if gamma[f] * row[f] + beta[f] > 0 else row.dtype.type(0)
-        out[f] += passed * gamma[f]
+            # Unsigned, and without branches in the inner loop, so that the compiler turns it into vector code.
+            source, each = np.uint64(indices[e]), weight[e]
+            for f in range(z.shape[1]):
+                value, share = z[source, f], each * grad[i, f]
+                passed = share if gamma[i, f] * value + beta[i, f] > 0 else z.dtype.type(0)
+                grad_gamma[i, f] += passed * value
+                grad_beta[i, f] += passed
 
 
 @compiled
 def _modulated_sum_sources(first, end, indptr, indices, weight, z, gamma, beta, grad, out):
     for j in range(first, end):
         for e in range(indptr[j], indptr[j + 1]):
-            i = indices[e]
-            _add_source_gradients(weight[e], z[j], gamma[i], beta[i], grad[i], out[j])
+            i, each = np.uint64(indices[e]), weight[e]
+            for f in range(z.shape[1]):
+                scale, share = gamma[i, f], each * grad[i, f]
+                passed = share if scale * z[j, f] + beta[i, f] > 0 else z.dtype.type(0)
+                out[j, f] += passed * scale
 
 
 @compiled
