@@ -25,6 +25,7 @@ COMMANDS = {
     "info": "data_prep.commands.info",
     "check": "data_prep.commands.check",
     "report": "data_prep.commands.report",
+    "completion": "leapmpi.config.completion",
 }
 
 

@@ -56,6 +56,7 @@ MEMBERS = {
     "leapmpi.sampling.negatives": {"NEGATIVES"},
     "leapmpi.sampling.samplers": {"build"},
     "leapmpi.strategies": {"STRATEGY"},
+    "leapmpi.tools.export.kinds": {"SUMMARY", "NAME", "write"},
     "leapmpi.training.metrics": {"METRIC"},
     "data_prep.commands": COMMAND,
     "data_prep.partitioning.methods": {"partition|choose"},

@@ -110,7 +110,7 @@ EVENTS = {
 }
 
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
-DECISIONS["dependencies"] = entries(number)
+DECISIONS |= {"dependencies": entries(number), "parts": items(count)}
 """The values of decisions by what they are about."""
 
 _SCALE = maybe(items(items(number), 2, 2))
@@ -150,6 +150,15 @@ STRATEGY_CHOICE = record(
 )
 """What `--strategy auto` chose, and why."""
 
+_PART_DEALING = record(
+    {
+        "starts": items(count, least=2),
+        "settled": truth,
+        "seconds": items(items(number)),
+        "observed": items(record({"starts": items(count, least=2), "seconds": items(number), "epoch": number})),
+    }
+)
+
 _STATE = {
     "config": record({"train": record({"epochs": count})}, {}),
     "graph_uuid": text,
@@ -174,6 +183,7 @@ CHECKPOINT = record(
         "version": text,
         "code": entries(text),
         "strategy_choice": STRATEGY_CHOICE,
+        "part_dealing": _PART_DEALING,
         "class_weights": maybe(items(number)),
         "target_scale": _SCALE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),

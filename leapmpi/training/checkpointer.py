@@ -171,6 +171,8 @@ class Checkpointer:
         }
         if trainer.strategy_choice:
             values["strategy_choice"] = trainer.strategy_choice.to_values()
+        if trainer.part_dealing:
+            values["part_dealing"] = trainer.part_dealing.state()
         return CheckpointFile(shared, values), of_rank
 
     def _write(

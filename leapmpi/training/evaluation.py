@@ -31,11 +31,12 @@ from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
+from leapmpi.training.scoring.scored_sample import scored_sample
 
 
 class Evaluator:
@@ -47,7 +48,15 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
+        self.limit = config.evaluate.limit
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+        self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
+        """How many roots each split has, scored or not."""
+        if self.limit:
+            self.splits = {
+                name: (stream, ids[scored_sample(stream, ctx.seed, original_ids(dataset, ids), self.limit)])
+                for name, (stream, ids) in self.splits.items()
+            }
         fanouts = config.evaluation_fanout
         own = self._own_sampler(fanouts, ctx)
         sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)

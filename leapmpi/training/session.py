@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+import numpy as np
 import torch
 
 from leapmpi.comm.launcher import launched_rank, launcher_size
@@ -66,12 +67,21 @@ class Session:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
-    def load(self, config: Config, dataset: Dataset, rates: MachineRates | None = None) -> Loaded:
-        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective."""
+    def load(
+        self,
+        config: Config,
+        dataset: Dataset,
+        rates: MachineRates | None = None,
+        starts: np.ndarray | None = None,
+    ) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
+
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about.
+        """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
@@ -120,6 +130,11 @@ def check_settings(config: Config, world: World) -> Dataset:
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
+    if config.strategy.balance_parts != "off" and not placement.deals_parts:
+        raise ConfigError(
+            f"strategy.balance_parts: {config.strategy.name} does not deal parts anew; leave it out, or train full "
+            "batches with depcomm, depcache or hybrid"
+        )
     check_topology(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)

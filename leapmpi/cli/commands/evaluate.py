@@ -19,7 +19,7 @@ from leapmpi.system.allocator import without_collection
 HELP = "score the weights of a run again"
 
 _SETTINGS = (
-    *("evaluate.fanout", "evaluate.batch_size"),
+    *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
     *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
 )
 

@@ -38,6 +38,7 @@ class LinkEvaluator(EdgeEvaluator):
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         super().__init__(config, dataset, topology, ctx)
+        self.keep_sample()
         asked = config.link.eval_negatives
         self._all = asked == ALL
         self._count = int(asked) if asked.isdigit() else _DRAWN
