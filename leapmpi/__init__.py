@@ -9,8 +9,8 @@
     print(leapmpi.load_run(run.path).weights().keys())
 
 A run has `path`, `config`, `summary`, `finished`, `failure` and `epochs`, and `metrics()`, `weights()`, `models()`,
-`predict()` and `report()` (see `leapmpi.training.records.trained_run`). Importing this package starts no MPI and loads neither
-torch nor mpi4py.
+`predict()` and `report()` (see `leapmpi.training.records.trained_run`). Importing this package starts no MPI and loads
+neither torch nor mpi4py.
 """
 
 from __future__ import annotations
