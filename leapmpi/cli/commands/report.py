@@ -14,7 +14,7 @@ from leapmpi.system.allocator import without_collection
 if TYPE_CHECKING:
     from leapmpi.report.run_data import RunData
 
-HELP = "write a page about runs: what they reached, where the time went, what to change"
+HELP = "write a page about runs: results, time, bytes, advice"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
 from leapmpi.runs.tables.text import score_text, scores_text, size_text
@@ -135,6 +136,11 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
+    if world.size == 1 and loaded.dataset.parts > 1:
+        log.info(
+            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s --run FOLDER",
+            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
+        )
     if not trainer.evaluator.size("val"):
         roots = loaded.ctx.task.roots
         log.info("no validation %s: the last epoch counts as the best", roots)
