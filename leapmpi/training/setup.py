@@ -140,7 +140,7 @@ def load(
         counts = share_entry_counts(world, dataset)
         host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
-        host = HostShard([part.dense_features for part in opened], first)
+        host = HostShard([part.dense_features for part in opened], first, opened[0].feature_scale)
     dtype = getattr(torch, config.train.dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]

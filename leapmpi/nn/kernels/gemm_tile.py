@@ -2,10 +2,14 @@
 
 The tiles fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication",
 TOMS 34(3), 2008). Rows are given by their addresses and read in place. They are prefetched: rows of features come from
-memory and are read once, and waiting for them would take longer than their products.
+memory and are read once, and waiting for them would take longer than their products. Rows in fewer bytes are converted
+a few at a time, and multiplied while they are in cache.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
@@ -13,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from leapmpi.nn.kernels.row_types import RowType, decoder
 from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
 from leapmpi.system.jit import compiled, compiled_parallel, prange
 
@@ -163,3 +168,72 @@ def products(addresses, weight, out, shares):
     tiles = len(out) // ROWS
     for share in prange(shares):
         _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)
+
+
+@functools.cache
+def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
+    """As `sum_of_outer`, a kernel (g, addresses, scale, out, shares) of rows of `kind`; scale float32[2, in]."""
+    decode, kind_size = decoder(kind), kind.size
+
+    @compiled
+    def add_block(addresses, begin, ahead, first, g, scale, buffer, places, out):
+        # The columns from `first` on of some rows, as float32; then the sums of them.
+        width = buffer.shape[1]
+        buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data) + 4 * first
+        for r in range(len(g)):
+            places[r] = buffer_at + 4 * r * width
+            row, later = addresses[begin + r], addresses[min(ahead + r, len(addresses) - 1)]
+            offset = kind_size * first
+            decode(row + offset, later + offset, step, step + 4 * scale.shape[1], places[r], width)
+        whole = width // ROWS * ROWS
+        _add_columns(places, 0, 0, len(g), g, out[:whole], 0)
+        if whole < width:
+            # Columns that fill no tile, as in `sum_of_outer`.
+            last = np.zeros((ROWS, g.shape[1]), np.float32)
+            _add_columns(places, 0, 0, len(g), g, last, 4 * (width - ROWS))
+            out[whole:] += last[ROWS - (width - whole) :]
+
+    @compiled_parallel
+    def sum_of_outer(g, addresses, scale, out, shares):
+        count, width = len(addresses), len(out)
+        tiles = width // ROWS
+        block = max(COLUMNS, _CACHED // width)
+        for share in prange(shares):
+            first = ROWS * (tiles * share // shares)
+            end = width if share == shares - 1 else ROWS * (tiles * (share + 1) // shares)
+            buffer, places = np.empty((block, end - first), np.float32), np.empty(block, np.int64)
+            for begin in range(0, count if first < end else 0, block):
+                rows = g[begin : min(begin + block, count)]
+                add_block(addresses, begin, begin + block, first, rows, scale, buffer, places, out[first:end])
+
+    return sum_of_outer
+
+
+@functools.cache
+def products_of(kind: RowType) -> Callable[..., None]:
+    """As `products`, a kernel (addresses, weight, scale, out, shares) of rows of `kind`; scale float32[2, in]."""
+    decode = decoder(kind)
+
+    @compiled
+    def set_tile(addresses, tile, weight, scale, buffer, places, out):
+        # Six rows as float32, while the next six are prefetched; then their products.
+        height, width = out.shape[1], weight.shape[1]
+        buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data)
+        for r in range(ROWS):
+            places[r] = buffer_at + 4 * r * width
+            later = addresses[min(ROWS * (tile + 1) + r, len(addresses) - 1)]
+            decode(addresses[ROWS * tile + r], later, step, step + 4 * scale.shape[1], places[r], width)
+        places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
+        out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
+        for h in range(0, height, COLUMNS):
+            _set_inner(places_at, places_at, weight_at + 4 * h * width, out_at + 4 * h, 4 * height, width)
+
+    @compiled_parallel
+    def products(addresses, weight, scale, out, shares):
+        tiles = len(out) // ROWS
+        for share in prange(shares):
+            buffer, places = np.empty((ROWS, weight.shape[1]), np.float32), np.empty(ROWS, np.int64)
+            for tile in range(tiles * share // shares, tiles * (share + 1) // shares):
+                set_tile(addresses, tile, weight, scale, buffer, places, out)
+
+    return products
