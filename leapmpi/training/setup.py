@@ -212,7 +212,7 @@ def _shard(dataset: Dataset, parts: Sequence[Part], first: int, entry_counts: np
     """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse."""
     if entry_counts is not None:
         return SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return HostShard([part.dense_features for part in parts], first)
+    return HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
 
 
 def _topology(

@@ -12,6 +12,7 @@ of a row of `z` is its h-th slice of width // heads columns. float is float32 or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from leapmpi.nn.kernels import row_sums
 from leapmpi.system.jit import compiled, compiled_dot
-from leapmpi.system.worker_threads import share_rows, threads
+from leapmpi.system.worker_threads import share_rows
 
 _WIDE_ROW = 128
 """Columns from which on rows are prefetched: 512 bytes and more. Rows of 300 columns out of memory then take half the
@@ -242,7 +243,7 @@ def _with_self(indptr, indices, out_indptr, out_indices):
         out_indptr[i + 1] = place
 
 
-def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[np.ndarray | np.generic | float]:
+def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
     """The memory of tensors; of those that are not contiguous, copies. Numbers stay what they are."""
     return (each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments)
 
@@ -258,7 +259,7 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
     if weight.shape[1] == 1 and z.dtype == torch.float32:
         if z.shape[1] >= _WIDE_ROW and len(indices):
             out = z.new_empty(len(indptr) - 1, z.shape[1])
-            row_sums.weighted_sums_of_matrix(*_arrays(indptr, indices, weight.view(-1), z, out), threads())
+            row_sums.weighted_sums_of_matrix(*_arrays(indptr, indices, weight.view(-1), z, out))
             return out
         offsets = indptr[:-1].to(indices.dtype)
         return F.embedding_bag(indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1))

@@ -16,10 +16,11 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
+from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
 from leapmpi.system.jit import compiled
-from leapmpi.system.worker_threads import share_rows, threads
+from leapmpi.system.worker_threads import share_rows
 
 
 @compiled
@@ -80,7 +81,11 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     # Whole tiles, of which the last may repeat the last row.
     out = weight.new_empty(count + -count % gemm_tile.ROWS, len(weight))
     x = _contiguous(x)
-    gemm_tile.products(_addresses(x, rows, len(out)), slices.numpy(), out.numpy(), threads())
+    places = _addresses(x, rows, len(out))
+    if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
+        gemm_tile.products_of(x.kind)(places, slices.numpy(), x.scale, out.numpy())
+    else:
+        gemm_tile.products(places, slices.numpy(), out.numpy())
 
     # Cut the padding off. A slice out[:count] would be a view, and autograd forbids in-place changes of a view that a
     # Function returns, such as `add_`. So a new tensor takes the same memory, without the rows of the padding: it is no
@@ -114,7 +119,11 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
         g = F.pad(g, (0, -columns % COLUMNS))
     out = g.new_zeros(width, g.shape[1])
     x = _contiguous(x)
-    gemm_tile.sum_of_outer(_array(g), _addresses(x, rows, count), out.numpy(), threads())
+    places = _addresses(x, rows, count)
+    if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
+        gemm_tile.sum_of_outer_of(x.kind)(_array(g), places, x.scale, out.numpy())
+    else:
+        gemm_tile.sum_of_outer(_array(g), places, out.numpy())
     return out.t()[:columns].contiguous()
 
 
