@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
     add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
     add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
+    scored = "share of vertices to validate or test on, half each; when not given, all that are not trained"
+    add("--scored", type=share, metavar="SHARE", help=scored)
     add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
@@ -47,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
-    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed", "feature_dtype")
+    names = ["vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed"]
+    names += ["feature_dtype"]
     spec = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
     title = f"synthetic, seed {spec.seed}"
 

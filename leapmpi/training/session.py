@@ -64,12 +64,21 @@ class Session:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
-    def load(self, config: Config, dataset: Dataset, rates: MachineRates | None = None) -> Loaded:
-        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective."""
+    def load(
+        self,
+        config: Config,
+        dataset: Dataset,
+        rates: MachineRates | None = None,
+        goes_through_all: bool = False,
+    ) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
+
+        goes_through_all: as in setup.load.
+        """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates)
+            return load(config, dataset, self.world, self.device, self.phases, rates, goes_through_all)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:

@@ -39,6 +39,8 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.samplers.temporal import Temporal
+from leapmpi.sampling.sharded.root_times import share_root_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.system import jit
@@ -47,7 +49,12 @@ from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.label_statistics import prepare_loss
-from leapmpi.training.topology_kind import is_sharded, names_sources, reads_last_sources
+from leapmpi.training.topology_kind import (
+    is_sharded,
+    names_sources,
+    reads_last_sources,
+    scores_exactly,
+)
 
 _VERIFY_BYTES = 1 << 30
 
@@ -110,10 +117,12 @@ def load(
     device: torch.device,
     phases: PhaseTimers,
     rates: MachineRates | None = None,
+    goes_through_all: bool = False,
 ) -> Loaded:
     """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
 
-    What is left open will be chosen by `rates`, or the documented constants.
+    What is left open will be chosen by `rates`, or the documented constants. goes_through_all: each rank will go
+    through all lists of its vertices, and needs no others: the topology is sharded, whatever the setting.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
@@ -123,11 +132,12 @@ def load(
     # This rank's parts, verified before their bytes are trusted.
     offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
     parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    sharded = is_sharded(config, dataset, world)
+    sharded = goes_through_all or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = _topology(config, world, dataset, parts, sharded)
+    numbers = goes_through_all or scores_exactly(config)
+    topology, held = _topology(config, world, dataset, parts, sharded, numbers)
     task = task_of(config, dataset)
 
     # Features and labels, and the communicator that moves them.
@@ -174,17 +184,20 @@ def load(
 
 
 def _topology(
-    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
 ) -> tuple[Topology | TopologyShard, str]:
-    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective."""
+    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
+
+    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+    """
     carried = uses_weights(config, dataset), uses_times(config, dataset)
     if not sharded:
         return share_topology(world, dataset, *carried, task_of(config, dataset).reads_edge_labels)
     needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
     what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
-    named = names_sources(config, dataset)
-    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named)), "sharded"
+    named = world.on_all(lambda: names_sources(config, dataset, numbers))
+    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers)), "sharded"
 
 
 def _sampler(
@@ -202,7 +215,10 @@ def _sampler(
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
-    return world.on_all(lambda: build_sharded_sampler(*arguments))
+    sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    if isinstance(sampler.inner, Temporal):
+        share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
+    return sampler
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
