@@ -39,6 +39,9 @@ class Engine:
     limits_memory = False
     """Whether `plan` itself holds --memory-limit."""
 
+    planning_seconds = 0.0
+    """What it took to plan what is planned once, where something is."""
+
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
         self.config = config
