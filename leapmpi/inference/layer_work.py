@@ -19,6 +19,9 @@ FEATURES = "features"
 LOOK_UPS = 8
 """Bytes for each vertex that a list names, of what counts chunks and numbers the sources of a block."""
 
+PER_VERTEX = 16
+"""Bytes for each own vertex: its id, and its number while chunks are cut."""
+
 
 @dataclass(frozen=True)
 class LayerWork:
@@ -55,8 +58,11 @@ class Expectation:
     look_ups: int
 
 
-def expectation(works: Sequence[LayerWork], id_bytes: int, numbered: int, on_disk: bool) -> Expectation:
-    """What `works` will take on this rank, whose lists name `numbered` vertices; rows in files do not count."""
+def expectation(works: Sequence[LayerWork], id_bytes: int, own: int, numbered: int, on_disk: bool) -> Expectation:
+    """What `works` will take on this rank, whose lists are of `own` vertices and name `numbered`.
+
+    Rows in files do not count.
+    """
     received: Counter[str] = Counter()
     for each in works:
         rows = each.chunks.remote_rows
@@ -64,4 +70,4 @@ def expectation(works: Sequence[LayerWork], id_bytes: int, numbered: int, on_dis
     most = max(works, key=lambda each: each.held * (not on_disk) + each.chunks.bytes)
     held = 0 if on_disk else most.held
     sent = {kind: count for kind, count in received.items() if count}
-    return Expectation(sent, held, most.chunks.bytes, LOOK_UPS * numbered)
+    return Expectation(sent, held, most.chunks.bytes, LOOK_UPS * numbered + PER_VERTEX * own)

@@ -166,7 +166,7 @@ class LayerwiseInference:
 
     def _tell_expected(self, works: Sequence[LayerWork]) -> None:
         id_bytes = IdCodec.home_ranks(self.ctx.rank_offsets).id_bytes
-        self.expect(expectation(works, id_bytes, self.lists.topology.numbered, self.store.on_disk))
+        self.expect(expectation(works, id_bytes, self.own, self.lists.topology.numbered, self.store.on_disk))
 
     def _room(self, count: int, answered: np.ndarray) -> np.ndarray:
         """Room for `count` answers such as `answered` (none) would hold. Local."""

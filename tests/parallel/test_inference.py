@@ -101,6 +101,21 @@ def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)
 
 
+def test_bytes_are_those_that_were_expected(world, base):
+    for name in ("gcn", "sage"):
+        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True)
+        expected, network = [], ctx.communicator
+        inference = inference_for(ctx, topology, expect=expected.append)
+        network.byte_counters.take()
+        inference.outputs(np.arange(*ctx.local_range))
+        sent = network.byte_counters.take()[0]
+        kinds = ("ids", "features", "activations")
+        rows = [[sent.get(kind, 0) for kind in kinds], [expected[0].received.get(kind, 0) for kind in kinds]]
+        counted, foretold = network.all_gather_rows(np.array(rows)).sum(axis=0).tolist()
+        assert counted == foretold
+        assert (sum(counted) > 0) == (world.size > 1)
+
+
 def test_scores_by_layers_are_those_of_batches(world, base, monkeypatch):
     monkeypatch.setattr(scoring_by_layers, "MOST_EDGES", 9)
     for name in ("gcn", "gat"):
