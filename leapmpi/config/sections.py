@@ -16,6 +16,7 @@ from leapmpi.config.setting import (
     check_time_steps,
     learned_width,
     parse_interval,
+    parse_seconds,
     setting,
     settings_of,
 )
@@ -245,6 +246,12 @@ class EvaluateConfig:
         metavar="A|A,B",
     )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
+    limit: int = setting(
+        0,
+        "most vertices (or edges) of each split that are scored, a sample that the seed draws; 0: all of them",
+        least=0,
+        flag="eval-limit",
+    )
     metric: str = setting(
         "auto",
         "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
@@ -283,6 +290,14 @@ class RunConfig:
     )
     log_level: str = setting(
         "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
+    )
+    progress: str = setting(
+        "30s",
+        "time between two lines that tell how far an epoch, an evaluation or another long step has come (on a terminal "
+        "a bar instead); 0: none",
+        metavar="Ns|Nm",
+        check=parse_seconds,
+        group=DATA_AND_RUN,
     )
     timeline: bool = setting(
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN

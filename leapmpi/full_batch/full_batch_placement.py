@@ -74,7 +74,7 @@ class FullBatchPlacement(Placement):
         cached = np.zeros(inputs.block.n_src, bool)
         remote = np.flatnonzero(inputs.home != self.ctx.rank)
         cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
-        return Split(cached, np.ones(self.ctx.ranks, bool))
+        return Split(cached, np.ones(self.ctx.ranks, bool), self.ctx.model.layers[inputs.layer].own_width > 0)
 
     def _refusal(self, layer: int) -> str:
         """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""

@@ -182,7 +182,7 @@ def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
     width = 2 * kind_width(layer, plan.kind)
     copies = (layer.dropout > 0) * rows * layer.in_dim
     if plan.kind == PROJECTED:
-        return copies + (rows + block.n_src) * width
+        return copies + (rows + block.n_src) * width + 4 * block.n_dst * layer.own_width
     return copies + (sent + block.n_dst) * width + sent * layer.in_dim
 
 
@@ -194,7 +194,7 @@ def graph_of(minibatch: MiniBatch) -> LayerGraph:
 
 def kind_width(layer: Layer, kind: str) -> int:
     """Numbers in a row that is communicated for `layer`, by the kind."""
-    return {PROJECTED: layer.projected_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+    return {PROJECTED: layer.source_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
 
 
 def reads_learned(ctx: RankContext) -> bool:
@@ -212,8 +212,6 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
         return "its messages are made of raw rows"
     if layer.reads_destinations:
         return "it adds the raw rows of its destinations"
-    if layer.own_width:
-        return "its destinations need numbers of their own"
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which lie with their destinations"
     if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):

@@ -213,8 +213,11 @@ class Layer(nn.Module):
         """Rows after prefix -> what they give to neighbours, float[rows, source_width]."""
         return self.project(x)
 
-    def project_own(self, x: Rows) -> Tensor:
-        """Rows after prefix -> what they need as destinations, float[rows, own_width]."""
+    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        """Rows after prefix -> what they need as destinations, float[rows, own_width].
+
+        With `rows`, int64[k] numbers of rows of x, of those alone.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs nothing of its own")
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
@@ -277,11 +280,12 @@ class Layer(nn.Module):
         """
         learns = torch.is_grad_enabled()
 
-        def product(rows: int) -> int:
-            once = rows * (self.in_dim * self.out_dim + _STREAMED_ELEMENT * (self.in_dim + self.out_dim))
+        def product(rows: int, width: int = self.out_dim) -> int:
+            once = rows * (self.in_dim * width + _STREAMED_ELEMENT * (self.in_dim + width))
             return once * (1 + learns + passes_on)
 
         before = product(sources) + _EDGE_ELEMENT * edges * self.out_dim * (1 + learns)
+        before += product(destinations, self.own_width) if self.own_width else 0
         after = product(destinations) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
         return before, after
 

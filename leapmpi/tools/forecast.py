@@ -123,7 +123,9 @@ def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     """A forecast of the run in `folder`, compared with what its epochs counted: per epoch, over all ranks.
 
-    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind;
+    and as predicted alone "pairs" (bytes of an epoch from rank to rank), "micrograph_locality", "imbalance" and
+    "memory" (bytes by rank).
 
     Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
     """
@@ -171,6 +173,10 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         "ranks": found.ranks,
         "rows": _compared(found.epoch_rows, same, "rows"),
         "bytes": _compared(found.epoch_sent, same, "bytes"),
+        "pairs": (found.pairs * found.iterations).tolist(),
+        "micrograph_locality": found.micrograph_locality,
+        "imbalance": found.imbalance,
+        "memory": found.memory,
     }
 
 

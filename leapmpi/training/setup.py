@@ -37,6 +37,7 @@ from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
 from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
@@ -351,5 +352,8 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     if sharded:
         verify_digests(dataset, parts, features)
     else:
-        verify(dataset, parts=parts, features=features)
+        mine = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
+        first = int(dataset.offsets[parts.start])
+        with step("loading: checked", mine, "vertices") as shown:
+            verify(dataset, parts=parts, features=features, progress=lambda done: shown.reach(done - first))
     return features

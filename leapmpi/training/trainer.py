@@ -21,7 +21,8 @@ from leapmpi.engine.tuning import check_memory
 from leapmpi.errors import ResourceError
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
-from leapmpi.runs.run_folder import RunFolder
+from leapmpi.runs.progress_line import step
+from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
 from leapmpi.runs.tables.text import size_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
@@ -191,6 +192,7 @@ class Trainer:
                 for decision in self.engine.tuning_log.take():
                     folder.record("decision", **decision.to_values())
                 folder.record("epoch", **record)
+                drop_figures_of_file(record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
             if self.part_dealing and not self.stops_early:
                 self._deal_parts(self.part_dealing, epoch, [compute, record["seconds"]])
@@ -220,7 +222,7 @@ class Trainer:
 
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
-            self.meter.begin()
+            self.meter.begin(whole=self.progress.iteration == 0)
             self._iterations(epoch)
             with phases("wait"):
                 ctx.communicator.barrier()
@@ -243,7 +245,11 @@ class Trainer:
         batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
-        with Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher:
+        name = f"epoch {epoch + 1}/{self.config.train.epochs}"
+        with (
+            step(name, self.per_epoch, "iterations", progress.iteration) as shown,
+            Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher,
+        ):
             for iteration in left:
                 self.ctx.phases.iteration = iteration
                 if watcher:
@@ -253,6 +259,7 @@ class Trainer:
                 progress.iteration = iteration + 1
                 if watcher:
                     watcher.iteration_ended(prefetcher.paused)
+                shown.reach(iteration + 1)
         self.ctx.phases.iteration = None
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
@@ -298,6 +305,9 @@ class Trainer:
             record["figures"] = self.evaluator.details
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores, self.evaluator.metric):
+            with self.ctx.phases("evaluate"):
+                found = self.evaluator.take_breakdown()
+            record |= {"details": found} if found else {}
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
             if self.ctx.learned:

@@ -43,7 +43,6 @@ OPTIONS = {
 EXCLUDED = {
     *(pair("remote", kind, "shape", "both") for kind in ("projected", "partial")),
     *(pair("remote", "partial", "model", model) for model in MODELS if model not in ("gcn", "sage", "gin")),
-    *(pair("remote", "projected", "model", model) for model in ("film", "film mean", "gatv2")),
     *(pair("remote", kind, "strategy", "depcache") for kind in ("projected", "partial")),
     *(pair("remote", kind, "strategy", "hybrid") for kind in ("projected", "partial")),
     pair("model", "gin", "labels", "single, edges with data"),
@@ -67,7 +66,8 @@ def split(placement, inputs, kind):
     """Another half of the remote inputs is cached for each layer and rank; the others come from some owners as rows."""
     rank, layer = placement.ctx.rank, inputs.layer
     owners = np.arange(placement.ctx.ranks)
-    return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0)
+    as_rows = placement.ctx.model.layers[layer].own_width > 0
+    return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0, as_rows)
 
 
 def holds_all(engine, minibatch):

@@ -83,7 +83,11 @@ class KindStep(LayerStep):
 
 
 class ProjectedStep(KindStep):
-    """Rows arrive multiplied by the layer's weights."""
+    """Rows arrive multiplied by the layer's weights.
+
+    Of layers in which destinations need numbers of their own (`Layer.own_width`), which are computed from rows that are
+    here, these follow as rows of the same width.
+    """
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
@@ -95,26 +99,40 @@ class ProjectedStep(KindStep):
         here = np.flatnonzero(routes.source_rows >= 0)
         self.local_positions = torch.from_numpy(here).to(ctx.device)
         self.local_rows = torch.from_numpy(routes.source_rows[here]).to(ctx.device)
+        self.own_rows = torch.from_numpy(routes.source_rows[: block.n_dst]).to(ctx.device)
 
     def answers(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        self._computed = self.layer.projected(rows, self.original, key)
+        layer = self.layer
+        if layer.own_width:
+            rows = layer.prefix(rows, self.original, key)
+            own = layer.project_own(rows, self.own_rows)
+            self._computed = torch.cat([layer.project_source(rows), own.reshape(-1, layer.source_width)])
+        else:
+            self._computed = layer.projected(rows, self.original, key)
         return self._computed.detach().index_select(0, self.sent_rows)
 
     def own(self, rows: Rows, key: DropoutKey | None) -> Tensor:
         computed = self._computed.detach()
-        matrix = computed.new_empty((self.block.n_src, computed.shape[1]))
+        count, own = self.block.n_src, computed[len(self.original) :]
+        matrix = computed.new_empty((count + len(own), computed.shape[1]))
         matrix[self.local_positions] = computed[self.local_rows]
+        matrix[count:] = own
         return matrix
 
     def add(self, arrived: Tensor, combined: Tensor) -> None:
         combined[self.received] = arrived
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        return self.layer.finish(None, self.layer.from_projected(self.block, combined, key), None)
+        layer, block = self.layer, self.block
+        if not layer.own_width:
+            return layer.finish(None, layer.from_projected(block, combined, key), None)
+        own = combined[block.n_src :].reshape(block.n_dst, layer.own_width)
+        return layer.finish(None, layer.join(block, combined[: block.n_src], own, key), None)
 
     def learn_own(self, gradient: Tensor) -> None:
         self._gradient = torch.zeros_like(self._computed)
         self._gradient[self.local_rows] = gradient.index_select(0, self.local_positions)
+        self._gradient[len(self.original) :] = gradient[self.block.n_src :]
 
     def learn_answers(self, returned: Tensor) -> None:
         computed, gradient = self._computed, self._gradient

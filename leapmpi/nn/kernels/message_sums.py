@@ -89,24 +89,41 @@ def _softmax_mean_backward(indptr, indices, shift, z, t, logs, grad, change, out
                 _add_share(z[j], t, extra, logs[i], change[i], out_change[j])
 
 
+@compiled_dividing
+def _add_modulated(weight, row, gamma, beta, out):
+    # Here and below without branches, so that the compiler turns the loops into vector code.
+    for f in range(len(out)):
+        value = gamma[f] * row[f] + beta[f]
+        out[f] += weight * (value if (value > 0) | (value != value) else row.dtype.type(0))  # NaN is passed on
+
+
 @compiled_parallel
 def _modulated_sum(indptr, indices, weight, z, gamma, beta, out):
     for i in prange(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            source = indices[e]
-            for f in range(z.shape[1]):
-                out[i, f] += weight[e] * max(gamma[i, f] * z[source, f] + beta[i, f], z.dtype.type(0))
+            _add_modulated(weight[e], z[indices[e]], gamma[i], beta[i], out[i])
+
+
+@compiled_dividing
+def _add_film_gradients(weight, row, gamma, beta, grad, grad_gamma, grad_beta):
+    for f in range(len(row)):
+        passed = weight * grad[f] if gamma[f] * row[f] + beta[f] > 0 else row.dtype.type(0)
+        grad_gamma[f] += passed * row[f]
+        grad_beta[f] += passed
 
 
 @compiled_parallel
 def _modulated_sum_backward(indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta):
     for i in prange(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            source = indices[e]
-            for f in range(z.shape[1]):
-                if gamma[i, f] * z[source, f] + beta[i, f] > 0:
-                    grad_gamma[i, f] += weight[e] * grad[i, f] * z[source, f]
-                    grad_beta[i, f] += weight[e] * grad[i, f]
+            _add_film_gradients(weight[e], z[indices[e]], gamma[i], beta[i], grad[i], grad_gamma[i], grad_beta[i])
+
+
+@compiled_dividing
+def _add_source_gradients(weight, row, gamma, beta, grad, out):
+    for f in range(len(out)):
+        passed = weight * grad[f] if gamma[f] * row[f] + beta[f] > 0 else row.dtype.type(0)
+        out[f] += passed * gamma[f]
 
 
 @compiled_parallel
@@ -114,9 +131,7 @@ def _modulated_sum_sources(indptr, indices, weight, z, gamma, beta, grad, out):
     for j in prange(len(indptr) - 1):
         for e in range(indptr[j], indptr[j + 1]):
             i = indices[e]
-            for f in range(z.shape[1]):
-                if gamma[i, f] * z[j, f] + beta[i, f] > 0:
-                    out[j, f] += weight[e] * grad[i, f] * gamma[i, f]
+            _add_source_gradients(weight[e], z[j], gamma[i], beta[i], grad[i], out[j])
 
 
 @compiled_parallel
