@@ -4,11 +4,11 @@ from __future__ import annotations
 
 KINDS = (
     *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
-    *("gradients", "activations", "embeddings", "topology", "schedule", "control"),
+    *("gradients", "activations", "embeddings", "topology", "shares", "schedule", "control"),
 )
 """What bytes are sent for. "row gradients" are those of learned rows, "topology" is named vertices and what
-their owners drew for them; "control" is everything that is no payload of
-training, such as counts and votes."""
+their owners drew for them; "shares" are what preparation ranks send to those that compute; "control" is everything
+that is no payload of training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
 """Where rows are read."""

@@ -36,14 +36,24 @@ _PACKET = 1 << 10
 class Communicator(Transport):
     """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        *,
+        direct: bool = False,
+        ahead: Sequence[MPI.Intracomm] = (),
+        beside: Communicator | None = None,
+    ) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
+        `beside` is another communicator of this process, to other ranks: both count together, and one progress thread
+        carries their messages.
         """
-        super().__init__(comm, ahead)
+        super().__init__(comm, ahead, beside)
         of_work_ahead = ByteCounters()
-        self._byte_counters = (ByteCounters(), of_work_ahead, of_work_ahead)
+        counters = ByteCounters(), of_work_ahead, of_work_ahead
+        self._byte_counters: tuple[ByteCounters, ...] = beside._byte_counters if beside else counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
 
@@ -168,6 +178,21 @@ class Communicator(Transport):
             buffers.deliver(inbound, receive)
 
         return end
+
+    def start_sends(self, pieces: Sequence[tuple[Array, np.ndarray]], kind: str) -> Callable[[], None]:
+        """Begin to send rows of several arrays of the host, one array after the other; the result waits for the end.
+
+        Each piece is an array of rows in order of destination rank, and int64[size]: the rows for each rank. A rank
+        receives them by as many `exchange`s, in which it sends nothing. Until the end no array may be touched.
+        """
+        messages = []
+        for array, counts in pieces:
+            out, width = mpi_buffers.as_bytes(array, "sent rows"), math.prod(array.shape[1:]) * array.itemsize
+            ends = list(accumulate(counts.tolist(), initial=0))
+            for to in np.flatnonzero(counts).tolist():
+                messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
+            self.byte_counters.add_bytes(kind, ends[-1] * width)
+        return self._start([], messages)
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""

@@ -39,6 +39,9 @@ class Engine:
     limits_memory = False
     """Whether `plan` itself holds --memory-limit."""
 
+    ships = False
+    """Whether mini-batches go to other ranks as soon as they are prepared."""
+
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
         self.config = config

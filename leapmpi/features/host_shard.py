@@ -47,7 +47,8 @@ class HostShard:
     """
 
     def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
-        self._hold([np.asarray(part).reshape(len(part), -1) for part in parts], first)
+        arrays = [np.asarray(part) for part in parts]
+        self._hold([each if each.ndim == 2 else each.reshape(-1, 1) for each in arrays], first)
         self.row_bytes = self.width * self.dtype.itemsize
         self.addressable = all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
         """Whether every row lies in host memory as float32 of this machine, element after element."""
