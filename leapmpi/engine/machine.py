@@ -7,8 +7,7 @@ import torch
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World, library_name, load_mpi
 from leapmpi.errors import LaunchError
-from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key
-from leapmpi.system.processor import processor_name
+from leapmpi.plan.machine_rates import MachineRates, kept_rates, machine_key, processor_name
 
 
 def kept_for(ranks: int, on_gpu: bool) -> MachineRates:

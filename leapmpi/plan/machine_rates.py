@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 from leapmpi.config.plain_values import an_object, parsed
 from leapmpi.errors import ConfigError
 from leapmpi.system.atomic_files import explain, written_aside
-from leapmpi.system.processor import user_cache
 from leapmpi.system.regular_files import read_text
+from leapmpi.system.stale_files import user_cache
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ class MachineRates:
         if not found or not all(math.isfinite(seconds) and seconds > 0 for seconds in found.values()):
             raise ConfigError("it holds no rates of a machine")
         return cls(**found)
+
+
+def processor_name() -> str:
+    """The model of the processor as Linux names it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
 
 
 def rates_file() -> Path:

@@ -1,22 +1,15 @@
-"""numba, set up for batch jobs: all kernels' settings, and a cache that works where home folders are read-only.
-
-numba keys its cache by source and processor type; the folder adds the user.
-"""
+"""numba, set up for batch jobs: all kernels' settings, and a cache that works where home folders are read-only."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from leapmpi.system.processor import user_cache
-
-_SHARED_KERNELS = (
-    *("system/intrinsics.py", "system/counter_rng.py", "nn/kernels/simd.py", "nn/kernels/exponential.py"),
-    *("sampling/source_numbers.py", "sampling/node_wise.py"),
-)
-"""Modules whose kernels others inline."""
+from leapmpi.system.stale_files import user_cache
 
 
 def writable(folder: Path) -> bool:
@@ -29,41 +22,44 @@ def writable(folder: Path) -> bool:
         return False
 
 
-def _version_of_shared_kernels() -> str:
-    """A digest of the kernels that others inline: numba notices changes only in the file a kernel stands in."""
-    package = Path(__file__).parents[1]
-    sources = b"".join((package / name).read_bytes() for name in _SHARED_KERNELS)
-    return hashlib.blake2b(sources, digest_size=6).hexdigest()
-
-
 def cache_folder() -> Path:
     """The folder for compiled kernels: $NUMBA_CACHE_DIR, the user's cache, or a per-user temporary folder."""
-    # A folder of the user's choice, or one for this version of the kernels in the user's cache.
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(given)
-    version = _version_of_shared_kernels()
-    home = user_cache() / f"kernels-{version}"
+    home = user_cache() / "kernels"
     if writable(home):
         return home
 
     # Home folders of batch nodes may be read-only.
-    temporary = Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}-{version}"
+    temporary = Path(tempfile.gettempdir()) / f"leapmpi-kernels-{os.getuid()}"
     temporary.mkdir(mode=0o700, exist_ok=True)
     # A folder that another user put there could hold anything: cached kernels are code.
     owner = temporary.lstat()
     return temporary if owner.st_uid == os.getuid() and not owner.st_mode & 0o022 else Path(tempfile.mkdtemp())
 
 
-os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
+_FOLDER = cache_folder()
+with suppress(OSError):  # kernels are compiled all the same
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+os.environ["NUMBA_CACHE_DIR"] = str(_FOLDER)
 
 import numba  # noqa: E402  (the cache folder must be set first)
 
-compiled = numba.njit(cache=True, nogil=True)
-compiled_parallel = numba.njit(cache=True, nogil=True, parallel=True)
+from leapmpi.system.kernel_cache import cached  # noqa: E402
+
+
+def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function with `options` when it is first called, or finds it in the cache."""
+    decorate = numba.njit(nogil=True, **options)
+    return lambda function: cached(decorate(function), _FOLDER)
+
+
+compiled = _compiler()
+compiled_parallel = _compiler(parallel=True)
 # Dot products only: their sums may be split over vector lanes. Bits then depend on the processor, not on threads.
-compiled_dot = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+compiled_dot = _compiler(fastmath={"reassoc", "contract"})
 # Divisions by zero give inf or nan as in numpy; without a check for them, loops become vectors.
-compiled_dividing = numba.njit(cache=True, nogil=True, error_model="numpy")
+compiled_dividing = _compiler(error_model="numpy")
 prange = numba.prange
 
 

@@ -1,4 +1,4 @@
-"""Finds and removes what killed jobs left on a machine: only folders of leapmpi that nobody uses.
+"""Where leapmpi keeps files of its own on a machine; what killed jobs left there is found and removed.
 
 Folders of leapmpi carry their owner's process and process name space in their names: leapmpi-KIND.NAMESPACE.PROCESS.*
 in the temporary folder and in /dev/shm.
@@ -16,6 +16,11 @@ from pathlib import Path
 SHARED_MEMORY = Path("/dev/shm")
 
 _OWNED = re.compile(r"leapmpi-(local|single)\.(\d+)\.(\d+)\..+")
+
+
+def user_cache() -> Path:
+    """The folder of leapmpi in the user's cache, which may not be there yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapmpi"
 
 
 def prefix(kind: str) -> str:

@@ -145,12 +145,12 @@ def test_gradients_of_a_maximum_do_not_depend_on_threads():
     assert torch.equal(seen[0], seen[2])
 
 
-@pytest.mark.parametrize("heads", [1, 5])
-def test_sums_run_in_edge_order_exactly(heads):
+@pytest.mark.parametrize(("heads", "width"), [(1, 5), (5, 5), (1, 128), (1, 203)])
+def test_sums_run_in_edge_order_exactly(heads, width):
     edges = make_edges([3, 0, 1, 9, 4, 6, 12], 14)
-    z = random(14, 5, dtype=torch.float32, grad=False)
+    z = random(14, width, dtype=torch.float32, grad=False)
     weight = random(len(edges.indices), heads, dtype=torch.float32).detach()
-    expected = torch.zeros(7, 5)
+    expected = torch.zeros(7, width)
     for i in range(7):
         for e in range(edges.indptr[i], edges.indptr[i + 1]):
             term = z[edges.indices[e]].double() * weight[e]

@@ -1,4 +1,4 @@
-"""Weighted sums of single-precision rows that are given by their addresses and read in place.
+"""Weighted sums of single-precision rows, of a matrix or given by their addresses, which are read in place.
 
 As many columns as registers hold are summed at a time, over all edges of a destination. Meanwhile the rows of the next
 edges are prefetched: rows of features come from memory, in an order that the processor cannot predict.
@@ -85,6 +85,22 @@ def _locate(first, end, indices, addresses, of_edges):
         of_edges[e] = addresses[indices[e]]
 
 
+@compiled
+def _locate_in_matrix(first, end, indices, base, step, of_edges):
+    """As `_locate`, of rows that begin at `base` and follow each other by `step` bytes."""
+    for e in range(first, end):
+        of_edges[e] = base + step * np.int64(indices[e])
+
+
+@compiled
+def _most_edges(indptr):
+    """The most edges of a destination."""
+    most = 0
+    for i in range(len(indptr) - 1):
+        most = max(most, indptr[i + 1] - indptr[i])
+    return most
+
+
 @compiled_parallel
 def weighted_sums(indptr, indices, weight, addresses, out, shares):
     """out[i] = sum over edges e of destination i of weight[e] * x[indices[e]], in the order of edges.
@@ -94,14 +110,26 @@ def weighted_sums(indptr, indices, weight, addresses, out, shares):
     The destinations are divided into `shares`, one per thread.
     """
     # The address of each edge's row. Destinations prefetch as many addresses behind theirs: pad for the last ones.
-    rows = len(indptr) - 1
-    most = 0
-    for i in range(rows):
-        most = max(most, indptr[i + 1] - indptr[i])
-    of_edges = np.empty(len(indices) + most, np.int64)
-    of_edges[len(indices) :] = addresses[indices[-1]]
+    rows, edges = len(indptr) - 1, len(indices)
+    of_edges = np.empty(edges + _most_edges(indptr), np.int64)
+    of_edges[edges:] = addresses[indices[-1]]
     for share in prange(shares):
-        _locate(len(indices) * share // shares, len(indices) * (share + 1) // shares, indices, addresses, of_edges)
+        _locate(edges * share // shares, edges * (share + 1) // shares, indices, addresses, of_edges)
+
+    for share in prange(shares):
+        _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, out)
+
+
+@compiled_parallel
+def weighted_sums_of_matrix(indptr, indices, weight, x, out, shares):
+    """As `weighted_sums`, for x float32[sources, width], C-contiguous, which may be read-only."""
+    rows, edges = len(indptr) - 1, len(indices)
+    base, step = np.int64(x.ctypes.data), np.int64(4 * x.shape[1])
+    of_edges = np.empty(edges + _most_edges(indptr), np.int64)
+    of_edges[edges:] = base + step * np.int64(indices[-1])
+    for share in prange(shares):
+        first, end = edges * share // shares, edges * (share + 1) // shares
+        _locate_in_matrix(first, end, indices, base, step, of_edges)
 
     for share in prange(shares):
         _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, out)

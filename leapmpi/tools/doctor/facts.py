@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from leapmpi.comm.launcher import launcher_size, local_rank
 from leapmpi.comm.world import World, cuda_aware, library_file, library_name
-from leapmpi.system.processor import processor_name
+from leapmpi.plan.machine_rates import processor_name
 from leapmpi.system.stale_files import SHARED_MEMORY
 
 T = TypeVar("T")

@@ -1,0 +1,235 @@
+"""Compiled kernels on disk: each is compiled once per machine, and found again by what it is made of.
+
+numba's own cache names a kernel by the path of its file, sees changes in that file alone, and lets every process that
+misses a kernel compile it. Here a kernel's name is a digest of its code, its options, and all code and constants that
+it reaches: a new version never reads an old kernel, and another copy of the same version finds it. The process that
+misses a kernel first compiles it under a lock; the others wait, and load what it wrote.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
+from numba.core.serialize import dumps
+from numba.extending import _Intrinsic
+
+_PACKAGES = ("leapmpi", "data_prep")
+"""Modules of these packages may change with the version; the name of any other module stands for its content."""
+
+_KEPT_SECONDS = 90 * 24 * 3600
+"""How long a kernel that nobody reads is kept."""
+
+
+def cached(kernel: Any, folder: Path) -> Any:
+    """`kernel`, a function that numba compiles, with its compiled forms kept in `folder`, which is there."""
+    # With NUMBA_DISABLE_JIT nothing is compiled.
+    if isinstance(kernel, Dispatcher):
+        cache = KernelCache(kernel, folder)
+        vars(kernel).update(_cache=cache, compile=cache.compile)
+    return kernel
+
+
+class KernelCache(_Cache):
+    """The compiled forms of one kernel, a file for each signature and type of processor; see numba's `_Cache`."""
+
+    def __init__(self, kernel: Dispatcher, folder: Path) -> None:
+        self._kernel = kernel
+        self._folder = folder
+        self._enabled = True
+        self._content: str | None = None
+        self._locks: ExitStack | None = None
+
+    def compile(self, signature: Any) -> Any:
+        """The kernel's own `compile`, after which no lock is held. It is loaded if another process has compiled it."""
+        # One thread of a process compiles at a time; kernels that a kernel calls are compiled meanwhile.
+        with global_compiler_lock, ExitStack() as locks:
+            before, self._locks = self._locks, locks
+            try:
+                return type(self._kernel).compile(self._kernel, signature)
+            finally:
+                self._locks = before
+
+    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+        """The kernel compiled for `sig`; None if it is to be compiled, which others then wait for."""
+        target_context.refresh()
+        path = self._path(sig, target_context.codegen())
+        if path is None:
+            return None
+        found = _load(path, target_context)
+        if found is None and self._locks:
+            # Another process may compile it: wait, and look again.
+            self._locks.enter_context(_locked(path))
+            found = _load(path, target_context)
+        return found
+
+    def save_overload(self, sig: Any, cres: CompileResult) -> None:
+        """Keep `cres`, the kernel compiled for `sig`. What cannot be kept or written is left out."""
+        path = self._path(sig, cres.codegen)
+        if path is None or cres.library.has_dynamic_globals or any(not each.can_cache for each in cres.lifted):
+            return
+        aside = path.with_suffix(f".{os.getpid()}.partial")
+        with suppress(OSError):
+            try:
+                aside.write_bytes(dumps(cres._reduce()))
+                os.replace(aside, path)
+            finally:
+                aside.unlink(missing_ok=True)
+            _remove_unread(self._folder)
+
+    @property
+    def cache_path(self) -> str:
+        """The folder of compiled forms."""
+        return str(self._folder)
+
+    def enable(self) -> None:
+        """Read and write compiled forms."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Neither read nor write any."""
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Forget all compiled forms of this kernel on disk."""
+        for path in self._folder.glob(f"{self._stem}-*.nbc"):
+            path.unlink(missing_ok=True)
+
+    @property
+    def _stem(self) -> str:
+        function = self._kernel.py_func
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in name)
+
+    def _path(self, sig: Any, codegen: Any) -> Path | None:
+        """The file of the kernel compiled for `sig` by `codegen`; None where it has no name that others would find."""
+        if self._content is None:
+            self._content = content_digest(self._kernel)
+        # Types without a name of their own, such as those of functions, are shown with an address.
+        key = repr((self._content, str(sig), codegen.magic_tuple(), numba.__version__, sys.version))
+        if not self._enabled or " at 0x" in key:
+            return None
+        return self._folder / f"{self._stem}-{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}.nbc"
+
+
+def content_digest(kernel: Any) -> str:
+    """32 hex digits that differ for kernels of different code, options, or code and constants that they reach.
+
+    Comments, names of files and numbers of lines do not matter.
+    """
+    hashed = hashlib.blake2b(digest_size=16)
+    seen: set[int] = set()
+
+    def add(text: object) -> None:
+        hashed.update(f"{text}\n".encode(errors="surrogatepass"))
+
+    def add_value(value: Any) -> None:
+        if isinstance(value, Dispatcher):
+            if id(value) not in seen:
+                add(sorted((name, _sorted(option)) for name, option in value.targetoptions.items()))
+            add_function(value.py_func)
+        elif isinstance(value, _Intrinsic):
+            add_function(value._defn)
+        elif isinstance(value, FunctionType) and value.__module__.partition(".")[0] in _PACKAGES:
+            add_function(value)
+        elif isinstance(value, tuple | list):
+            for each in value:
+                add_value(each)
+        elif isinstance(value, np.ndarray):
+            add((value.dtype.str, value.shape))
+            hashed.update(np.ascontiguousarray(value).tobytes())
+        else:
+            add(_shown(value))
+
+    def add_function(function: FunctionType) -> None:
+        # What is reached a second time is named alone.
+        add(function.__qualname__)
+        if id(function) in seen:
+            return
+        seen.add(id(function))
+        for cell in function.__closure__ or ():
+            add_value(cell.cell_contents)
+        for value in function.__defaults__ or ():
+            add_value(value)
+        add_code(function.__code__, function.__globals__)
+
+    def add_code(code: CodeType, reached: dict[str, Any]) -> None:
+        hashed.update(code.co_code)
+        add((code.co_varnames, code.co_freevars, code.co_names))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                add_code(constant, reached)
+            else:
+                add(_sorted(constant))
+        for name in code.co_names:
+            value = reached.get(name)
+            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PACKAGES:
+                for each in code.co_names:
+                    if hasattr(value, each):
+                        add_value(getattr(value, each))
+            elif name in reached:
+                add_value(value)
+
+    add_value(kernel)
+    return hashed.hexdigest()
+
+
+def _sorted(value: object) -> str:
+    """`value` as text; the elements of sets, whose order differs from process to process, are sorted."""
+    return repr(sorted(map(repr, value))) if isinstance(value, set | frozenset) else _shown(value)
+
+
+def _shown(value: object) -> str:
+    """`value` as text that is the same in every process: its type where it shows its address."""
+    text = getattr(value, "__name__", None) or repr(value)
+    return str(type(value)) if " at 0x" in text else str(text)
+
+
+def _load(path: Path, target_context: Any) -> CompileResult | None:
+    """The compiled form in file `path`; None where there is none, or it is damaged."""
+    rebuild: Callable[..., CompileResult] = CompileResult._rebuild
+    try:
+        return rebuild(target_context, *pickle.loads(path.read_bytes()))
+    except Exception:  # whatever a damaged file may lead to: it is written anew
+        return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes that miss `path` waiting; where the file system has no locks, they do not wait."""
+    lock, descriptor = path.with_suffix(".lock"), None
+    with suppress(OSError):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            lock.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+@functools.cache
+def _remove_unread(folder: Path) -> None:
+    """Remove compiled forms that nobody has read for long; once in a process."""
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            status = entry.stat()
+            if time.time() - max(status.st_atime, status.st_mtime) > _KEPT_SECONDS:
+                entry.unlink(missing_ok=True)

@@ -1,0 +1,109 @@
+"""Compiled kernels on disk: what names them, and who compiles them."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numba
+import pytest
+
+from leapmpi.system.kernel_cache import cached, content_digest
+
+SOURCE = """
+FACTOR = 3
+
+@kernel
+def times(x):
+    return x * FACTOR
+
+@kernel
+def sum_of_products(values):
+    # A comment.
+    total = 0
+    for value in values:
+        total += times(value)
+    return total
+"""
+
+
+def module(source, folder, **options):
+    """What `source` defines, its kernels kept in `folder`."""
+    found = {"__name__": "leapmpi.of_a_test", "kernel": lambda f: cached(numba.njit(**options)(f), folder)}
+    exec(source, found)
+    return found
+
+
+def compiled_here(kernel):
+    return sum(kernel._cache_misses.values())
+
+
+def test_another_copy_of_the_same_version_finds_the_kernel(tmp_path):
+    moved = "\n\n# Another place.\n" + SOURCE.replace("# A comment.", "# Another comment.")
+    for source, misses in ((SOURCE, 1), (moved, 0)):
+        kernel = module(source, tmp_path)["sum_of_products"]
+        assert kernel((1, 2)) == 9
+        assert compiled_here(kernel) == misses
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "result"),
+    [("FACTOR = 3", "FACTOR = 5", 15), ("x * FACTOR", "x + FACTOR", 9), ("total = 0", "total = 1", 10)],
+    ids=["constant", "called kernel", "own code"],
+)
+def test_a_new_version_never_reads_an_old_kernel(tmp_path, before, after, result):
+    assert module(SOURCE, tmp_path)["sum_of_products"]((1, 2)) == 9
+    kernel = module(SOURCE.replace(before, after), tmp_path)["sum_of_products"]
+    assert kernel((1, 2)) == result
+    assert compiled_here(kernel) == 1
+
+
+def test_other_options_are_another_kernel(tmp_path):
+    kernels = [module(SOURCE, tmp_path, **options)["sum_of_products"] for options in ({}, {"error_model": "numpy"})]
+    assert content_digest(kernels[0]) != content_digest(kernels[1])
+
+
+def test_a_damaged_file_is_compiled_anew(tmp_path):
+    module(SOURCE, tmp_path)["times"](2)
+    (file,) = tmp_path.glob("*.nbc")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert module(SOURCE, tmp_path)["times"](2) == 6
+    assert len(file.read_bytes()) == len(content)
+
+
+def test_nothing_but_kernels_is_left_behind(tmp_path):
+    found = module(SOURCE, tmp_path)
+    found["sum_of_products"]((1, 2))
+    assert {entry.suffix for entry in tmp_path.iterdir()} == {".nbc"}
+    found["times"]._cache.flush()
+    assert [entry.name.split("-")[0] for entry in tmp_path.iterdir()] == ["of_a_test.sum_of_products"]
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(tmp_path):
+    assert module(SOURCE, tmp_path / "nowhere")["times"](2) == 6
+
+
+def test_processes_that_start_together_compile_a_kernel_once(tmp_path):
+    heading = """
+import sys, time, numba
+from pathlib import Path
+from leapmpi.system.kernel_cache import cached
+
+def kernel(function):
+    return cached(numba.njit(function), Path(__file__).parent)
+"""
+    (tmp_path / "of_a_test.py").write_text(heading + SOURCE)
+    program = """
+import of_a_test, time, sys
+while time.time() < float(sys.argv[1]):
+    pass
+assert of_a_test.sum_of_products((1, 2)) == 9
+print(*(sum(kernel._cache_misses.values()) for kernel in (of_a_test.times, of_a_test.sum_of_products)))
+"""
+    command = [sys.executable, "-c", program, str(time.time() + 3)]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
+    misses = [list(map(int, process.communicate(timeout=100)[0].split())) for process in started]
+    assert [sum(each) for each in zip(*misses, strict=True)] == [1, 1]
