@@ -30,6 +30,7 @@ _EPOCH_FIGURES = {
     "ahead": record({}, {"hidden": number, "phases": _TIMES}),
     "cache": entries(number),
     "together": count,
+    "busy": number,
 }
 
 EPOCH = record({}, _EPOCH_FIGURES)

@@ -78,10 +78,15 @@ class DisaggregatedTrainer(Trainer):
         roles = self.loaded.roles
         return [f"by clocks, {self.balance.sentence(roles.preparing, roles.computing)}"]
 
-    def train_epoch(self, epoch: int) -> dict:
-        """One pass over the roots, iteration by iteration on all ranks."""
+    def train_epoch(self, epoch: int) -> dict[str, Any]:
+        """One pass over the roots, iteration by iteration on all ranks; its record says how busy compute ranks were."""
         self._watcher = self._watcher or Pace(self.ctx.communicator)
-        return super().train_epoch(epoch)
+        record = super().train_epoch(epoch)
+        phases, computing = self.progress.phases, self.loaded.roles.computing
+        # Without work ahead, shares are waited for in the exchange.
+        mine = phases["wait"] + (0.0 if self.prefetch_depth else phases["exchange"])
+        waits = self.ctx.communicator.all_gather_rows(np.array([mine]))[:computing]
+        return {**record, "busy": 1 - float(waits.mean()) / record["seconds"]}
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
         """Take the step of iteration `number` on the ranks that compute, whose gradients are added up already."""
