@@ -12,6 +12,7 @@ from leapmpi import Config, train
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.errors import Interrupted
 from leapmpi.runs.run import Run
+from leapmpi.tools.forecast import plan
 from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTrainer
 from leapmpi.training.optimizer import Optimizer
 from tests.support import datasets
@@ -99,9 +100,13 @@ def test_the_bits_are_those_of_ranks_that_do_both(preparing, number, world, fold
     whole = colocated(config, world, ranks, f"{place}-colocated")
     run = train(config.replaced({"run.folder": str(place), "strategy.prepare_ranks": preparing}), world.comm)
     assert_same_bits(run, whole)
-    sent = epochs(run)[0]["bytes"]
+    sent, per_epoch = epochs(run)[0]["bytes"], datasets.TRAINING / config.train.batch_size
     assert sent["shares"] > 0
     assert sent["activations"] == 0
+    if (preparing, number, world.rank) == (2, 0, 0):
+        (forecast,) = plan(config, str(world.size), f"leap:prepare-ranks={preparing}", iterations=1)["roles"]
+        for kind, expected in forecast["sent"].items():
+            assert sent[kind] / per_epoch == pytest.approx(expected, rel=0.25), kind
     if preparing == 1:
         assert sent["features"] == 0, "one rank that prepares needs nobody's rows"
 

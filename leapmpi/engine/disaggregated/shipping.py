@@ -17,6 +17,9 @@ from leapmpi.system.buffer_pool import BufferPool
 _SIZES = 2
 """Numbers that go ahead of each share: its bytes, and the rows of its matrix."""
 
+SIZE_BYTES = 8 * _SIZES
+"""Bytes of them."""
+
 
 class Shipping:
     """Moves shares over `communicator`, which joins all ranks and carries nothing else.
