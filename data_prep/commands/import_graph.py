@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
             name, path, raw = _read(source, arguments, features, workspace)
             raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
         graph, summary = make_graph(raw, options, str(path), workspace, steps)
-        names, given = raw.names, raw.edge_splits
+        names, given, parts = raw.names, raw.edge_splits, raw.parts
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
@@ -161,7 +161,8 @@ def run(arguments: argparse.Namespace) -> int:
                 graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
                 summary.notes.extend(notes)
         title = f"{shown(path)} ({name})"
-        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
+        beside = {"names": names, "parts": parts}
+        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.commands.import_graph import EDGE_SHARES, LABEL_SHARES, SPLIT_BY
 from data_prep.partitioning.method_registry import BALANCES, METHODS
+from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
@@ -16,6 +17,8 @@ from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.partitioning.request import PartitionRequest
@@ -30,6 +33,9 @@ _REPORT_SETTINGS = {key: setting for key, setting in fields() if key in ("sampli
 
 _SHOWN = {"vertices": "vertex_balance", "training": "training_balance", "edges": "edge_balance", "work": "work_balance"}
 
+GIVEN = "given"
+"""The method that keeps a cut that exists."""
+
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
 
@@ -40,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
     parser.add_argument("--hierarchy", metavar="AxB", help=levels)
     methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
-    parser.add_argument("--method", default="auto", help=methods)
+    offer(parser.add_argument("--method", default="auto", help=methods), METHODS.names())
+    given_parts = (
+        "for method given: the part of each vertex of the source, from 0 on: .npy, or a text with one on each line, as "
+        "METIS writes; by default those that came with a source that is cut"
+    )
+    parser.add_argument("--parts-from", type=Path, metavar="FILE", help=given_parts)
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
@@ -75,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
+    if arguments.parts_from and arguments.method == "auto":
+        arguments.method = GIVEN
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
     asked = asked_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
@@ -118,10 +131,13 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
     from data_prep.partitioning.request import PartitionRequest, parse_hierarchy
     from leapmpi.system.worker_threads import processor_count
 
-    if (arguments.parts is None) == (arguments.hierarchy is None):
+    parts, cut = arguments.parts, _given_parts(arguments)
+    if cut is not None and parts is None and arguments.hierarchy is None:
+        parts = int(cut.max()) + 1
+    if (parts is None) == (arguments.hierarchy is None):
         raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")
     return PartitionRequest(
-        levels=(arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
+        levels=(parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
         method=arguments.method,
         seed=arguments.seed,
         balance=arguments.balance,
@@ -130,7 +146,24 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
         memory=memory if arguments.max_mem else None,
         chunk=arguments.chunk,
         threads=processor_count(),
+        given=cut,
     )
+
+
+def _given_parts(arguments: argparse.Namespace) -> np.ndarray | None:
+    """The parts that --parts-from names, or that came with the source; None for other methods. Raises LeapmpiError."""
+    from data_prep.assembly.given_parts import parts_beside, read_parts
+    from leapmpi.dataset.graph_file import open_graph
+
+    if arguments.method != GIVEN:
+        if arguments.parts_from:
+            raise ConfigError(f"--parts-from goes with --method given, not with {arguments.method}; leave one out")
+        return None
+    if arguments.hierarchy:
+        raise ConfigError("--method given keeps a cut as it is; leave --hierarchy out")
+    if arguments.parts_from:
+        return read_parts(arguments.parts_from)
+    return parts_beside(arguments.graph, open_graph(arguments.graph))
 
 
 def _write(
@@ -140,6 +173,7 @@ def _write(
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
+    levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
     levels |= {} if arguments.balance == BALANCES[0] else {"balanced_by": arguments.balance}
     write_dataset(
         arguments.folder,

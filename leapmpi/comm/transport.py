@@ -38,20 +38,15 @@ class Transport:
     While `progress_thread` is set it makes all MPI calls, so that several threads may send and receive.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm, ahead: Sequence[MPI.Intracomm] = (), beside: Transport | None = None
-    ) -> None:
-        """`comm` serves training; `ahead` are duplicates of it for the channels AHEAD and ROWS.
-
-        `beside` is another transport of this process, whose progress thread carries the messages of both.
-        """
+    def __init__(self, comm: MPI.Intracomm, ahead: Sequence[MPI.Intracomm] = ()) -> None:
+        """`comm` serves training; `ahead` are duplicates of it for the channels AHEAD and ROWS."""
         from mpi4py import MPI
 
         self._mpi: ModuleType = MPI
         self._comms = (comm, *ahead)
         self.rank: int = comm.rank
         self.size: int = comm.size
-        self._carrier: _Carrier = beside._carrier if beside else _Carrier()
+        self._carrier = _Carrier()
 
     @property
     def progress_thread(self) -> ProgressThread | None:

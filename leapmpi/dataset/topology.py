@@ -65,6 +65,13 @@ class Topology:
         """In-degrees int64 of the vertices `ids` in the whole graph."""
         return self.indptr[ids + 1] - self.indptr[ids]
 
+    def in_neighbours(self, ids: np.ndarray) -> np.ndarray:
+        """Those of the vertices `ids` (int64[k]), one after the other, with repetitions."""
+        degree = self.degree(ids)
+        places = np.repeat(self.indptr[ids] - (np.cumsum(degree) - degree), degree)
+        places += np.arange(len(places))
+        return self.indices[places]
+
     @property
     def degrees(self) -> np.ndarray:
         """In-degrees int64[n] of all vertices, those without a list here after the others."""

@@ -42,6 +42,9 @@ class Engine:
     ships = False
     """Whether mini-batches go to other ranks as soon as they are prepared."""
 
+    planning_seconds = 0.0
+    """What it took to plan what is planned once, where something is."""
+
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
         self.config = config
@@ -117,7 +120,7 @@ class Engine:
             minibatch.batch_rows = batch_rows.shared_out(ctx, minibatch.micro_batches)
 
             # Weights and labels of the roots whose loss this rank computes.
-            roots = self.placement.labelled(minibatch)
+            roots = self.labelled(minibatch)
             size = minibatch.planned.batch_size
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
@@ -194,6 +197,10 @@ class Engine:
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
         return 2 if self.fetches_ahead and self.ctx.ranks > 1 else 0
+
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """The roots (int64) whose labels and weights this rank brings here, by micro-batch. Local."""
+        return self.placement.labelled(minibatch)
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""

@@ -17,6 +17,7 @@ from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.features.sparse_shard import fill_entry_counts
+from leapmpi.runs.progress_line import step
 from leapmpi.system.memory import check_memory
 
 _ALIGNMENT = 64
@@ -86,8 +87,11 @@ def _share(
     rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
 
     def fill_parts() -> None:
-        for part in range(rank, dataset.parts, ranks):
-            fill(dataset, part, made)
+        parts = range(rank, dataset.parts, ranks)
+        with step(f"loading: {names[0].rpartition(' ')[0]}", len(parts), "parts") as shown:
+            for part in parts:
+                fill(dataset, part, made)
+                shown.advance(1)
 
     # Also a barrier: no rank continues before its node's copy is complete.
     world.on_all(fill_parts)

@@ -18,6 +18,7 @@ from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.system.counter_rng import TEST, DrawKey
@@ -96,18 +97,21 @@ def run_layer(
     `inputs` holds the layer's input rows, `sources` what travels of them: the same, or projected rows. `write` gets
     where the chunk stands in `destinations`, its block, and float[n, out].
     """
-    for chunk in chunks:
-        with round():
-            chosen = destinations[chunk]
-            block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
-            exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
-            with ctx.phases("exchange"):
-                exchange.begin()
-                exchange.wait()
-            if len(chosen):
-                write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
-            # Buffers are lent to the next chunk only when nothing is left of this one.
-            del exchange, block, tensors
+    number = [*ctx.model.layers].index(plan.layer) + 1
+    with step(f"layer {number} of {len(ctx.model.layers)}", chunks.rounds, "chunks") as shown:
+        for chunk in chunks:
+            with round():
+                chosen = destinations[chunk]
+                block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
+                exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
+                with ctx.phases("exchange"):
+                    exchange.begin()
+                    exchange.wait()
+                if len(chosen):
+                    write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
+                # Buffers are lent to the next chunk only when nothing is left of this one.
+                del exchange, block, tensors
+            shown.advance(1)
 
 
 def _outputs(

@@ -17,6 +17,7 @@ from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.own.whole_pass import RunOnBlock, run_layer_by_layer
 from leapmpi.nn.rows import dense
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.runs.progress_line import step
 
 
 def inference_for(ctx: RankContext, *args, **kwargs) -> LayerwiseInference:
@@ -72,19 +73,21 @@ class OwnModelInference(LayerwiseInference):
         chunks = self.chunks(f"message passing {number + 1}", own, each, held)
 
         out: Tensor | None = None
-        for chunk in chunks:
-            with self.round():
-                chosen = own[chunk]
-                block, _ = self.blocks.of(chosen, chunks.rounds == 1)
-                found = [
-                    _as_given(fetcher.fetch(block.src, exact=True), array)
-                    for fetcher, array in zip(sources, arrays, strict=True)
-                ]
-                if len(chosen):
-                    with ctx.phases("compute"):
-                        h = run(self._block(chosen, chunks.rounds == 1), found)
-                        out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
-                        out[chunk] = h
+        with step(f"message passing {number + 1}", chunks.rounds, "chunks") as shown:
+            for chunk in chunks:
+                with self.round():
+                    chosen = own[chunk]
+                    block, _ = self.blocks.of(chosen, chunks.rounds == 1)
+                    found = [
+                        _as_given(fetcher.fetch(block.src, exact=True), array)
+                        for fetcher, array in zip(sources, arrays, strict=True)
+                    ]
+                    if len(chosen):
+                        with ctx.phases("compute"):
+                            h = run(self._block(chosen, chunks.rounds == 1), found)
+                            out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
+                            out[chunk] = h
+                shown.advance(1)
         self.tell(number + 1, RAW, own, chunks, held, begun)
         assert out is not None, "every rank has a vertex"
         return out

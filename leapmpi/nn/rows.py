@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from leapmpi.nn.kernels import row_sums
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.tensors import Edges
+from leapmpi.system.worker_threads import threads
 
 LEAST_WIDTH = COLUMNS
 """Columns of a vector: narrower rows cannot be read in whole vectors."""
@@ -71,7 +71,7 @@ class ScatteredRows:
 
         out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)
         arrays = (each.contiguous().numpy() for each in (indptr, indices, weight, self.addresses))
-        row_sums.weighted_sums(*arrays, out.numpy(), numba.get_num_threads())
+        row_sums.weighted_sums(*arrays, out.numpy(), threads())
         return out
 
 

@@ -61,8 +61,3 @@ compiled_dot = _compiler(fastmath={"reassoc", "contract"})
 # Divisions by zero give inf or nan as in numpy; without a check for them, loops become vectors.
 compiled_dividing = _compiler(error_model="numpy")
 prange = numba.prange
-
-
-def set_threads(count: int) -> None:
-    """Use `count` threads in parallel kernels, at most what numba was started with."""
-    numba.set_num_threads(max(1, min(count, numba.config.NUMBA_NUM_THREADS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
-from leapmpi.engine.tuning_log import DEPENDENCIES
+from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
 from leapmpi.nn.task import task_of
 from leapmpi.plan.machine_rates import MachineRates
@@ -104,7 +105,9 @@ def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     """A forecast of the run in `folder`, compared with what its epochs counted: per epoch, over all ranks.
 
-    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind;
+    and as predicted alone "pairs" (bytes of an epoch from rank to rank), "micrograph_locality", "imbalance" and
+    "memory" (bytes by rank).
 
     Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
     """
@@ -142,12 +145,20 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     # Epochs with other time steps, or the topology held otherwise, had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     same = [epoch for epoch in same if _asks_owners(epoch) == _asks_owners(last)]
+
+    # So had those after parts were dealt anew.
+    dealt = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
+    same = [epoch for epoch in same if epoch["epoch"] < dealt]
     return {
         "run": folder,
         "strategy": found.strategy,
         "ranks": found.ranks,
         "rows": _compared(found.epoch_rows, same, "rows"),
         "bytes": _compared(found.epoch_sent, same, "bytes"),
+        "pairs": (found.pairs * found.iterations).tolist(),
+        "micrograph_locality": found.micrograph_locality,
+        "imbalance": found.imbalance,
+        "memory": found.memory,
     }
 
 

@@ -210,4 +210,4 @@ class ReplicaTrainer(Trainer):
 
 def _of_all(record: dict[str, Any]) -> dict[str, Any]:
     """What an epoch's record says that holds for each of the models."""
-    return {key: value for key, value in record.items() if key not in ("losses", "models")}
+    return {key: value for key, value in record.items() if key not in ("losses", "models", "by_rank")}

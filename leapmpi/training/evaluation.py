@@ -25,15 +25,18 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_of
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.edge_lookup import with_edge_data
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
+from leapmpi.training.scoring.scored_sample import scored_sample
 
 
 class Evaluator:
@@ -45,7 +48,15 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
+        self.limit = config.evaluate.limit
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+        self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
+        """How many roots each split has, scored or not."""
+        if self.limit:
+            self.splits = {
+                name: (stream, ids[scored_sample(stream, ctx.seed, original_ids(dataset, ids), self.limit)])
+                for name, (stream, ids) in self.splits.items()
+            }
         fanouts = config.evaluation_fanout
         own = self._own_sampler(fanouts, ctx)
         sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
@@ -56,7 +67,10 @@ class Evaluator:
         self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self._topology = topology
+        self._offsets = dataset.offsets
         self._outputs: dict[int, np.ndarray] = {}
+        self._scored: dict[str, list[Outcome]] = {}
+        """Outputs and labels of the last `scores_now`, by split."""
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext
@@ -103,7 +117,37 @@ class Evaluator:
 
     def scores_now(self) -> dict[str, float | None]:
         """`scores` of the model that the context holds. Collective."""
-        return {name: self._score(name, [self._mode])[0] for name in self.splits}
+        self._scored = {
+            name: self.outcomes(name, [self._mode])[0] for name, (_, ids) in self.splits.items() if len(ids)
+        }
+        return {
+            name: self._value(self.metric, self._scored[name]) if name in self._scored else None for name in self.splits
+        }
+
+    def take_breakdown(self) -> dict[str, dict]:
+        """The last scores of one model, by split, taken apart by class, degree and part; once. Collective."""
+        scored, self._scored = self._scored, {}
+        if self.ctx.task.roots != "vertices":
+            return {}
+        return {split: self._taken_apart(split, outcomes) for split, outcomes in scored.items()}
+
+    def _taken_apart(self, split: str, outcomes: list[Outcome]) -> dict:
+        """`breakdown` of one split. Collective."""
+        ctx, ids = self.ctx, self._scored_vertices(split)
+        outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
+        topology = self._topology
+        degrees = topology.own.degree(ids - topology.first) if isinstance(topology, TopologyShard) else None
+        parts = np.searchsorted(self._offsets, ids, side="right") - 1
+        own = ScoredVertices(outputs, labels, whole(topology).degree(ids) if degrees is None else degrees, parts)
+        return breakdown(
+            own, ctx.task.answers, len(self._offsets) - 1, lambda sums: ctx.communicator.all_reduce(sums, "control")
+        )
+
+    def _scored_vertices(self, split: str) -> np.ndarray:
+        """int64: the vertices whose outputs `outcomes` gives, in their order. Local."""
+        if self.exact:
+            return self._mine(self.splits[split][1])
+        return np.concatenate([roots for _, roots in self._rounds(split)])
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
@@ -175,10 +219,12 @@ class Evaluator:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
         if self.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
-        outcomes = []
-        for key, roots in self._rounds(split):
-            with self.round():
-                outcomes.append(self._logits(key, roots, modes))
+        outcomes, rounds = [], self._rounds(split)
+        with step(f"evaluation of {split}", len(rounds), "batches") as shown:
+            for key, roots in rounds:
+                with self.round():
+                    outcomes.append(self._logits(key, roots, modes))
+                shown.advance(1)
         return [[each[number] for each in outcomes] for number in range(len(modes))]
 
     def _exact_outcome(self, split: str, model: Model) -> Outcome:

@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
@@ -19,6 +22,7 @@ from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
 from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.run_folder import RunFolder, check, claim
@@ -106,6 +110,9 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
     Collective. Raises ConfigError, DataError and ResourceError, on all ranks alike.
     """
     trainer = make_trainer(config, world, loaded, begun)
+    if config.strategy.balance_parts != "off":
+        assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
+        trainer.part_dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:
@@ -144,8 +151,11 @@ def _train(config: Config, session: Session) -> Run:
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
-    roles = config.strategy.prepare_ranks > 0
-    loaded = session.load_by_role(config, dataset) if roles else session.load(config, dataset)
+    if config.strategy.prepare_ranks:
+        loaded: Loaded = session.load_by_role(config, dataset)
+    else:
+        starts = all_gather_values(world.comm, resume.part_starts(found, dataset, world.size))[0]
+        loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
     found_in_models = _findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     config, choice = settle(config, world, loaded, saved)

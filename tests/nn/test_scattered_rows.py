@@ -10,7 +10,7 @@ from leapmpi.nn.aggregate import maximum, total, weighted_sum
 from leapmpi.nn.kernels.gemm import product, sum_of_outer
 from leapmpi.nn.rows import LEAST_WIDTH, ScatteredRows, dense
 from leapmpi.nn.tensors import Edges
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 

@@ -19,8 +19,8 @@ from leapmpi.system.allocator import without_collection
 HELP = "score the weights of a run again"
 
 _SETTINGS = (
-    *("evaluate.fanout", "evaluate.batch_size"),
-    *("run.device", "run.threads", "run.topology", "run.log_level"),
+    *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
+    *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
 )
 
 

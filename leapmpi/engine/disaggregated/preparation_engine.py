@@ -85,6 +85,10 @@ class PreparationEngine(Engine):
             micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
         return ShippedMiniBatch(schedule, key, micro_batches, ship=self._ship)
 
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """Those of the shares that this rank prepares."""
+        return [micro_batch.roots for micro_batch in minibatch.micro_batches]
+
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of the roots that it prepares; all find the same."""
         offsets = self.ctx.rank_offsets

@@ -56,9 +56,9 @@ class FiLMLayer(Layer):
     def project_source(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
-    def project_own(self, x: Rows) -> Tensor:
+    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
         """gamma and beta for what the row gets, and what it gives to itself."""
-        return torch.cat([self.film(x), modulated(self.own(x), self.own_film(x))], dim=1)
+        return torch.cat([self.film(x, rows), modulated(self.own(x, rows), self.own_film(x, rows))], dim=1)
 
     def project(self, x: Rows) -> Tensor:
         """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""

@@ -25,10 +25,10 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.roles import Roles
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler
-from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.worker_threads import set_threads
 from leapmpi.training.label_statistics import scale_values, set_scale
 from leapmpi.training.setup import load
 
@@ -100,9 +100,11 @@ def load_by_role(
     else:
         world.on_all(lambda: None)
     of_role = part.ctx
-    everyone = Communicator(world.comm, beside=of_role.communicator)
-    apart = world.ahead_comms[0]
-    between = Communicator(apart, ahead=(apart, apart), beside=of_role.communicator)
+    everyone, apart = Communicator(world.comm), world.ahead_comms[0]
+    between = Communicator(apart, ahead=(apart, apart))
+    between.join(everyone, np.arange(world.size))
+    first = roles.computing if prepares else 0
+    of_role.communicator.join(everyone, np.arange(first, first + role.size))
     dtype = getattr(torch, config.train.dtype)
     shipping = Shipping(between, roles, dataset.feature_dim, dtype, pinned=of_role.device.type == "cuda")
     keep_freed_memory()
@@ -133,7 +135,7 @@ def _without_data(
 ) -> Loaded:
     """What a compute rank holds: the model, and no vertex. Local."""
     torch.set_num_threads(role.threads)
-    jit.set_threads(role.threads)
+    set_threads(role.threads)
     communicator = Communicator(role.comm, ahead=role.ahead_comms)
     dtype, nobody = getattr(torch, config.train.dtype), np.zeros(role.size + 1, np.int64)
     model, task = model_of(config, dataset).to(device), task_of(config, dataset)
@@ -163,4 +165,4 @@ def _without_data(
     if facts["scale"] is not None:
         set_scale(ctx, np.array(facts["scale"]))
     held = "on the ranks that prepare"
-    return Loaded(dataset, sampler.topology, held, range(0), 0, ctx)
+    return Loaded(dataset, sampler.topology, held, range(0), nobody, 0, ctx)

@@ -42,6 +42,10 @@ class RemoteEvaluator(Evaluator):
         """What one answer for all vertices can score at best, and the answer in words."""
         return self._where_data_are(lambda scorer: scorer.trivial_scores())
 
+    def take_breakdown(self) -> dict[str, dict]:
+        """The last scores, by split, taken apart by class, degree and part; once."""
+        return self._where_data_are(lambda scorer: scorer.take_breakdown())
+
     def _send_weights(self) -> None:
         """Give all ranks the parameters of rank 0."""
         values = self.parameters.values

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-import numba
 import numpy as np
 import torch
 
@@ -25,8 +24,8 @@ from leapmpi.plan.role_balance import RoleBalance
 from leapmpi.plan.roles import Roles
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
-from leapmpi.system.jit import set_threads
 from leapmpi.system.phase_timers import median_seconds
+from leapmpi.system.worker_threads import set_threads, threads
 from leapmpi.training.disaggregated.checks import by_role, check_roles
 from leapmpi.training.simulation.virtual_ranks import VirtualRank, virtual_ranks
 
@@ -66,7 +65,7 @@ def forecast_roles(
     """
     check_roles(config, dataset, ranks)
     config = by_role(config)
-    before = torch.get_num_threads(), numba.get_num_threads()
+    before = torch.get_num_threads(), threads()
     torch.set_num_threads(1)
     set_threads(1)
     try:
