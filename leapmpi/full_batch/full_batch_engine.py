@@ -19,18 +19,18 @@ from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.traffic import predicted_memory
-from leapmpi.errors import ResourceError
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import SumsStep, sums_can_be_kept, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, sentence
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
 from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
-from leapmpi.full_batch.memory_needs import AllCommunicated, Needs, advice, too_much
+from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.steps.layer_step import LayerStep
 from leapmpi.full_batch.steps.step_choice import can_go_by_owner, goes_by_owner
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import with_edge_data
@@ -112,7 +112,11 @@ class FullBatchEngine(Engine):
 
     def sentences(self) -> list[str]:
         """How the ranks get what they have not at home."""
-        return [sentence(self._account)] if self.ctx.ranks > 1 else []
+        if self.ctx.ranks == 1:
+            return []
+        by_owner = self._kept is not None and self._kept.exchange_plans[0].by_owner
+        less = ["to save memory, rows of one other rank at a time are held where layers add up"] * by_owner
+        return [sentence(self._account), *less]
 
     # -- what is made once -----------------------------------------------------------------------------------------
 
@@ -217,28 +221,26 @@ class FullBatchEngine(Engine):
     def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
         """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.
 
-        least: the graph that caches nothing, if it is known. Raises ResourceError, on all ranks, where nothing fits.
+        least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
         """
         minibatch = self.minibatch(schedule, key, graph)
-        why = self._too_much(minibatch)
+        why, room = self._too_much(minibatch)
         if why and self.placement.chooses_kinds:
             graph = least or build_here(self.builder(schedule, AllCommunicated()), self.ctx.communicator)
             minibatch = self.minibatch(schedule, key, graph)
-            why = self._too_much(minibatch)
+            why, room = self._too_much(minibatch)
         if why and self.ctx.communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
             minibatch = self.minibatch(schedule, key, graph, by_owner=True)
-            why = self._too_much(minibatch)
+            why, room = self._too_much(minibatch)
         if why:
             ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
-            error = ResourceError(f"{why}; {ways}")
-            error.agreed = True
-            raise error
+            raise TooLarge(f"{why}; {ways}", room)
         return minibatch
 
-    def _too_much(self, minibatch: MiniBatch) -> str:
-        """Why an iteration takes more than it may, or than is left; empty where it fits. Collective."""
+    def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
+        """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
         features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
         found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
-        return too_much(found, self._limit)
+        return too_much("a full batch", found, self._limit)

@@ -118,8 +118,12 @@ class Layer(nn.Module):
     @property
     def reads_sources(self) -> bool:
         """Whether the layer reads original ids or in-degrees of sources that are no destinations."""
-        drops = self.dropout > 0 or self.attention_dropout > 0
-        return drops or vars(type(self)).get("reads_names", True)
+        return self.dropout > 0 or self.attention_dropout > 0 or self.names_sources
+
+    @property
+    def names_sources(self) -> bool:
+        """The same where nothing is dropped."""
+        return vars(type(self)).get("reads_names", True)
 
     def mask_key(self, key: DropoutKey | None) -> DropoutKey | None:
         """`key` with the model's own seed where it has one."""

@@ -22,6 +22,7 @@ from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
 from leapmpi.fault_tolerance.report import how_it_ended
 from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.plan.memory_model import TooLarge
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.run_folder import RunFolder, check, claim
@@ -36,6 +37,7 @@ from leapmpi.training.records.run_records import announce, announce_end, open_re
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import warm_up, with_batch_size
+from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
 
@@ -75,8 +77,25 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> None:
     """Compile all kernels, and choose what the settings leave open. Collective.
 
-    `saved_choices` is the engine's state in the checkpoint of a run that is resumed.
+    `saved_choices` is the engine's state in the checkpoint of a run that is resumed. Raises TooLarge, on all ranks,
+    where an iteration takes more memory than it may or than there is; the message says what is predicted to fit.
     """
+    try:
+        _choose_and_compile(trainer, saved_choices)
+    except TooLarge as error:
+        loaded, world = trainer.loaded, trainer.world
+        advised = ""
+        if world.rank == 0 and isinstance(loaded.topology, Topology):
+            advice = MemoryAdvice(trainer.config, loaded.dataset, loaded.topology, world.size, world.nodes)
+            advised = advice.sentence(error.room)
+        advised = all_gather_values(world.comm, advised)[0]
+        if not advised:
+            raise
+        raise TooLarge(f"{error}; {advised}", error.room) from None
+
+
+def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
+    """What `prepare` does where there is memory enough. Collective."""
     with trainer.ctx.phases("load"):
         warm_up(trainer.world, trainer.ctx, trainer.config)
         batches = trainer.planned_batches(0)

@@ -73,15 +73,17 @@ class Session:
         dataset: Dataset,
         rates: MachineRates | None = None,
         starts: np.ndarray | None = None,
+        goes_through_all: bool = False,
     ) -> Loaded:
         """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
 
-        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about.
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        in setup.load.
         """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates, starts)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:

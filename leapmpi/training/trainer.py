@@ -17,6 +17,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
+from leapmpi.engine.tuning import check_memory
 from leapmpi.errors import ResourceError
 from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
@@ -166,8 +167,13 @@ class Trainer:
             return self.epoch_batches(epoch)
 
     def dry_run(self, batch: np.ndarray | None) -> None:
-        """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
-        self.engine.dry_run(batch)
+        """Do what compiles the kernels of the first iteration and changes nothing. Collective.
+
+        Raises TooLarge where it would take more memory than machines have left.
+        """
+        minibatch = self.engine.plan(batch, 0, 0)
+        check_memory(self.engine, minibatch)
+        self.engine.dry_run(minibatch)
 
     def dry_run_evaluation(self) -> None:
         """The same for the kernels of an evaluation. Collective."""

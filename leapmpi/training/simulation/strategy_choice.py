@@ -57,7 +57,7 @@ _CLEARLY = 0.9
 _ITERATIONS = 3
 """Iterations of an epoch that are counted, fewer where they are large."""
 
-_MOST_EDGES = 20_000_000
+MOST_EDGES = 20_000_000
 """Edges that are drawn for the count, about, of each strategy; a larger iteration is not counted."""
 
 _PROBED = 32
@@ -234,9 +234,9 @@ class _Count:
         sampler, train = self.first[0].ctx.sampler, config.train
         vertices = forecaster.dataset.splits.train
         self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        self.edges = _edges_of(sampler, self.batches[0], draw_key(self.first[0], 0))
+        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0))
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
-        self.iterations = int(min(_ITERATIONS, _MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
+        self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
 
     def _config_of(self, name: str) -> Config:
         return self.config.replaced({"strategy.name": name})
@@ -275,7 +275,7 @@ class _Count:
         return seconds, int(traffic.pairs().sum())
 
 
-def _edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey) -> float:
+def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey) -> float:
     """About how many edges the blocks of `batch` have over all ranks, by those of a few roots; at least so many."""
     roots = batch[:_PROBED]
     found = sum(block.edges for block in sampler.sample(key, roots, batch))

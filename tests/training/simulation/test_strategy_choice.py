@@ -126,7 +126,7 @@ def test_a_strategy_that_cannot_serve_is_left_out_with_the_reason(values, why, c
 
 def test_large_iterations_are_not_counted(chosen, monkeypatch):
     for most, iterations in ((3000, (1, 2)), (500, (0,))):
-        monkeypatch.setattr(strategy_choice, "_MOST_EDGES", most)
+        monkeypatch.setattr(strategy_choice, "MOST_EDGES", most)
         choice = chosen(8, **{"sampling.fanout": (-1, -1)})
         assert choice.iterations in iterations
     assert "takes long to count" in choice.why
