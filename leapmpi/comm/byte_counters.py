@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 KINDS = (
     *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
     *("gradients", "activations", "embeddings", "topology", "schedule", "control"),
@@ -15,15 +17,42 @@ ROWS = ("local", "remote", "cached")
 
 
 class ByteCounters:
-    """Counts since the last `take`. Bytes are added by `Communicator` alone, rows by the feature fetcher."""
+    """Counts since the last `take`. Bytes are added by `Communicator` alone, rows by the feature fetcher.
 
-    def __init__(self) -> None:
+    What went to each of `ranks` ranks is counted apart, since the last `take_by_rank`.
+    """
+
+    def __init__(self, ranks: int = 1) -> None:
         self.bytes = dict.fromkeys(KINDS, 0)
         self.rows = dict.fromkeys(ROWS, 0)
+        self._to_rank = np.zeros(ranks, np.int64)
+        self._to_each = 0
 
     def add_bytes(self, kind: str, count: int) -> None:
         """Add `count` payload bytes of `kind`, one of KINDS."""
         self.bytes[kind] += count
+
+    def add_to_rank(self, kind: str, count: int, rank: int) -> None:
+        """Add `count` payload bytes of `kind`, sent to `rank`."""
+        self.bytes[kind] += count
+        self._to_rank[rank] += count
+
+    def add_to_ranks(self, kind: str, count: int, by_rank: np.ndarray) -> None:
+        """Add `count` payload bytes of `kind`, sent as int64[ranks] says; what it says of this rank is not counted."""
+        self.bytes[kind] += count
+        self._to_rank += by_rank
+
+    def add_to_each(self, kind: str, each: int) -> None:
+        """Add `each` payload bytes of `kind` sent to each of the other ranks."""
+        self.bytes[kind] += each * (len(self._to_rank) - 1)
+        self._to_each += each
+
+    def take_by_rank(self, own: int) -> np.ndarray:
+        """int64[ranks]: bytes sent to each rank so far, 0 to `own`; counting by rank starts again at zero."""
+        taken, self._to_rank = self._to_rank + self._to_each, np.zeros_like(self._to_rank)
+        self._to_each = 0
+        taken[own] = 0
+        return taken
 
     def add_rows(self, place: str, count: int) -> None:
         """Add `count` unique input rows of one iteration, read at `place`, one of ROWS."""

@@ -42,8 +42,8 @@ class Communicator(Transport):
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
-        of_work_ahead = ByteCounters()
-        self._byte_counters = (ByteCounters(), of_work_ahead, of_work_ahead)
+        of_work_ahead = ByteCounters(self.size)
+        self._byte_counters = (ByteCounters(self.size), of_work_ahead, of_work_ahead)
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
 
@@ -51,6 +51,11 @@ class Communicator(Transport):
     def byte_counters(self) -> ByteCounters:
         """What the calling thread's channel has sent and read."""
         return self._byte_counters[channels.current()]
+
+    def take_sent_to(self) -> np.ndarray:
+        """int64[ranks]: bytes that all channels have sent to each rank since the last call, while none sends. Local."""
+        training, ahead, _ = self._byte_counters
+        return training.take_by_rank(self.rank) + ahead.take_by_rank(self.rank)
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
@@ -60,7 +65,7 @@ class Communicator(Transport):
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
-        self.byte_counters.add_bytes("control", (self.size - 1) * len(to_json(value)))
+        self.byte_counters.add_to_each("control", len(to_json(value)))
         return all_gather_values(self.comm, value, self._call)
 
     def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
@@ -68,7 +73,7 @@ class Communicator(Transport):
         mpi_buffers.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
         all_gather_rows(self.comm, row, rows, self._call)
-        self.byte_counters.add_bytes(kind, (self.size - 1) * row.nbytes)
+        self.byte_counters.add_to_each(kind, row.nbytes)
         return rows
 
     def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
@@ -84,7 +89,7 @@ class Communicator(Transport):
         largest = np.empty(1, np.int64)
         start = partial(self.comm.Iallreduce, [mine, number], [largest, number], op=self._mpi.MAX)
         finish = self._begin(MessageQueue([Message(start)]))
-        self.byte_counters.add_bytes("control", (self.size - 1) * mine.nbytes)
+        self.byte_counters.add_to_each("control", mine.nbytes)
 
         def result() -> int:
             finish()
@@ -122,7 +127,7 @@ class Communicator(Transport):
         for part in mpi_buffers.parts(len(rest)):
             self._call(partial(self.comm.Ibcast, rest[part], root=0))
         if self.rank == 0:
-            self.byte_counters.add_bytes(kind, (self.size - 1) * result.nbytes)
+            self.byte_counters.add_to_each(kind, result.nbytes)
         return result
 
     # -- exchanges -------------------------------------------------------------------------------------------------
@@ -174,7 +179,7 @@ class Communicator(Transport):
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
-        self.byte_counters.add_bytes("control", (self.size - 1) * counts.nbytes // self.size)
+        self.byte_counters.add_to_each("control", counts.nbytes // self.size)
         return theirs
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +220,7 @@ class Communicator(Transport):
             # What arrives is of the kind of `state`.
             state.copy_(cast("torch.Tensor", inbound))
         for kind, count in kinds:
-            self.byte_counters.add_bytes(kind, count)
+            self.byte_counters.add_to_rank(kind, count, to)
 
     def ring_pass(self, sends: Sequence[Array], receives: Sequence[Array], kinds: Sequence[str]) -> None:
         """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
@@ -239,7 +244,7 @@ class Communicator(Transport):
         for arrived, each in zip(inbound, receives, strict=True):
             buffers.deliver(arrived, each)
         for each, kind in zip(sends, kinds, strict=True):
-            self.byte_counters.add_bytes(kind, each.nbytes)
+            self.byte_counters.add_to_rank(kind, each.nbytes, to)
 
     def all_reduce(self, flat: Array, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
@@ -283,7 +288,7 @@ class Communicator(Transport):
             receives += self._receives(into[ends[origin] * width : ends[origin + 1] * width], origin, code)
             sends += self._sends(out[starts[to] * width : starts[to + 1] * width], to, code)
             payload += (starts[to + 1] - starts[to]) * width
-        self.byte_counters.add_bytes(kind, payload)
+        self.byte_counters.add_to_ranks(kind, payload, send_counts * width)
 
         # Local rows are copied.
         if starts[rank + 1] > starts[rank]:

@@ -35,6 +35,8 @@ class MicroBatch:
     """The blocks on the device, where several models train on them."""
     edge_features: list[Tensor] | None = None
     """By block, the features of its edges, float[edges, Fe], where a layer reads them."""
+    held_rows: list[int] | None = None
+    """By block, how many of its sources are held at once, where not all are."""
 
     def block(self, layer: int) -> Block:
         """The block that `layer` reads; layer 0 reads the outermost one."""

@@ -26,7 +26,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.errors import ConfigError
-from leapmpi.system import channels, jit
+from leapmpi.system import channels
 
 _JOIN_SECONDS = 5.0
 """Seconds to wait for the thread that runs ahead when training has failed."""
@@ -166,7 +166,6 @@ class Prefetcher:
     def _work(self) -> None:
         try:
             self._select_device()
-            jit.set_threads(self.ctx.sampler.threads)
             with channels.ahead():
                 self._run_ahead()
         except BaseException as error:

@@ -83,6 +83,14 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     return SavedRun(name, state, complaints)
 
 
+def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[int] | None:
+    """The first part of each rank when `saved` was written; None where it has not been chosen for these ranks."""
+    if saved is None or saved.state.values["ranks"] != ranks or saved.state.values["uuid"] != dataset.uuid:
+        return None
+    starts: list[int] | None = saved.state.values.get("part_dealing", {}).get("starts")
+    return starts
+
+
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The weights that config.train.init names, and what their file says about them. Local.
 
@@ -222,6 +230,8 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(trainer.ctx, np.array(scale))
+    if trainer.part_dealing and (dealt := part_starts(saved, trainer.loaded.dataset, world.size)):
+        trainer.part_dealing.restore({**values["part_dealing"], "starts": dealt})
     trainer.epochs = list(values["epochs"])
     world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]

@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.own_model import findings
 from leapmpi.engine.placement import placement_class
@@ -18,6 +21,8 @@ from leapmpi.engine.tuning import choose_mode, choose_placement
 from leapmpi.engine.tuning_log import STRATEGY, TuningRecord
 from leapmpi.errors import RESUMABLE
 from leapmpi.fault_tolerance.report import how_it_ended
+from leapmpi.full_batch.part_dealing import PartDealing
+from leapmpi.plan.memory_model import TooLarge
 from leapmpi.runs.file_names import timeline_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.run_folder import RunFolder, check, claim
@@ -32,6 +37,7 @@ from leapmpi.training.records.run_records import announce, announce_end, open_re
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
 from leapmpi.training.setup import warm_up, with_batch_size
+from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
 
@@ -71,8 +77,25 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
 def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> None:
     """Compile all kernels, and choose what the settings leave open. Collective.
 
-    `saved_choices` is the engine's state in the checkpoint of a run that is resumed.
+    `saved_choices` is the engine's state in the checkpoint of a run that is resumed. Raises TooLarge, on all ranks,
+    where an iteration takes more memory than it may or than there is; the message says what is predicted to fit.
     """
+    try:
+        _choose_and_compile(trainer, saved_choices)
+    except TooLarge as error:
+        loaded, world = trainer.loaded, trainer.world
+        advised = ""
+        if world.rank == 0 and isinstance(loaded.topology, Topology):
+            advice = MemoryAdvice(trainer.config, loaded.dataset, loaded.topology, world.size, world.nodes)
+            advised = advice.sentence(error.room)
+        advised = all_gather_values(world.comm, advised)[0]
+        if not advised:
+            raise
+        raise TooLarge(f"{error}; {advised}", error.room) from None
+
+
+def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
+    """What `prepare` does where there is memory enough. Collective."""
     with trainer.ctx.phases("load"):
         warm_up(trainer.world, trainer.ctx, trainer.config)
         batches = trainer.planned_batches(0)
@@ -100,6 +123,9 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
     Collective. Raises ConfigError, DataError and ResourceError, on all ranks alike.
     """
     trainer = make_trainer(config, world, loaded, begun)
+    if config.strategy.balance_parts != "off":
+        assert isinstance(loaded.topology, Topology), "full batches read the whole topology"
+        trainer.part_dealing = PartDealing(loaded.dataset, loaded.topology, loaded.starts)
 
     # Choices of an earlier run take the place of measured times; those of this run hold from where it goes on.
     if config.run.replay:
@@ -130,7 +156,8 @@ def _train(config: Config, session: Session) -> Run:
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
-    loaded = session.load(config, dataset)
+    starts = all_gather_values(world.comm, resume.part_starts(found, dataset, world.size))[0]
+    loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
     found_in_models = findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     config, choice = settle(config, world, loaded, saved)

@@ -6,16 +6,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+import numpy as np
 import torch
 
-from leapmpi.comm.launcher import launched_rank
+from leapmpi.comm.launcher import launched_rank, launcher_size
 from leapmpi.comm.world import World, finish, start
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_seconds
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
@@ -31,6 +33,7 @@ from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs import progress_line
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.scoring.metric import choose_metric
@@ -64,12 +67,23 @@ class Session:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
-    def load(self, config: Config, dataset: Dataset, rates: MachineRates | None = None) -> Loaded:
-        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective."""
+    def load(
+        self,
+        config: Config,
+        dataset: Dataset,
+        rates: MachineRates | None = None,
+        starts: np.ndarray | None = None,
+        goes_through_all: bool = False,
+    ) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
+
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        in setup.load.
+        """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
@@ -87,6 +101,7 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     try:
         with (
             _log_to_screen(config.run.log_level, world),
+            _steps_shown(config.run.progress, world),
             _deterministic(config.run.deterministic),
             ends_the_job(watchdog),
             session.signals.handled(),
@@ -117,6 +132,11 @@ def check_settings(config: Config, world: World) -> Dataset:
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
+    if config.strategy.balance_parts != "off" and not placement.deals_parts:
+        raise ConfigError(
+            f"strategy.balance_parts: {config.strategy.name} does not deal parts anew; leave it out, or train full "
+            "batches with depcomm, depcache or hybrid"
+        )
     check_topology(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)
@@ -163,6 +183,23 @@ def _deterministic(setting: bool) -> Iterator[None]:
         module.fill_uninitialized_memory = before[1]
 
 
+def _steps_shown(progress: str, world: World) -> AbstractContextManager[None]:
+    """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
+    if world.rank != 0:
+        return nullcontext()
+    # What a launcher forwards may end in a file, whatever it looks like here.
+    out = None if launcher_size() else sys.stdout
+    return progress_line.shown_by(log.info, parse_seconds(progress, "run.progress"), out)
+
+
+class _Screen(logging.StreamHandler[TextIO]):
+    """Writes lines in the place of a bar that is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress_line.clear()
+        super().emit(record)
+
+
 @contextmanager
 def _log_to_screen(level: str, world: World) -> Iterator[None]:
     """Log from `level` on while the body runs: all of rank 0, warnings of the others, by name.
@@ -175,7 +212,7 @@ def _log_to_screen(level: str, world: World) -> Iterator[None]:
     log.propagate = False
     # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
     logging.raiseExceptions = False
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _Screen(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
     if world.rank != 0:
         handler.setLevel(max(logging.WARNING, log.level))

@@ -22,6 +22,7 @@ def table(outcome: dict[str, Any]) -> str:
         for each in forecasts
     ]
     tables = [aligned([_HEADINGS, *(_line(each) for each in forecasts)]), aligned(by_kind), *outcome["left_out"]]
+    tables += outcome["too_large"]
     tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
     tables += [
         f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: topology {size_text(each['node'][0])} in a copy per node, "

@@ -67,6 +67,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         *(f"  {line}" for line in rank_table(facts)),
         _plan(trainer),
         *_edges(trainer),
+        *_scored(trainer),
         _moves(trainer),
     ]
 
@@ -140,6 +141,16 @@ def _edges(trainer: Trainer) -> list[str]:
         f"{scorer}; {link.negatives_per_edge} {link.negatives} negative{'s' * (link.negatives_per_edge > 1)} of "
         f"each, {where}; ranked against {link.eval_negatives}; a batch's own edges {own}"
     ]
+
+
+def _scored(trainer: Trainer) -> list[str]:
+    """A line where a sample of the splits is scored."""
+    evaluator = trainer.evaluator
+    sizes = {split: (evaluator.size(split), whole) for split, whole in evaluator.whole_sizes.items()}
+    if all(scored == whole for scored, whole in sizes.values()):
+        return []
+    found = enumeration([f"{scored:,} of {whole:,} in {split}" for split, (scored, whole) in sizes.items()])
+    return [f"scores are those of a sample (--eval-limit): {found}"]
 
 
 def _models(trainer: Trainer) -> str:
@@ -234,7 +245,9 @@ def ignored(trainer: Trainer) -> list[str]:
     elif not engine.mode.needs_weights:
         why["strategy.prefetch"] = "learned rows are fetched when the step before has moved them"
     if alone:
-        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "tune")}
+        why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
+    elif trainer.loaded.dataset.parts == trainer.world.size:
+        why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
