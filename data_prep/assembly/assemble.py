@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from data_prep.assembly.edge_labels import CLASSES, with_classes
-from data_prep.assembly.feature_rows import stored
+from data_prep.assembly.edge_splits.edge_labels import CLASSES, with_classes
+from data_prep.assembly.feature_rows import FeatureRows, stored
 from data_prep.assembly.made_features import FeatureRule, make
 from data_prep.assembly.output import Summary
 from data_prep.assembly.splits import SplitRule, codes_of, draw, read_folder
+from data_prep.assembly.stored_dtype import StoredFeatures, as_stored
 from data_prep.assembly.vertex_data import Labels, make_features, make_labels, make_times
 from data_prep.edges.components import components, induced
 from data_prep.edges.edge_sort import Adjacency
 from data_prep.edges.edge_stream import sort_edges
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, SparseRows
-from data_prep.progress import Steps
+from data_prep.progress import Progress, Steps
 from data_prep.workspace import Workspace
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.errors import ConfigError, DataError
 
 # Longer attributes would be truncated, and a truncated list is no JSON.
@@ -84,7 +86,8 @@ def make_graph(
         rows = raw.features if options.features is None else _made_features(raw, options, adjacency, workspace, where)
         features = None
         if rows is not None:
-            features = make_features(rows, n, options.feature_dtype, options.normalise, where)
+            dtype = "float16" if options.feature_dtype == "float16" else "float32"
+            features = make_features(rows, n, dtype, options.normalise, where)
         times = None if raw.times is None else make_times(raw.times, n, where)
         notes = raw.notes + (labels.notes if labels else [])
         codes = _given_codes(raw, n, options.splits, labels, where)
@@ -108,8 +111,11 @@ def make_graph(
                     f"--splits {options.splits.text}: a regression has no classes; use random:0.6,0.2,0.2"
                 )
             codes = draw(options.splits, labels and labels.values, labels.classes if labels else 0, options.seed)
+        small = None
         if features is not None:
             features = stored(features, options.feature_storage, workspace, progress)
+            small = _in_fewer_bytes(features, options, where, workspace, progress)
+            features = small.rows if small else features
     arrays = adjacency.indptr, adjacency.indices, features, labels and labels.values, codes, original_id
     graph = Graph(
         *arrays,
@@ -118,10 +124,36 @@ def make_graph(
         edge_data=adjacency.data,
         time=times,
         regression=bool(labels and labels.regression),
+        feature_scale=small.scale if small else None,
     )
+    if small:
+        graph.attributes |= small.attributes
+        notes += [small.note(options.feature_dtype)]
     if edge_class_names and len(text := json.dumps(edge_class_names)) <= _LONGEST_CLASS_NAMES:
         graph.attributes["edge_class_names"] = text
     return graph, Summary(counts, n, parts.count, parts.largest, parts.isolated, notes)
+
+
+def _in_fewer_bytes(
+    features: FeatureRows | SparseFeatures,
+    options: AssemblyOptions,
+    where: str,
+    workspace: Workspace,
+    progress: Progress,
+) -> StoredFeatures | None:
+    """Dense `features` as --feature-dtype says; None where they are written as they are.
+
+    Raises ConfigError where features are stored sparse, for types that sparse ones do not have.
+    """
+    dtype = options.feature_dtype
+    if isinstance(features, SparseFeatures):
+        if dtype not in ("float32", "float16"):
+            raise ConfigError(
+                f"--feature-dtype {dtype}: features of {where} are stored sparse, as float32 or float16; take float16, "
+                "or --feature-storage dense"
+            )
+        return None
+    return None if dtype == "float32" else as_stored(features.exact(), dtype, where, workspace, progress)
 
 
 def _made_features(

@@ -58,6 +58,10 @@ class FeatureRows:
         """Bytes of all rows."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
+    def exact(self) -> FeatureRows:
+        """The same rows as float32."""
+        return FeatureRows(self._raw, "float32", self._normalise, self._where, self._kept)
+
     def among(self, kept: np.ndarray) -> FeatureRows:
         """The rows `kept` int64[k] of all rows of the source."""
         return FeatureRows(self._raw, self.dtype.str, self._normalise, self._where, kept)

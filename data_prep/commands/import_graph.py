@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from leapmpi.config.parser import number_between
-from leapmpi.dataset.hdf5.names import LABEL_KINDS
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES, LABEL_KINDS
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
 LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
 SPLIT_BY = "how: by time, oldest edges train and newest test (default where edges have times), or by hash of --seed"
+
+FEATURE_DTYPE = "type of the features written; of int8, each column has a step and a middle of its own"
 
 HELP = "read a graph from any supported source into one checked graph file"
 
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--largest-component", action="store_true", help="keep the largest connected component only")
     add("--directed", action="store_true", help="keep edges one way; otherwise each is taken both ways")
     add("--normalize-features", choices=("none", "row"), default="none", help="row: absolute values of a row sum to 1")
-    add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
+    add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--feature-storage", choices=("auto", "dense", "sparse"), default="auto", help=storage)
     add("--missing-features", choices=("zeros", "one-hot"), help=missing)
     add("--features", metavar="FILE|NAME|RULE", help=features)
@@ -103,10 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
-    from data_prep.assembly.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.split_edges import asked_split, split_edges
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.split_edges import asked_split, split_edges
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps

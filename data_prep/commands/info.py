@@ -41,5 +41,5 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4f}"
+        return f"{value:.2g}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.commands.import_graph import EDGE_SHARES, LABEL_SHARES, SPLIT_BY
+from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY
 from data_prep.partitioning.method_registry import BALANCES, METHODS
 from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-mem", metavar="SIZE", help=most)
     layout = "columns: features also by columns, which strategy p3 then loads without reading rows; twice the space"
     parser.add_argument("--layout", choices=("rows", "columns"), default="rows", help=layout)
+    dtypes = f"{FEATURE_DTYPE}; by default that of the graph file"
+    parser.add_argument("--feature-dtype", choices=tuple(FEATURE_DTYPES), help=dtypes)
     parser.add_argument("--split-edges", metavar="A,B,C", help=EDGE_SHARES)
     parser.add_argument("--split-edge-labels", metavar="A,B,C", help=LABEL_SHARES)
     parser.add_argument("--split-edges-by", choices=("time", "hash"), help=SPLIT_BY)
@@ -75,11 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
+    from data_prep.assembly.edge_splits.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
+    from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
-    from data_prep.workspace import memory_budget, require
+    from data_prep.workspace import memory_budget, require, workspace_beside
     from leapmpi.dataset.dataset_writer import check_folder
     from leapmpi.dataset.graph_file import open_graph
     from leapmpi.dataset.verify import verify_graph
@@ -102,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{columns} has no features; leave the flag out")
     if arguments.layout == "columns" and graph.sparse:
         raise ConfigError(f"{columns} stores features sparse, whose columns p3 reads from rows; leave the flag out")
+    check_dtype(graph, arguments.feature_dtype, arguments.graph)
     vertices = graph.vertices
     require(memory, vertices * BYTES_PER_VERTEX, f"writing parts of {vertices:,} vertices", "allow more")
 
@@ -118,10 +124,18 @@ def run(arguments: argparse.Namespace) -> int:
         result = partition_graph(graph, replace(request, progress=progress))
     with steps.step("report") as progress:
         report = report_on(graph, result.assignment, request.parts, training, progress)
-    with steps.step("write") as progress:
-        progress.start(vertices, "vertices")
-        _write(arguments, graph, result, report, memory, progress)
+    with ExitStack() as temporary:
+        small = None
+        if changes_dtype(graph, arguments.feature_dtype):
+            workspace = temporary.enter_context(workspace_beside(arguments.folder, memory))
+            with steps.step("features") as progress:
+                graph, small = in_fewer_bytes(graph, arguments.feature_dtype, str(arguments.graph), workspace, progress)
+        with steps.step("write") as progress:
+            progress.start(vertices, "vertices")
+            _write(arguments, graph, result, report, memory, progress)
     print(_table(arguments, result, report))
+    if small:
+        print(f"  {small.note(arguments.feature_dtype)}")
     print("\n".join(steps.table()))
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-HELP = "write a page about a graph file or a dataset: degrees, labels, features, cut"
+HELP = "write a page about a graph file or a dataset"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from data_prep.commands.import_graph import FEATURE_DTYPE
 from leapmpi.config.parser import number_between
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
 
 HELP = "make a random graph with communities, heavy-tailed degrees and learnable features"
@@ -27,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
     add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
     add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
-    add("--feature-dtype", choices=("float32", "float16"), default="float32", help="type of the features written")
+    scored = "share of vertices to validate or test on, half each; when not given, all that are not trained"
+    add("--scored", type=share, metavar="SHARE", help=scored)
+    add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
     add("--overwrite", action="store_true", help="replace GRAPH if it exists")
@@ -47,8 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
-    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed", "feature_dtype")
-    spec = CommunityGraph(communities=communities, **{name: getattr(arguments, name) for name in names})
+    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed")
+    source = arguments.graph.suffix == ".npz"
+    if source and arguments.feature_dtype not in ("float32", "float16"):
+        raise ConfigError(f"--feature-dtype {arguments.feature_dtype}: a source has float32 or float16; import it so")
+    drawn = arguments.feature_dtype if source else "float32"
+    spec = CommunityGraph(
+        communities=communities, **{name: getattr(arguments, name) for name in names}, feature_dtype=drawn
+    )
     title = f"synthetic, seed {spec.seed}"
 
     # NAME.npz is a source for import; a graph file goes through the same steps as an import.
@@ -56,11 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
     with workspace_beside(arguments.graph, memory) as workspace:
         with steps.step("draw vertices"):
             raw = generate(spec, workspace)
-        if arguments.graph.suffix == ".npz":
+        if source:
             write_source(arguments.graph, raw, steps, overwrite=arguments.overwrite)
             print(title, *steps.table(), sep="\n")
             return 0
-        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=spec.feature_dtype)
+        options = AssemblyOptions(SplitRule("source", "source"), feature_dtype=arguments.feature_dtype)
         graph, summary = make_graph(raw, options, "the synthetic graph", workspace, steps)
         del raw
         graph.attributes |= {"source": "synthetic", "source_format": "synthetic", "command": arguments.command_line}

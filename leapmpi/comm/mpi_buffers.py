@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Array = np.ndarray | torch.Tensor
     """Numbers on the host, or on a device."""
 
-DTYPES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8")
+DTYPES = ("float32", "float64", "float16", "int64", "int32", "int8", "uint8", "uint16", "bfloat16")
 """Types that may cross ranks; the position is the code that both sides compare."""
 
 MESSAGE_LIMIT = 1 << 28
@@ -90,8 +90,18 @@ def as_bytes(array: Array, what: str) -> np.ndarray | DeviceBytes:
     if on_device(array):
         interface = getattr(array, "__cuda_array_interface__")  # noqa: B009  (a name with underscores is mangled)
         return DeviceBytes(interface["data"][0], array.nbytes, array)
-    host = array if isinstance(array, np.ndarray) else array.detach().numpy()
-    return host.reshape(-1).view(np.uint8)
+    return _on_host(array).reshape(-1).view(np.uint8)
+
+
+def _on_host(array: Array) -> np.ndarray:
+    """`array`, in host memory, as an array of numpy on the same memory; the bits of bfloat16, which numpy lacks."""
+    if isinstance(array, np.ndarray):
+        return array
+    if dtype_name(array) == "bfloat16":
+        import torch
+
+        array = array.view(torch.int16)
+    return array.detach().numpy()
 
 
 def synchronise(array: Array) -> None:

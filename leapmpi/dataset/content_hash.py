@@ -16,7 +16,7 @@ from leapmpi.system.counter_rng import mix
 from leapmpi.system.jit import compiled
 
 _EDGE_ARRAYS = {names.EDGE_WEIGHT: 1, names.EDGE_FEATURES: 2, names.EDGE_TIME: 3, names.EDGE_LABELS: 4}
-_VERTEX_TIME = 7
+_VERTEX_TIME, _FEATURE_SCALE = 7, 8
 
 FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """The odd factor of each lane."""
@@ -168,6 +168,14 @@ def time_lanes(time: np.ndarray | None, original_id: np.ndarray) -> np.ndarray:
     if time is None:
         return np.zeros(2, np.uint64)
     return row_lanes(_VERTEX_TIME, np.stack([np.asarray(original_id), np.asarray(time)], axis=1))
+
+
+def scale_lanes(scale: np.ndarray | None) -> np.ndarray:
+    """What the steps and middles of columns, float32[2, F] or None, add to the lanes of a whole graph."""
+    if scale is None:
+        return np.zeros(2, np.uint64)
+    bits = np.ascontiguousarray(scale, "<f4").view(np.uint32).T
+    return row_lanes(_FEATURE_SCALE, np.column_stack([np.arange(len(bits)), bits]))
 
 
 def uuid_of(lanes: np.ndarray, vertices: int, edges: int, feature_dim: int, classes: int) -> str:

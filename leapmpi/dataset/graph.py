@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import content_lanes, edge_lanes, time_lanes, uuid_of
+from leapmpi.dataset.content_hash import content_lanes, edge_lanes, scale_lanes, time_lanes, uuid_of
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, split_lanes
 from leapmpi.dataset.hdf5 import names
@@ -20,7 +20,9 @@ class VertexRows:
     """The in-neighbours of n vertices, m in all, and what is known of the vertices.
 
     indptr: int64[n+1], indices: int32[m] (int64 from 2**31 vertices on): the in-neighbours of each vertex, strictly
-    ascending by original id, without self-loops. features: float32 or float16 [n, F], dense or sparse, or None. labels:
+    ascending by original id, without self-loops. features: [n, F], dense or sparse, or None: float32, float16; of dense
+    ones also uint16, the bits of bfloat16, or int8, with `feature_scale` float32[2, F]: step and middle of each column,
+    so that q stands for q * step + middle. labels:
     int64[n], -1 unlabelled; or float32[n, C] multi-label in 0..1, or targets of a regression, NaN unlabelled; or None.
     split: int8[n] of names.NO_SPLIT/TRAIN/VAL/TEST, or None. original_id: int64[n], strictly ascending: the row of each
     vertex in the source (0..n-1 when not given). edge_data: what the edges carry, a row for each of `indices`. time:
@@ -35,6 +37,7 @@ class VertexRows:
     original_id: np.ndarray = None  # type: ignore[assignment]  # never None after __post_init__
     edge_data: EdgeData = field(default_factory=EdgeData, kw_only=True)
     time: np.ndarray | None = field(default=None, kw_only=True)
+    feature_scale: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.original_id is None:
@@ -54,6 +57,7 @@ class VertexRows:
             names.SPLIT: self.split,
             names.LABELS: self.labels,
             names.VERTEX_TIME: self.time,
+            names.FEATURE_SCALE: self.feature_scale if features else None,
             **arrays_of(self.features if features else None),
             **self.edge_data.arrays(features=features),
         }
@@ -108,8 +112,19 @@ class Graph(VertexRows):
         sizes = {name: int(codes[code]) for code, name in names.SPLIT_NAMES.items()}
         identity = {names.FORMAT: names.GRAPH_FORMAT, names.GRAPH_UUID: self.uuid or content_uuid(self)}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
+        if self.features is not None:
+            storage[names.FEATURE_DTYPE] = feature_dtype(self.features.dtype)
         labels = {names.LABEL_KIND: self.label_kind} if self.classes else {}
         return {**self.attributes, **identity, **storage, **labels, **counts(self), "splits": sizes}
+
+
+_MARKED = ("bfloat16", "int8")
+"""Types of features that a file names: numpy does not know the one, and the other needs a scale."""
+
+
+def feature_dtype(dtype: np.dtype) -> str:
+    """The name of the type of features whose array has `dtype`."""
+    return next(name for name, each in names.FEATURE_DTYPES.items() if np.dtype(each) == dtype)
 
 
 def split_sizes(split: np.ndarray | None) -> np.ndarray:
@@ -125,6 +140,8 @@ def counts(graph: Graph) -> Attributes:
     entries: Attributes = {}
     if isinstance(graph.features, SparseFeatures):
         entries = {names.FEATURE_STORAGE: names.SPARSE, names.FEATURE_ENTRIES: len(graph.features.indices)}
+    elif graph.features is not None and feature_dtype(graph.features.dtype) in _MARKED:
+        entries = {names.FEATURE_DTYPE: feature_dtype(graph.features.dtype)}
     if graph.label_kind == names.REGRESSION:
         entries[names.LABEL_KIND] = names.REGRESSION
     if graph.time is not None:
@@ -151,4 +168,5 @@ def content_uuid(graph: Graph) -> str:
         lanes += edge_lanes(graph.edge_data, graph.original_id, graph.indptr, graph.indices, graph.original_id)
         lanes += split_lanes(graph.edge_splits, graph.original_id)
         lanes += time_lanes(graph.time, graph.original_id)
+        lanes += scale_lanes(graph.feature_scale)
     return uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)

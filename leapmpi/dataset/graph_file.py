@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from leapmpi.dataset.content_hash import uuid_of
+from leapmpi.dataset.content_hash import scale_lanes, uuid_of
 from leapmpi.dataset.edge_data import map_edge_data
 from leapmpi.dataset.edge_splits import COUNTS, map_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph, counts
@@ -26,7 +26,7 @@ from leapmpi.system.atomic_files import hold, written_aside
 _STRUCTURAL = (
     *(names.FORMAT, names.VERSION, names.CREATOR, names.CREATED, names.GRAPH_UUID),
     *("vertices", "edges", "feature_dim", "classes", "multilabel", "has_split"),
-    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.LABEL_KIND),
+    *(names.FEATURE_STORAGE, names.FEATURE_ENTRIES, names.FEATURE_DTYPE, names.LABEL_KIND),
     *(names.HAS_EDGE_WEIGHT, names.HAS_EDGE_TIME, names.EDGE_FEATURE_DIM),
     *(names.EDGE_CLASSES, names.HAS_VERTEX_TIME, names.HELD_BACK, names.HAS_SPLIT_TIME),
     *COUNTS.values(),
@@ -67,7 +67,7 @@ def write_graph(
             writer.finish()
 
         with np.errstate(over="ignore"):
-            lanes += split_lanes(graph.edge_splits, graph.original_id)
+            lanes += split_lanes(graph.edge_splits, graph.original_id) + scale_lanes(graph.feature_scale)
         uuid = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         write_attributes(file, names.GRAPH_FORMAT, {**origin, **counts(graph), names.GRAPH_UUID: uuid})
 
@@ -93,6 +93,7 @@ def open_graph(path: Path | str) -> Graph:
             edge_splits=map_edge_splits(file, path, found),
             regression=label_kind(found, path) == names.REGRESSION,
             time=map_times(file, path, found, rows),
+            feature_scale=map_scale(file, path, found),
         )
 
 
@@ -138,6 +139,25 @@ def map_times(file: h5py.File, path: Path, found: Attributes, rows: int) -> np.n
     return map_array(file, path, names.VERTEX_TIME, ("<i8",), (rows,))
 
 
+def map_scale(file: h5py.File, path: Path, found: Attributes) -> np.ndarray | None:
+    """Step and middle of each column of features in int8, a copy; None where features are of another type."""
+    if found.get(names.FEATURE_DTYPE) != "int8":
+        return None
+    shape = 2, required(found, "feature_dim", int, path)
+    return np.array(map_array(file, path, names.FEATURE_SCALE, ("<f4",), shape))
+
+
+def feature_dtypes(found: Attributes, path: Path) -> tuple[str, ...]:
+    """The dtypes that arrays of features of `path` may have, by its attribute. Raises DataError for an unknown one."""
+    named = found.get(names.FEATURE_DTYPE)
+    if named is None:
+        return names.FEATURE_DTYPES["float32"], names.FEATURE_DTYPES["float16"]
+    if named not in names.FEATURE_DTYPES:
+        known = ", ".join(names.FEATURE_DTYPES)
+        raise DataError(f"{path}: attribute {names.FEATURE_DTYPE} is {named!r}, none of {known}; make it again")
+    return (names.FEATURE_DTYPES[str(named)],)
+
+
 def check_entries(stored: object, found: int, path: Path) -> None:
     """Raise DataError unless the attribute `stored` of `path` is the number of entries that were found."""
     if stored != found:
@@ -147,7 +167,7 @@ def check_entries(stored: object, found: int, path: Path) -> None:
 def _map_features(file: h5py.File, path: Path, found: Attributes, rows: int, width: int) -> Features:
     """Mapped features, dense or sparse as `found` says. Bounds of sparse rows are checked: entries are read by them."""
     storage = found.get(names.FEATURE_STORAGE, names.DENSE)
-    dtypes = ("<f4", "<f2")
+    dtypes = feature_dtypes(found, path)
     if storage == names.DENSE:
         return map_array(file, path, names.FEATURES, dtypes, (rows, width))
     if storage != names.SPARSE:

@@ -116,7 +116,7 @@ class PartWriter:
         self._block_bytes = block_bytes
         vertex_data: dict[str, Features | None] = {**graph.arrays(features=False), names.FEATURES: graph.features}
         self._edge_data = graph.edge_data.arrays()
-        for name in (names.INDPTR, names.INDICES, *self._edge_data):
+        for name in (names.INDPTR, names.INDICES, names.FEATURE_SCALE, *self._edge_data):
             vertex_data.pop(name, None)
         self._vertex_data = {name: array for name, array in vertex_data.items() if array is not None}
         self._entries = np.zeros_like(order.edges)
@@ -132,6 +132,7 @@ class PartWriter:
         lengths = {
             names.INDPTR: rows + 1,
             names.INDICES: int(self._order.edges[part]),
+            names.FEATURE_SCALE: 2,
             names.FEATURE_INDPTR: rows + 1,
             names.FEATURE_INDICES: entries,
             names.FEATURE_DATA: entries,
@@ -144,6 +145,8 @@ class PartWriter:
         }
         for name in {names.INDPTR, names.FEATURE_INDPTR} & writers.keys():
             writers[name].append(np.zeros(1, np.int64))
+        if self._graph.feature_scale is not None:
+            writers[names.FEATURE_SCALE].append(self._graph.feature_scale)
         return writers
 
     def write(self, progress: Callable[[int], object] | None = None) -> None:

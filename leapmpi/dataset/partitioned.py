@@ -13,8 +13,8 @@ import numpy as np
 
 from leapmpi.dataset.edge_data import edge_classes, edge_feature_dim, map_edge_data
 from leapmpi.dataset.edge_splits import EdgeSplits, check_held_back, map_edge_splits
-from leapmpi.dataset.graph import VertexRows
-from leapmpi.dataset.graph_file import label_kind, map_rows, map_times
+from leapmpi.dataset.graph import VertexRows, feature_dtype
+from leapmpi.dataset.graph_file import feature_dtypes, label_kind, map_rows, map_scale, map_times
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.digests import check_digest
@@ -58,7 +58,7 @@ class Part(VertexRows):
 
 @dataclass(frozen=True)
 class Splits:
-    """Renumbered vertex ids int64 of each split, in ascending order of their ORIGINAL ids."""
+    """Renumbered vertex ids int64 of each split, in ascending order of their ORIGINAL ids; mapped from the file."""
 
     train: np.ndarray
     val: np.ndarray
@@ -110,6 +110,11 @@ class Dataset:
         return bool(self.attributes.get(names.HAS_EDGE_TIME, False))
 
     @property
+    def feature_dtype(self) -> str | None:
+        """The type of dense features, one of names.FEATURE_DTYPES; None without features."""
+        return feature_dtype(self.part(0).dense_features.dtype) if self.feature_dim and not self.sparse else None
+
+    @property
     def has_vertex_time(self) -> bool:
         """Whether vertices have times."""
         return bool(self.attributes.get(names.HAS_VERTEX_TIME, False))
@@ -150,10 +155,21 @@ class Dataset:
             columns = None
             if self.has_columns:
                 width = int(np.diff(column_bounds(self.feature_dim, self.parts))[part])
-                columns = map_array(file, path, names.COLUMNS, ("<f4", "<f2"), (self.vertices, width))
+                columns = map_array(
+                    file, path, names.COLUMNS, feature_dtypes(self.attributes, path), (self.vertices, width)
+                )
             edge_data = map_edge_data(file, path, self.attributes, edges)
             times = map_times(file, path, self.attributes, rows)
-            return Part(*arrays, number=part, path=path, columns=columns, edge_data=edge_data, time=times)
+            scale = map_scale(file, path, self.attributes)
+            return Part(
+                *arrays,
+                number=part,
+                path=path,
+                columns=columns,
+                edge_data=edge_data,
+                time=times,
+                feature_scale=scale,
+            )
 
     def describe(self) -> dict:
         """What `leapmpi-prep info` shows: all attributes, the sizes of the splits, and the sizes of each part."""
@@ -174,6 +190,7 @@ class Dataset:
         ]
         sizes = {name: len(ids) for name, ids in splits.items()}
         storage = {names.FEATURE_STORAGE: names.DENSE} if self.feature_dim else {}
+        storage |= {names.FEATURE_DTYPE: found} if (found := self.feature_dtype) else {}
         storage |= {names.LABEL_KIND: self.label_kind} if self.classes else {}
         return {**storage, **self.attributes, "splits": sizes, "part_list": parts}
 
@@ -198,7 +215,9 @@ def open_dataset(folder: Path | str) -> Dataset:
         held_back = map_edge_splits(file, path, found)
     of_edges = held_back.file_arrays() if held_back else {}
     check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})
-    offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
+    # Splits may be nearly as long as the graph: they stay mapped.
+    offsets, edge_offsets = (np.array(arrays.pop(name)) for name in (names.OFFSETS, names.EDGE_OFFSETS))
+    splits = arrays.values()
 
     # Its attributes.
     vertices, edges, width, classes = (

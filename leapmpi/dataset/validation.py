@@ -46,7 +46,10 @@ def _check_shapes(graph: Graph, where: str) -> None:
     if graph.features is not None:
         if graph.features.ndim != 2 or graph.features.shape[1] == 0:
             raise DataError(f"{where}: {names.FEATURES} has shape {graph.features.shape}, expected rows with columns")
-        _expect(graph.features, ("<f4", "<f2"), (n, graph.features.shape[-1]), where, names.FEATURES)
+        sparse = isinstance(graph.features, SparseFeatures)
+        dtypes = ("<f4", "<f2") if sparse else tuple(names.FEATURE_DTYPES.values())
+        _expect(graph.features, dtypes, (n, graph.features.shape[-1]), where, names.FEATURES)
+        check_scale(graph.feature_scale, graph.features, where)
         if isinstance(graph.features, SparseFeatures):
             entries = (len(graph.features.data),)
             _expect(graph.features.indptr, ("<i8",), (n + 1,), where, names.FEATURE_INDPTR)
@@ -59,6 +62,23 @@ def _check_shapes(graph: Graph, where: str) -> None:
         _expect(graph.labels, ("<f4",), (n, graph.classes), where, names.LABELS)
     elif graph.labels is not None:
         _expect(graph.labels, ("<i8",), (n,), where, names.LABELS)
+
+
+def check_scale(scale: np.ndarray | None, features: Features, where: str) -> None:
+    """Check the steps and middles of the columns of `features`: finite, steps not negative; for int8 alone."""
+    if (scale is None) != (features.dtype != np.int8):
+        raise DataError(f"{where}: {names.FEATURE_SCALE} goes with features of int8, and these are {features.dtype}")
+    if scale is None:
+        return
+    _expect(scale, ("<f4",), (2, features.shape[1]), where, names.FEATURE_SCALE)
+    wrong = ~np.isfinite(scale)
+    wrong[0] |= scale[0] < 0
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{where}: {names.FEATURE_SCALE}, row {row}, column {column} is {scale[row, column]}, expected a finite "
+            f"{'middle' if row else 'step, 0 or more'}"
+        )
 
 
 def _expect(array: Features, dtypes: tuple[str, ...], shape: tuple[int, ...], where: str, name: str) -> None:
@@ -147,7 +167,7 @@ def check_features(features: Features, where: str, first: int = 0) -> None:
     """Check features; row 0 is row `first` of all. The bounds of sparse rows must have been checked."""
     if isinstance(features, SparseFeatures):
         _check_entries(features, where, first)
-    else:
+    elif features.dtype.kind != "i":
         check_finite(features, where, first)
 
 
@@ -192,10 +212,15 @@ def _check_entries(features: SparseFeatures, where: str, first: int) -> None:
 def check_finite(features: np.ndarray, where: str, first: int = 0) -> None:
     """Check that no feature is NaN or infinite; row 0 is row `first` of the whole array."""
     for start, stop in row_ranges(len(features), features.nbytes // max(1, len(features))):
-        finite = np.isfinite(features[start:stop])
+        block = features[start:stop]
+        # Of bfloat16 the bits are here: with all bits of the exponent set, it is infinite or NaN.
+        finite = (block & 0x7F80) != 0x7F80 if features.dtype == np.uint16 else np.isfinite(block)
         if not finite.all():
             row, column = (int(x[0]) for x in np.nonzero(~finite))
-            value, place = features[start + row, column], f"row {first + start + row}, column {column}"
+            value = features[start + row, column]
+            if features.dtype == np.uint16:
+                value = (np.array(value, np.uint32) << 16).view(np.float32)
+            place = f"row {first + start + row}, column {column}"
             raise DataError(f"{where}: {names.FEATURES}, {place} is {value}; features must be finite")
 
 

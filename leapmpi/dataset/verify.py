@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leapmpi.dataset.content_hash import uuid_of
+from leapmpi.dataset.content_hash import scale_lanes, uuid_of
 from leapmpi.dataset.dataset_writer import dataset_uuid
 from leapmpi.dataset.edge_splits import check_apart, check_edge_splits, split_lanes
 from leapmpi.dataset.graph import Graph
@@ -22,7 +22,7 @@ from leapmpi.dataset.hdf5.reader import reading
 from leapmpi.dataset.partitioned import Dataset, Part, column_bounds
 from leapmpi.dataset.row_blocks import row_blocks, row_ranges
 from leapmpi.dataset.scan import SCANNED, Sink, is_natural, scan
-from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_vertex_data
+from leapmpi.dataset.validation import check_ascending, check_bounds, check_outline, check_scale, check_vertex_data
 from leapmpi.errors import DataError
 
 
@@ -43,7 +43,7 @@ def verify_graph(
         lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))
         check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
         with np.errstate(over="ignore"):
-            lanes += split_lanes(graph.edge_splits, graph.original_id)
+            lanes += split_lanes(graph.edge_splits, graph.original_id) + scale_lanes(graph.feature_scale)
         found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
         _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
     return graph
@@ -100,7 +100,7 @@ def verify(
     if parts is None and features:
         counts = (dataset.vertices, dataset.edges, dataset.feature_dim, dataset.classes)
         with np.errstate(over="ignore"):
-            lanes += split_lanes(dataset.edge_splits, original_of)
+            lanes += split_lanes(dataset.edge_splits, original_of) + scale_lanes(dataset.part(0).feature_scale)
         _check_uuid(dataset.folder, names.GRAPH_UUID, dataset.graph_uuid, uuid_of(lanes, *counts))
 
 
@@ -134,6 +134,11 @@ def verify_ranges(dataset: Dataset, parts: Iterable[int]) -> None:
 def _verify_outline(part: Part, dataset: Dataset) -> None:
     """Check the bounds of the lists of in-neighbours, the labels and the split of one part."""
     check_bounds(part.indptr, len(part.indices), str(part.path))
+    if part.features is not None:
+        check_scale(part.feature_scale, part.features, str(part.path))
+        first = dataset.part(0).feature_scale
+        if part.feature_scale is not None and not (first is not None and np.array_equal(part.feature_scale, first)):
+            raise DataError(f"{part.path}: {names.FEATURE_SCALE} is not that of part 0; partition again")
     regression = dataset.label_kind == names.REGRESSION
     check_vertex_data(part.labels, part.split, dataset.classes, str(part.path), regression)
 

@@ -41,7 +41,8 @@ def load_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int
             assert part.columns is not None, "the dataset has columns"
             chosen = slice(begin - bounds[number], stop - bounds[number])
             _copy(part, part.columns, chosen, values[:, begin - first : stop - first])
-    return HostShard([values], 0)
+    scale = dataset.part(0).feature_scale
+    return HostShard([values], 0, None if scale is None else scale[:, first:end])
 
 
 def check_columns(dataset: Dataset, first: int, end: int, host: str, sharers: int = 1) -> None:

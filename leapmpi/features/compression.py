@@ -58,15 +58,11 @@ class RowEncoding:
         return self.head + self.each * width
 
     def encode(self, pieces: Iterable[RowsOfPart], out: np.ndarray, errors: RowErrors) -> np.ndarray:
-        """The rows of `pieces`, as HostShard.split gives them, encoded in `out` (uint8[rows, row_bytes]).
+        """The rows of `pieces`, as HostShard.exact gives them, encoded in `out` (uint8[rows, row_bytes]).
 
         Counts errors.
         """
         for part, first, chosen, positions in pieces:
-            # The kernels read float32: copy rows of other types first.
-            if part.dtype != np.float32:
-                part = part[chosen - first].astype(np.float32)
-                chosen, first = np.arange(len(chosen)), 0
             rest = chosen, first, *self._fields(out), positions, np.empty(part.shape[1], np.float32)
             if self.head:
                 lost = kernels.encode_int8(part, *rest)
@@ -139,8 +135,8 @@ ENCODINGS = {
 def encoding_for(name: str, dtype: np.dtype | str) -> RowEncoding | None:
     """The encoding called `name` for rows stored as `dtype`; None when they are sent in the stored type.
 
-    Rows stored in 16 bits gain nothing from another 16-bit type.
+    Rows stored in 16 bits gain nothing from another 16-bit type, those in 8 bits from none.
     """
-    if name == "native" or (np.dtype(dtype).itemsize <= 2 and ENCODINGS[name].each == 2):
+    if name == "native" or np.dtype(dtype).itemsize <= ENCODINGS[name].each:
         return None
     return ENCODINGS[name]

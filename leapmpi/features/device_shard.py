@@ -11,6 +11,7 @@ from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.kernels.row_types import decoded, to_tensor
 from leapmpi.system.phase_timers import PhaseTimers
 
 _STAGING_BYTES = 64 << 20
@@ -30,9 +31,10 @@ class DeviceShard:
         self.first = int(host.bounds[0])
         self.width = host.width
         self.device = device
-        dtype = getattr(torch, host.dtype.name)
+        dtype = to_tensor(np.empty(0, host.dtype)).dtype
         self.values = torch.empty((int(host.bounds[-1]) - self.first, host.width), dtype=dtype, device=device)
         self.row_bytes, self.nbytes = host.row_bytes, host.nbytes
+        self.scale = None if host.scale is None else torch.from_numpy(host.scale).to(device)
 
         rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
         staging = torch.empty((rows, host.width), dtype=dtype, pin_memory=self.device.type == "cuda")
@@ -40,7 +42,7 @@ class DeviceShard:
         for part in host.parts:
             for start in range(0, len(part), rows):
                 block = part[start : start + rows]
-                staging.numpy()[: len(block)] = block
+                staging[: len(block)] = to_tensor(np.array(block))
                 self.values[begin : begin + len(block)].copy_(staging[: len(block)])
                 begin += len(block)
 
@@ -69,7 +71,7 @@ class DeviceRows:
     def local(self, ids: np.ndarray) -> torch.Tensor:
         """The rows of `ids` (int64[k], all in the shard, repeats allowed) as a tensor (k, width)."""
         with self.phases("gather"):
-            return self.shard.rows(ids).to(self.dtype)
+            return decoded(self.shard.rows(ids), self.shard.scale, self.dtype)
 
     def pack(
         self, ids: np.ndarray, count: int, encoding: RowEncoding | None, errors: RowErrors
@@ -80,24 +82,24 @@ class DeviceRows:
         """
         packed = self.shard.rows(ids)
         if encoding:
-            packed = encoding.encode_tensor(packed, errors)
+            packed = encoding.encode_tensor(decoded(packed, self.shard.scale, torch.float32), errors)
         return packed, packed.new_empty((count, packed.shape[1]))
 
     def collect(
         self, request: RowRequest, arrived: torch.Tensor, encoding: RowEncoding | None, cache: RowCache | None
     ) -> torch.Tensor:
         """The rows of `request` as a tensor (k, width), from this shard, from `arrived` and from `cache`."""
-        if encoding:
-            arrived = encoding.decode_tensor(arrived)
+        scale, dtype = self.shard.scale, self.dtype
+        arrived = encoding.decode_tensor(arrived).to(dtype) if encoding else decoded(arrived, scale, dtype)
         rows = torch.empty((len(request.ids), self.shard.width), dtype=self.dtype, device=self.device)
 
         # Local, remote and cached rows, each at their positions in the request.
-        rows[self._index(request.local_positions)] = self.shard.rows(request.local_ids).to(self.dtype)
-        rows[self._index(request.remote_positions)] = arrived.to(self.dtype)
+        rows[self._index(request.local_positions)] = decoded(self.shard.rows(request.local_ids), scale, dtype)
+        rows[self._index(request.remote_positions)] = arrived
         if cache:
             assert isinstance(cache.rows, torch.Tensor), "cached rows are where the shard is"
             slots = self._index(request.cached_slots).long()
-            rows[self._index(request.cached_positions)] = cache.rows[slots].to(self.dtype)
+            rows[self._index(request.cached_positions)] = decoded(cache.rows[slots], scale, dtype)
         return rows
 
     def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
@@ -121,4 +123,4 @@ def load_shard(host: HostShard, device: torch.device) -> HostShard | DeviceShard
     pinned = [torch.empty(part.shape, dtype=getattr(torch, host.dtype.name), pin_memory=True) for part in host.parts]
     for tensor, part in zip(pinned, host.parts, strict=True):
         tensor.numpy()[...] = part
-    return HostShard([tensor.numpy() for tensor in pinned], int(host.bounds[0]))
+    return HostShard([tensor.numpy() for tensor in pinned], int(host.bounds[0]), host.scale)

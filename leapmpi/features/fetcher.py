@@ -14,7 +14,7 @@ from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
 from leapmpi.features.device_shard import DeviceRows, DeviceShard
-from leapmpi.features.host_shard import HostRows, HostShard, stand_in_addresses
+from leapmpi.features.host_shard import HostRows, HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
@@ -118,7 +118,7 @@ class FeatureFetcher:
 
     @cached_property
     def scatters(self) -> bool:
-        """Whether rows can be read from their addresses, without a copy: float32 rows in host memory."""
+        """Whether rows can be read from their addresses, without a copy, as float32: rows in host memory."""
         if self.sparse or self.device.type != "cpu" or str(self.dtype) != "torch.float32":
             return False
         return self.shard.width >= LEAST_WIDTH and self.shard.addressable
@@ -153,7 +153,8 @@ class FeatureFetcher:
     def stand_in(self, count: int, width: int, scattered: bool = False) -> Rows:
         """`count` rows of `width` zeros, to compile and to measure with. `scattered` as in `fetch`. Local."""
         if scattered and self.scatters and width >= LEAST_WIDTH:
-            return stand_in_addresses(count, width)
+            assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
+            return self._local_half.stand_in_addresses(count, width)
         return torch.zeros((count, width), dtype=self.dtype, device=self.device)
 
     def fill(self, cache: RowCache) -> None:
@@ -180,7 +181,9 @@ class FeatureFetcher:
 
     def _collect(self, request: RowRequest, encoding: RowEncoding | None, scattered: bool, arrived: Any) -> Rows:
         """The rows of `request`: local, cached and those that have `arrived`; none is copied if `scattered`. Local."""
-        if not scattered:
+        # Rows that are sent in another type than they are stored in cannot be read in the same way.
+        stored = isinstance(self.shard, HostShard) and self.shard.dtype == np.float32
+        if not scattered or (encoding and not stored):
             return self._local_half.collect(request, arrived, encoding, self.cache)
         assert isinstance(self._local_half, HostRows), "rows that have addresses are in host memory"
         return self._local_half.collect_addresses(request, arrived, encoding, self.cache)

@@ -6,16 +6,17 @@ A shard covers one contiguous range of vertices, made of one or more parts, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from leapmpi.features.cache import RowCache
-from leapmpi.features.compression import RowEncoding, RowErrors
+from leapmpi.features.compression import RowEncoding, RowErrors, RowsOfPart
 from leapmpi.features.row_exchange import RowRequest
+from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
 from leapmpi.nn.rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool
 from leapmpi.system.jit import compiled
@@ -31,10 +32,24 @@ def _copy_rows(source, rows, first, target, positions):
             target[position, j] = source[row, j]
 
 
-def place_rows(source: np.ndarray, rows: np.ndarray, first: int, target: np.ndarray, positions: np.ndarray) -> None:
-    """target[positions[i]] = source[rows[i] - first], converted to the target's type. All rows must lie in `source`."""
-    if source.dtype == np.float16:
-        # numba has no half precision on processors.
+def place_rows(
+    source: np.ndarray,
+    rows: np.ndarray,
+    first: int,
+    target: np.ndarray,
+    positions: np.ndarray,
+    scale: np.ndarray | None = None,
+) -> None:
+    """target[positions[i]] = source[rows[i] - first], converted to the target's type. All rows must lie in `source`.
+
+    Rows of the target's own type are copied as they are. `scale`: of int8, steps and middles of the columns.
+    """
+    if source.dtype == target.dtype:
+        kind = f"u{source.itemsize}"  # numba has no half precision on processors: bits are moved
+        _copy_rows(source.view(kind), rows, first, target.view(kind), positions)
+    elif target.dtype.kind == "f" and source.flags.c_contiguous and row_type(source.dtype, scale):
+        read_rows(source, rows - first, scale, target, positions)
+    elif source.dtype == np.float16:
         target[positions] = source[rows - first]
     else:
         _copy_rows(source, rows, first, target, positions)
@@ -43,14 +58,22 @@ def place_rows(source: np.ndarray, rows: np.ndarray, first: int, target: np.ndar
 class HostShard:
     """Rows in host memory: one (rows, width) array per part, in vertex order; mapped files cost no copy.
 
-    `first` is the global id of the first row. One-dimensional arrays count as width 1.
+    `first` is the global id of the first row. One-dimensional arrays count as width 1. `scale`: of features in int8,
+    float32[2, width], steps and middles of the columns.
     """
 
-    def __init__(self, parts: Sequence[np.ndarray], first: int) -> None:
-        self._hold([np.asarray(part).reshape(len(part), -1) for part in parts], first)
+    scale: np.ndarray | None = None
+    kind: RowType | None = None
+    """How the elements of features lie in memory; None for plain numbers of numpy."""
+
+    def __init__(self, parts: Sequence[np.ndarray], first: int, scale: np.ndarray | None = None) -> None:
+        arrays = [np.asarray(part) for part in parts]
+        self._hold([each if each.ndim == 2 else each.reshape(-1, 1) for each in arrays], first)
+        self.scale = None if scale is None else np.array(scale, np.float32)
         self.row_bytes = self.width * self.dtype.itemsize
-        self.addressable = all(part.dtype == np.float32 and part.flags.c_contiguous for part in self.parts)
-        """Whether every row lies in host memory as float32 of this machine, element after element."""
+        self.kind = row_type(self.dtype, self.scale)
+        self.addressable = self.kind is not None and all(part.flags.c_contiguous for part in self.parts)
+        """Whether kernels can read every row where it lies, element after element."""
 
     def _hold(self, parts: list[Any], first: int) -> None:
         self.parts = parts
@@ -62,7 +85,7 @@ class HostShard:
 
     def whole(self) -> torch.Tensor | None:
         """All rows as one tensor (rows, width) that shares their memory, to be read only; None for several parts."""
-        if len(self.parts) > 1 or self.parts[0].dtype.byteorder == ">":
+        if len(self.parts) > 1 or self.dtype.byteorder == ">" or self.dtype == np.uint16:
             return None
         with warnings.catch_warnings():
             # Mapped files are read-only, which torch cannot express.
@@ -86,7 +109,7 @@ class HostShard:
     def place(self, ids: np.ndarray, target: np.ndarray, positions: np.ndarray) -> None:
         """target[positions[i]] = the row of vertex ids[i]; ids int64[k], all in this shard."""
         for part, first, chosen, where in self.split(ids):
-            place_rows(part, chosen, first, target, positions[where])
+            place_rows(part, chosen, first, target, positions[where], self.scale)
 
     def locate(self, ids: np.ndarray, addresses: np.ndarray, positions: np.ndarray) -> None:
         """addresses[positions[i]] = the address of the row of vertex ids[i]; ids int64[k], all in this shard."""
@@ -97,6 +120,13 @@ class HostShard:
         """The rows of `ids`, in order, written to `out` (len(ids), width)."""
         self.place(ids, out, np.arange(len(ids)))
         return out
+
+    def exact(self, ids: np.ndarray) -> Iterable[RowsOfPart]:
+        """As `split`, the rows of `ids` as float32: where they lie, else a copy of these rows."""
+        if self.dtype == np.float32:
+            return self.split(ids)
+        numbers = np.arange(len(ids))
+        return [(self.rows(ids, np.empty((len(ids), self.width), np.float32)), 0, numbers, numbers)]
 
     def new_rows(self, count: int) -> np.ndarray:
         """Room for `count` rows of the stored type; its values are arbitrary."""
@@ -138,7 +168,7 @@ class HostRows:
         with self.phases("gather"):
             packed = self._sent.array((len(ids), width), dtype)
             if encoding:
-                encoding.encode(self.shard.split(ids), packed, errors)
+                encoding.encode(self.shard.exact(ids), packed, errors)
             else:
                 self.shard.rows(ids, packed)
         return packed, self._arriving.array((count, width), dtype)
@@ -158,11 +188,11 @@ class HostRows:
             if encoding:
                 encoding.decode(arrived, target, request.remote_positions)
             else:
-                place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions)
+                place_rows(arrived, np.arange(len(arrived)), 0, target, request.remote_positions, self.shard.scale)
 
             if cache:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
-                place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions)
+                place_rows(cache.rows, request.cached_slots, 0, target, request.cached_positions, self.shard.scale)
         return rows if self.device.type == "cpu" else torch.empty_like(rows, device=self.device).copy_(rows)
 
     def collect_addresses(
@@ -181,13 +211,13 @@ class HostRows:
                 assert isinstance(cache.rows, np.ndarray), "cached rows are where the shard is"
                 addresses[request.cached_positions] = _addresses(cache.rows, request.cached_slots)
         # What the addresses point to must live as long as they do.
-        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard, arrived, cache))
+        return self._scattered(addresses, self.shard, arrived, cache)
 
     def local_addresses(self, ids: np.ndarray) -> ScatteredRows:
         """As `local`, but no row is copied. Only where the shard is `addressable`."""
         addresses = np.empty(len(ids), np.int64)
         self.shard.locate(ids, addresses, np.arange(len(ids)))
-        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, (self.shard,))
+        return self._scattered(addresses, self.shard)
 
     def warm_up(self, encoding: RowEncoding | None, errors: RowErrors) -> None:
         """Compile the kernels of a fetch by moving one local row."""
@@ -198,7 +228,21 @@ class HostRows:
         place_rows(row, position, 0, target, position)
         if encoding:
             encoded = np.empty((1, encoding.row_bytes(self.shard.width)), np.uint8)
-            encoding.decode(encoding.encode(self.shard.split(ids), encoded, errors), target, position)
+            encoding.decode(encoding.encode(self.shard.exact(ids), encoded, errors), target, position)
+
+    def stand_in_addresses(self, count: int, width: int) -> ScatteredRows:
+        """`count` rows of `width` zeros of the stored type, by their addresses: to compile and to measure with."""
+        rows = np.zeros((count, width), self.shard.dtype)
+        found = self._scattered(_addresses(rows, np.arange(count)), rows)
+        scale = np.zeros((2, width if found.kind.scaled else 0), np.float32)
+        return replace(found, width=width, scale=scale)
+
+    def _scattered(self, addresses: np.ndarray, *sources: object) -> ScatteredRows:
+        """The rows at `addresses` int64[k], of the stored type, in the memory of `sources`."""
+        kind, scale = self.shard.kind, self.shard.scale
+        assert kind is not None, "the shard is addressable"
+        known = NO_SCALE if scale is None else scale
+        return ScatteredRows(torch.from_numpy(addresses), self.shard.width, sources, kind, known)
 
     def _new_tensor(self, count: int) -> torch.Tensor:
         """`count` unfilled rows in host memory: reused memory for the CPU, pinned memory for a GPU."""
@@ -206,12 +250,6 @@ class HostRows:
             name = str(self.dtype).removeprefix("torch.")
             return torch.from_numpy(self._rows.array((count, self.shard.width), name))
         return torch.empty((count, self.shard.width), dtype=self.dtype, pin_memory=True)
-
-
-def stand_in_addresses(count: int, width: int) -> ScatteredRows:
-    """`count` rows of `width` zeros, given by their addresses: to compile and to measure with."""
-    rows = np.zeros((count, width), np.float32)
-    return ScatteredRows(torch.from_numpy(_addresses(rows, np.arange(count))), width, (rows,))
 
 
 def _addresses(source: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,9 +41,10 @@ def share_topology(
         if memory is None:
             return like
         places = zip(like.arrays.items(), starts, strict=False)
-        return Topology(
-            **{name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places}
-        )
+        made: dict[str, Any] = {
+            name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places
+        }
+        return Topology(**made)
 
     advice = "use nodes with more memory, --topology sharded on several nodes, or a smaller graph"
     names = "the graph's topology takes", "leapmpi-topology", advice

@@ -12,7 +12,7 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
-from leapmpi.inference.layerwise import LayerwiseInference
+from leapmpi.inference.layerwise import Answer, LayerwiseInference, as_they_are
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.own.whole_pass import RunOnBlock, run_layer_by_layer
 from leapmpi.nn.rows import dense
@@ -30,7 +30,7 @@ class OwnModelInference(LayerwiseInference):
     """Of all vertices, whichever are wanted. Rows are in memory, dense, as many as the module keeps at a time."""
 
     @torch.no_grad()
-    def outputs(self, wanted: np.ndarray, layer: int | None = None) -> np.ndarray:
+    def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
         ctx, model = self.ctx, self.ctx.model
         assert isinstance(model, OwnModel), "`inference_for` chooses"
         first, end = ctx.local_range
@@ -47,9 +47,10 @@ class OwnModelInference(LayerwiseInference):
                 caught.append(out.clone())
             return out
 
-        names = torch.from_numpy(np.ascontiguousarray(self.topology.original_id[first:end])).to(ctx.device)
+        original = self.lists.topology.original_id[self.lists.first : self.lists.end]
+        names = torch.from_numpy(np.ascontiguousarray(original)).to(ctx.device)
         outputs = run_layer_by_layer(model, x, names, self._block(own[:0], True), combine)
-        return (caught[0] if caught else outputs).cpu().numpy()[wanted - first]
+        return answer((caught[0] if caught else outputs).cpu().numpy()[wanted - first])
 
     def _block(self, destinations: np.ndarray, alone: bool) -> BlockTensors:
         """The block of `destinations` with what edges carry. Local."""
@@ -70,7 +71,7 @@ class OwnModelInference(LayerwiseInference):
         sent = read + ANSWERED
         each = ChunkBytes(4 * width, EDGE + 4 * width, SOURCE + 3 * width, REQUESTED + read, sent)
         held = sum(array.nbytes for array in arrays)
-        chunks = self.chunks(f"message passing {number + 1}", own, each, held)
+        chunks = self.chunks(f"message passing {number + 1}", self.lists, own, each, held)
 
         out: Tensor | None = None
         with step(f"message passing {number + 1}", chunks.rounds, "chunks") as shown:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels import row_sums
+from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, row_reader
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.tensors import Edges
 
@@ -22,8 +22,9 @@ LEAST_WIDTH = COLUMNS
 class ScatteredRows:
     """float32[rows, width] on the CPU, at least LEAST_WIDTH wide, never differentiated.
 
-    Local rows lie in their shard, remote ones in the buffer they arrived in. Products and sums read them one by one by
-    address, so no matrix of them is built. Their memory must not move, and `sources` keeps it alive.
+    Local rows lie in their shard, remote ones in the buffer they arrived in, in the bytes of `kind`. Products and sums
+    read them one by one by address, so no matrix of them is built. Their memory must not move, and `sources` keeps it
+    alive.
     """
 
     addresses: Tensor
@@ -31,6 +32,10 @@ class ScatteredRows:
     width: int
     sources: tuple[Any, ...]
     """The arrays and buffers that the rows lie in."""
+    kind: RowType = FLOAT32
+    """How the elements lie in memory."""
+    scale: np.ndarray = field(default_factory=lambda: NO_SCALE)
+    """float32[2, width]: steps and middles of the columns, if `kind` is scaled."""
 
     requires_grad = False
     dtype = torch.float32
@@ -54,9 +59,10 @@ class ScatteredRows:
 
     def dense(self) -> Tensor:
         """A copy as float32[rows, width]."""
-        # Each row is the sum of itself alone.
-        rows = torch.arange(len(self) + 1)
-        return self.weighted_sums(rows, rows[:-1], torch.ones(len(self), dtype=self.dtype))
+        out = torch.empty(len(self), self.width, dtype=self.dtype)
+        buffer, numbers = np.empty(self.width, np.float32), np.arange(len(self))
+        row_reader(self.kind)(0, 1, self.addresses.contiguous().numpy(), self.scale, buffer, out.numpy(), numbers)
+        return out
 
     def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
         """float32[n, width]: row i is the sum over its edges e of weight[e] * row indices[e], in the order of edges.
@@ -71,7 +77,7 @@ class ScatteredRows:
 
         out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)
         arrays = (each.contiguous().numpy() for each in (indptr, indices, weight, self.addresses))
-        row_sums.weighted_sums(*arrays, out.numpy(), numba.get_num_threads())
+        row_sums.weighted_sums_of(self.kind)(*arrays, self.scale, out.numpy())
         return out
 
 

@@ -5,11 +5,15 @@ Parts with many edges between them have near numbers, so a contiguous group cuts
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from leapmpi.errors import DataError
+
+_AT_ONCE = 1 << 20
+"""Ids that are looked at together."""
 
 
 class RankView(Protocol):
@@ -59,3 +63,19 @@ def rank_offsets(offsets: np.ndarray, ranks: int, starts: np.ndarray | None = No
 def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
     """The home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
     return np.searchsorted(rank_offsets, ids, side="right") - 1
+
+
+def at_home(ids: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Those of `ids` (int64[k]) that lie in [first, end), in their order; besides them little memory is taken."""
+    return np.concatenate([np.empty(0, np.int64), *(each[(first <= each) & (each < end)] for each in _blocks(ids))])
+
+
+def home_counts(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
+    """int64[ranks]: how many of `ids` (int64[k]) each rank is the home of; besides them little memory is taken."""
+    ranks = len(rank_offsets) - 1
+    counts = (np.bincount(home_of(each, rank_offsets), minlength=ranks) for each in _blocks(ids))
+    return sum(counts, np.zeros(ranks, np.int64))
+
+
+def _blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))

@@ -23,11 +23,11 @@ from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
+from leapmpi.inference.own_lists import serves_all
 from leapmpi.nn.model import Model
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import at_home, home_counts, home_of
 from leapmpi.runs.progress_line import step
 from leapmpi.sampling.edge_lookup import with_edge_data
-from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
@@ -37,6 +37,8 @@ from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
 from leapmpi.training.scoring.scored_sample import scored_sample
+from leapmpi.training.scoring.scoring_by_layers import ScoringByLayers
+from leapmpi.training.topology_kind import scores_exactly
 
 
 class Evaluator:
@@ -64,10 +66,13 @@ class Evaluator:
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
         self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
-        self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
-        """Whether outputs are computed layer by layer, from all in-neighbours."""
         self._topology = topology
         self._offsets = dataset.offsets
+        self.exact = scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
+        """Whether outputs are computed layer by layer, from all in-neighbours."""
+        self._by_layers = None
+        if own is None and isinstance(topology, Topology) and topology.edge_weight is None and not ctx.edge_features:
+            self._by_layers = ScoringByLayers(topology)
         self._outputs: dict[int, np.ndarray] = {}
         self._scored: dict[str, list[Outcome]] = {}
         """Outputs and labels of the last `scores_now`, by split."""
@@ -76,6 +81,14 @@ class Evaluator:
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.details: dict[str, dict[str, float]] = {}
         """Further figures of the last evaluation, by split, where there are any."""
+
+    def _takes_all(self, own: Sampler | None) -> bool:
+        """Whether all in-neighbours can be gone through, where `own` draws for evaluation, if anything does."""
+        if own is None:
+            return True
+        if not (isinstance(own, ShardedSampler) and isinstance(self._topology, TopologyShard)):
+            return False
+        return isinstance(own.inner, NodeWiseSampler) and serves_all(self._topology, self.ctx.model.layers)
 
     def _own_sampler(self, fanouts: tuple[int, ...], ctx: RankContext) -> Sampler | None:
         """What draws for evaluation, where the sampler of training has a way of its own; None: node-wise."""
@@ -176,7 +189,7 @@ class Evaluator:
 
     def _mine(self, ids: np.ndarray) -> np.ndarray:
         """Those of the vertices `ids` whose home is this rank."""
-        return ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.rank]
+        return at_home(ids, *self.ctx.local_range)
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
@@ -219,7 +232,11 @@ class Evaluator:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
         if self.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
-        outcomes, rounds = [], self._rounds(split)
+        rounds, mine = self._rounds(split), self._mine(self.splits[split][1])
+        if len(modes) == 1 and self._by_layers and self._by_layers.is_cheaper(self.ctx, rounds, mine):
+            rows = self._by_layers.outputs(self.ctx, rounds[0][0], mine, lambda: self.round())
+            return [[(rows, self.own_labels(split))]]
+        outcomes = []
         with step(f"evaluation of {split}", len(rounds), "batches") as shown:
             for key, roots in rounds:
                 with self.round():
@@ -229,7 +246,7 @@ class Evaluator:
 
     def _exact_outcome(self, split: str, model: Model) -> Outcome:
         """Outputs of `model` and labels of this rank's vertices of a split; all splits go at once. Collective."""
-        vertices = np.unique(self._mine(np.concatenate([ids for _, ids in self.splits.values()])))
+        vertices = np.unique(np.concatenate([self._mine(ids) for _, ids in self.splits.values()]))
         if id(model) not in self._outputs:
             self._outputs[id(model)] = self.exact_outputs(model, vertices)
         ids = self.splits[split][1]
@@ -238,8 +255,7 @@ class Evaluator:
 
     def exact_outputs(self, model: Model, vertices: np.ndarray) -> np.ndarray:
         """What `model` answers for `vertices` (int64 ascending, of this rank), from all in-neighbours. Collective."""
-        topology = whole(self._topology)
-        inference = LayerwiseInference(replace(self.ctx, model=model), topology, round=lambda: self.round())
+        inference = LayerwiseInference(replace(self.ctx, model=model), self._topology, round=lambda: self.round())
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 
@@ -250,8 +266,8 @@ class Evaluator:
         if (groups := self.ctx.sampler.drawing.scoring_groups(stream)) is not None:
             homes = [home_of(group, self.ctx.rank_offsets) for group in groups]
             return [(DrawKey(stream, seed, 0, i), groups[i][home == own]) for i, home in enumerate(homes)]
-        home = home_of(ids, self.ctx.rank_offsets)
-        rounds, mine = -(-int(np.bincount(home).max()) // self.batch_size), ids[home == own]
+        most = int(home_counts(ids, self.ctx.rank_offsets).max())
+        rounds, mine = -(-most // self.batch_size), self._mine(ids)
         slices = [mine[i * self.batch_size : (i + 1) * self.batch_size] for i in range(rounds)]
         return [(DrawKey(stream, seed, 0, 0), roots) for roots in slices]
 

@@ -24,7 +24,7 @@ def encoded_on_host(name, rows, ids=None, parts=1):
     ids = np.arange(len(rows)) if ids is None else ids
     shard = HostShard(np.array_split(rows, parts), 100)
     out = np.empty((len(ids), encoding.row_bytes(rows.shape[1])), np.uint8)
-    encoding.encode(shard.split(ids + 100), out, errors)
+    encoding.encode(shard.exact(ids + 100), out, errors)
     target = np.full((len(ids), rows.shape[1]), 9, np.float64)
     encoding.decode(out, target, np.arange(len(ids))[::-1])
     return out, target[::-1], errors
@@ -115,6 +115,7 @@ def test_nothing_is_encoded_to_nothing(name):
 def test_sixteen_bits_at_rest_gain_nothing_from_sixteen_others():
     assert encoding_for("native", "float32") is None
     assert encoding_for("bfloat16", np.float16) is None
+    assert encoding_for("int8", np.int8) is None
     assert encoding_for("int8", np.float16).name == "int8"
     assert encoding_for("float16", "float32").row_bytes(10) == 20
     assert encoding_for("int8", "float32").row_bytes(10) == 14

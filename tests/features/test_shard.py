@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from data_prep.assembly.stored_dtype import as_stored, decoded
+from data_prep.workspace import Workspace
 from leapmpi.features import device_shard as module
 from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.host_shard import HostShard, place_rows
+from leapmpi.nn.kernels.row_types import decoded as device_rows
 
 pytestmark = pytest.mark.compiles
 
@@ -73,6 +76,23 @@ def test_a_device_shard_holds_the_same_rows(whole_and_shard, staging, monkeypatc
     ids = np.array([39, 0, 8, 8])
     np.testing.assert_array_equal(device.rows(ids + FIRST).numpy(), rows[ids])
     assert (device.nbytes, device.width) == (rows.nbytes, 3)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int8"])
+@pytest.mark.parametrize("target", [np.float32, np.float64])
+def test_rows_in_fewer_bytes_come_as_what_they_stand_for(name, target, tmp_path):
+    small = as_stored(np.random.default_rng(0).standard_normal((40, 19)) * 7, name, "", Workspace(tmp_path, 2**30, 1))
+    shard = HostShard(np.split(small.rows, [7, 8]), FIRST, small.scale)
+    ids = np.array([39, 0, 8, 8, 7])
+    expected = decoded(small.rows[ids], small.scale).astype(target)
+    np.testing.assert_array_equal(shard.rows(ids + FIRST, np.empty((5, 19), target)), expected)
+    assert shard.row_bytes == 19 * small.rows.itemsize
+
+    # As they are sent; on a device.
+    np.testing.assert_array_equal(shard.rows(ids + FIRST, shard.new_rows(5)), small.rows[ids])
+    device = DeviceShard(shard, torch.device("cpu"))
+    found = device_rows(device.rows(ids + FIRST), device.scale, torch.from_numpy(expected).dtype)
+    np.testing.assert_array_equal(found.numpy(), expected)
 
 
 def test_on_the_host_rows_stay_where_they_are(whole_and_shard):

@@ -6,11 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.assembly.stored_dtype import decoded
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.nn.aggregate import maximum, total, weighted_sum
 from leapmpi.nn.kernels.gemm import product, sum_of_outer
+from leapmpi.nn.kernels.row_types import NO_SCALE, row_type
 from leapmpi.nn.rows import LEAST_WIDTH, ScatteredRows, dense
 from leapmpi.nn.tensors import Edges
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 
@@ -27,6 +30,46 @@ def scattered(rows, width, seed=0):
         number = rng.integers(len(source))
         addresses[row], copies[row] = source.ctypes.data + number * source.strides[0], source[number]
     return ScatteredRows(torch.from_numpy(addresses), width, (first, memory)), torch.from_numpy(copies)
+
+
+def in_fewer_bytes(name, rows, width):
+    """Rows of a type in fewer bytes, beginning at an odd byte; and a matrix of what they stand for."""
+    dtype = np.dtype(FEATURE_DTYPES[name])
+    exact = np.random.default_rng(1).standard_normal((9, width)).astype(np.float32)
+    scale = np.stack([np.ptp(exact, axis=0) / 254, (exact.min(0) + exact.max(0)) / 2]) if name == "int8" else None
+    stored = np.frombuffer(bytearray(9 * width * dtype.itemsize + 3), np.uint8)[3:].view(dtype).reshape(9, width)
+    if name == "int8":
+        stored[...] = np.rint((exact - scale[1]) / scale[0])
+    else:
+        stored[...] = exact.view(np.uint32) >> 16 if name == "bfloat16" else exact
+    numbers = np.random.default_rng(2).integers(0, 9, rows)
+    addresses = torch.from_numpy(stored.ctypes.data + stored.strides[0] * numbers)
+    kind = row_type(dtype, scale)
+    x = ScatteredRows(addresses, width, (stored,), kind, NO_SCALE if scale is None else scale)
+    return x, torch.from_numpy(decoded(stored, scale)[numbers])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize(("rows", "width"), [(5, 17), (40, 300)])
+def test_rows_in_fewer_bytes_are_converted_as_they_are_read(name, rows, width):
+    x, copies = in_fewer_bytes(name, rows, width)
+    assert torch.equal(x.dense(), copies)
+
+    # Products and gradients to the bit, of all rows and of chosen ones.
+    for selected in (None, torch.randint(rows, (2 * rows + 1,))):
+        results = []
+        for each in (x, copies):
+            weight = torch.linspace(-1, 1, 33 * width).reshape(33, width).requires_grad_()
+            product(each, weight, selected).square().sum().backward()
+            results.append(weight.grad)
+        assert torch.equal(*results)
+
+    # Sums; those of int8 add steps first.
+    indptr = torch.tensor([0, 0, 3, rows])
+    edges = Edges(indptr, torch.randint(rows, (rows,), dtype=torch.int32), rows)
+    weight = torch.randn(rows)
+    found, expected = weighted_sum(edges, x, weight), weighted_sum(edges, copies, weight)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 SIZES = [(1, LEAST_WIDTH), (5, 17), (6, 64), (23, 65), (40, 300)]

@@ -259,7 +259,7 @@ UNFIT = {
     "object": np.zeros((3, 4), object),
     "torch transposed": torch.zeros(3, 4).T,
     "torch strided": torch.zeros(4, 4)[:, ::2],
-    "bfloat16": torch.zeros(3, 4, dtype=torch.bfloat16),
+    "torch complex": torch.zeros(3, 4, dtype=torch.complex64),
 }
 
 

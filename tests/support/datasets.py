@@ -1,6 +1,7 @@
 """Small graphs with every oddity training must bear, cut in every way, written once per job."""
 
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from data_prep.assembly.community_graph import CommunityGraph, generate
+from data_prep.assembly.stored_dtype import as_stored
 from data_prep.partitioning.partition_graph import partition_graph
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.workspace import Workspace
@@ -25,6 +27,8 @@ LABELS = (
     *("single", "multi", "targets, half-precision features"),
     *("single, edges with data", "single, sparse features"),
 )
+INT8 = "multi"
+"""The labels of the graph whose features are int8."""
 TWIN = "single, sparse features stored dense"
 """What the single process of the last reads."""
 
@@ -91,6 +95,10 @@ def make_graph(labels: str) -> Graph:
         weight = rng.integers(0, 5, graph.edges).astype(np.float32) / 2
         features = rng.standard_normal((graph.edges, 3)).astype(np.float32)
         graph.edge_data = EdgeData(weight, features, rng.integers(-20, 30, graph.edges))
+    if labels == INT8:
+        with tempfile.TemporaryDirectory() as folder:
+            small = as_stored(features, "int8", "the graph", Workspace(Path(folder), 2**30, threads=1))
+            graph = replace(graph, features=np.array(small.rows), feature_scale=small.scale)
     validate(graph)
     return graph
 

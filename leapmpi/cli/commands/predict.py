@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IDS.npy|train|val|test",
         help="original ids, in whose order rows are written, or a split; all when not given",
     )
-    parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
+    which = "those of which epoch, or a file of weights"
+    parser.add_argument("--weights", default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",

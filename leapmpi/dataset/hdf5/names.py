@@ -7,7 +7,7 @@ DATASET_FORMAT = "leapmpi-dataset"
 PART_FORMAT = "leapmpi-part"
 WEIGHTS_FORMAT = "leapmpi-weights"
 CHECKPOINT_FORMAT = "leapmpi-checkpoint"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """The newest version that can be read. A file is written as the oldest version that can hold it."""
 OLDEST_VERSION = 1
 
@@ -33,6 +33,8 @@ FEATURES = "features"
 FEATURE_INDPTR = "features/indptr"
 FEATURE_INDICES = "features/indices"
 FEATURE_DATA = "features/data"
+FEATURE_SCALE = "feature_scale"
+FEATURE_DTYPE = "feature_dtype"
 COLUMNS = "columns"
 HAS_COLUMNS = "has_columns"
 FEATURE_STORAGE = "feature_storage"
@@ -80,6 +82,10 @@ HELD_EDGES, HELD_LABELS = "edges", "labels"
 
 DENSE, SPARSE = "dense", "sparse"
 """Values of `feature_storage`; a file without it is dense."""
+
+
+FEATURE_DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "int8": "|i1"}
+"""The types of dense features, and those of their arrays: of bfloat16 the bits, of int8 steps (`feature_scale`)."""
 
 
 def part_file_name(part: int) -> str:

@@ -2,10 +2,14 @@
 
 The tiles fit the 16 registers of AVX2 (Goto, van de Geijn: "Anatomy of high-performance matrix multiplication",
 TOMS 34(3), 2008). Rows are given by their addresses and read in place. They are prefetched: rows of features come from
-memory and are read once, and waiting for them would take longer than their products.
+memory and are read once, and waiting for them would take longer than their products. Rows in fewer bytes are converted
+a few at a time, and multiplied while they are in cache.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
@@ -13,11 +17,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from leapmpi.nn.kernels.row_types import RowType, decoder
 from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
 
 ROWS = 6
 """Height of a tile: 6 x 2 registers hold its sums, and 4 are left for operands."""
+
+_LEAST_TILES = 8
+"""Fewer tiles are not worth another thread."""
 
 _CACHED = 28_800
 """Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
@@ -110,35 +119,37 @@ def _add_columns(addresses, begin, ahead, count, g, out, offset):
             )  # fmt: skip
 
 
-@compiled_parallel
-def sum_of_outer(g, addresses, out, shares):
-    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
-
-    All are C-contiguous. The columns of x are divided into `shares`, one per thread. Each element is summed in the
-    order of rows.
-    """
+@compiled
+def _sum_tiles_of_outer(first, end, g, addresses, out):
+    """Tiles `first` to `end` (exclusive) of `sum_of_outer`."""
     count, width = len(addresses), len(out)
     block = max(COLUMNS, _CACHED // width)
 
     # Columns that fill no tile are the last of a tile that overlaps the one before, whose other sums are not used.
-    tiles = width // ROWS
-    rest = width - tiles * ROWS
+    rest = width % ROWS if end == width // ROWS else 0
     last = np.zeros((ROWS, g.shape[1]), np.float32)
 
-    # A thread goes through all rows, block by block, for its share of the columns.
-    for share in prange(shares):
-        first, end = ROWS * (tiles * share // shares), ROWS * (tiles * (share + 1) // shares)
-        for begin in range(0, count, block):
-            here = min(block, count - begin)
-            ahead = begin + block if begin + 2 * block <= count else begin
-            _add_columns(addresses, begin, ahead, here, g, out[first:end], 4 * first)
-            if rest and share == shares - 1:
-                _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
-    out[width - rest :] += last[ROWS - rest :]
+    # All rows, block by block.
+    for begin in range(0, count, block):
+        here = min(block, count - begin)
+        ahead = begin + block if begin + 2 * block <= count else begin
+        _add_columns(addresses, begin, ahead, here, g, out[ROWS * first : ROWS * end], 4 * ROWS * first)
+        if rest:
+            _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
+    if rest:
+        out[width - rest :] += last[ROWS - rest :]
+
+
+def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
+    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
+
+    All are C-contiguous. Threads share the columns of x. Each element is summed in the order of rows.
+    """
+    share_rows(_sum_tiles_of_outer, len(out) // ROWS, g, addresses, out, least=_LEAST_TILES)
 
 
 @compiled
-def _set_products(addresses, first, end, weight, out):
+def _set_products(first, end, addresses, weight, out):
     """Tiles `first` to `end` (exclusive) of `products`."""
     height, width = out.shape[1], weight.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
@@ -152,14 +163,81 @@ def _set_products(addresses, first, end, weight, out):
             )  # fmt: skip
 
 
-@compiled_parallel
-def products(addresses, weight, out, shares):
+def products(addresses: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
 
-    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. The rows are
-    divided into `shares`, one per thread. Each element is summed in the order of columns.
+    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. Threads share the
+    rows. Each element is summed in the order of columns.
     """
-    # `_set_products` gets the arrays, not their addresses: numba frees an array of which only the address is in use.
-    tiles = len(out) // ROWS
-    for share in prange(shares):
-        _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)
+    share_rows(_set_products, len(out) // ROWS, addresses, weight, out, least=_LEAST_TILES)
+
+
+@functools.cache
+def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
+    """As `sum_of_outer`, a function (g, addresses, scale, out) of rows of `kind`; scale float32[2, in]."""
+    decode, kind_size = decoder(kind), kind.size
+
+    @compiled
+    def add_block(addresses, begin, ahead, first, g, scale, buffer, places, out):
+        # The columns from `first` on of some rows, as float32; then the sums of them.
+        width = buffer.shape[1]
+        buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data) + 4 * first
+        for r in range(len(g)):
+            places[r] = buffer_at + 4 * r * width
+            row, later = addresses[begin + r], addresses[min(ahead + r, len(addresses) - 1)]
+            offset = kind_size * first
+            decode(row + offset, later + offset, step, step + 4 * scale.shape[1], places[r], width)
+        whole = width // ROWS * ROWS
+        _add_columns(places, 0, 0, len(g), g, out[:whole], 0)
+        if whole < width:
+            # Columns that fill no tile, as in `sum_of_outer`.
+            last = np.zeros((ROWS, g.shape[1]), np.float32)
+            _add_columns(places, 0, 0, len(g), g, last, 4 * (width - ROWS))
+            out[whole:] += last[ROWS - (width - whole) :]
+
+    @compiled
+    def sum_tiles(first_tile, end_tile, g, addresses, scale, out):
+        count, width = len(addresses), len(out)
+        block = max(COLUMNS, _CACHED // width)
+        first = ROWS * first_tile
+        end = width if end_tile == width // ROWS else ROWS * end_tile
+        buffer, places = np.empty((block, end - first), np.float32), np.empty(block, np.int64)
+        for begin in range(0, count if first < end else 0, block):
+            rows = g[begin : min(begin + block, count)]
+            add_block(addresses, begin, begin + block, first, rows, scale, buffer, places, out[first:end])
+
+    def sum_of_outer(g: np.ndarray, addresses: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+        share_rows(sum_tiles, len(out) // ROWS, g, addresses, scale, out, least=_LEAST_TILES)
+
+    return sum_of_outer
+
+
+@functools.cache
+def products_of(kind: RowType) -> Callable[..., None]:
+    """As `products`, a function (addresses, weight, scale, out) of rows of `kind`; scale float32[2, in]."""
+    decode = decoder(kind)
+
+    @compiled
+    def set_tile(addresses, tile, weight, scale, buffer, places, out):
+        # Six rows as float32, while the next six are prefetched; then their products.
+        height, width = out.shape[1], weight.shape[1]
+        buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data)
+        for r in range(ROWS):
+            places[r] = buffer_at + 4 * r * width
+            later = addresses[min(ROWS * (tile + 1) + r, len(addresses) - 1)]
+            decode(addresses[ROWS * tile + r], later, step, step + 4 * scale.shape[1], places[r], width)
+        places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
+        out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
+        for h in range(0, height, COLUMNS):
+            _set_inner(places_at, places_at, weight_at + 4 * h * width, out_at + 4 * h, 4 * height, width)
+
+    @compiled
+    def set_tiles(first, end, addresses, weight, scale, out):
+        buffer, places = np.empty((ROWS, weight.shape[1]), np.float32), np.empty(ROWS, np.int64)
+        for tile in range(first, end):
+            set_tile(addresses, tile, weight, scale, buffer, places, out)
+
+    def products(addresses: np.ndarray, weight: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+        share_rows(set_tiles, len(out) // ROWS, addresses, weight, scale, out, least=_LEAST_TILES)
+
+    return products

@@ -1,4 +1,4 @@
-"""Weighted sums of single-precision rows, of a matrix or given by their addresses, which are read in place.
+"""Weighted sums of rows, of a matrix or given by their addresses, which are read in place.
 
 As many columns as registers hold are summed at a time, over all edges of a destination. Meanwhile the rows of the next
 edges are prefetched: rows of features come from memory, in an order that the processor cannot predict.
@@ -6,76 +6,100 @@ edges are prefetched: rows of features come from memory, in an order that the pr
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, load_floats, prefetch_columns
+from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
 
 _WIDE = 4
 """Vectors of a row that are summed at once."""
 
 
-def _sum_of(vectors: int):
-    """An intrinsic that sums `vectors` vectors of each row."""
+def _sum_of(vectors: int, kind: RowType):
+    """An intrinsic that sums `vectors` vectors of each row of `kind`."""
 
     @intrinsic
-    def set_sum(typing_context, rows, weight, edges, offset, out):
+    def set_sum(typing_context, rows, weight, edges, offset, step, middle, out):
         """out[:] = sum over e < edges of weight[e] * rows[e][:], of the columns from `offset` (bytes) on.
 
-        rows: address of int64[2 edges], the addresses of the rows, then of those to prefetch; weight, out: addresses of
-        float32. All are int64.
+        rows: address of int64[2 edges], the addresses of the rows, then of those to prefetch; weight, out, and step and
+        middle of these columns, if they are scaled: addresses of float32. All are int64.
         """
 
         def generate(context, build, signature, arguments):
-            rows, weight, edges, offset, out = arguments
+            rows, weight, edges, offset, step, middle, out = arguments
             # LLVM keeps these stack slots in registers.
             sums = [cgutils.alloca_once_value(build, ir.Constant(VECTOR, [0.0] * COLUMNS)) for _ in range(vectors)]
+            all_weight = cgutils.alloca_once_value(build, FLOAT(0.0))
 
             with cgutils.for_range(build, edges) as loop:
                 row = build.add(offset, load(build, rows, INDEX(8), loop.index, INDEX))
                 later = build.add(offset, load(build, rows, INDEX(8), build.add(edges, loop.index), INDEX))
                 factor = load(build, weight, INDEX(4), loop.index, FLOAT)
                 for k, total in enumerate(sums):
-                    prefetch(build, build.add(later, INDEX(4 * COLUMNS * k)))
-                    add_product(build, total, factor, load(build, row, INDEX(4 * COLUMNS), INDEX(k), VECTOR))
+                    prefetch_columns(build, kind, later, k)
+                    add_product(build, total, factor, load_floats(build, kind, row, INDEX(COLUMNS * k)))
+                if kind.scaled:
+                    build.store(build.fadd(build.load(all_weight), factor), all_weight)
 
             for k, total in enumerate(sums):
+                if kind.scaled:
+                    # The sum of steps, times a step, and the middle as often as the weights say.
+                    steps, middles = (
+                        load(build, each, INDEX(4 * COLUMNS), INDEX(k), VECTOR) for each in (step, middle)
+                    )
+                    build.store(build.fmul(build.load(total), steps), total)
+                    add_product(build, total, build.load(all_weight), middles)
                 build.store(build.load(total), pointer(build, out, INDEX(4 * COLUMNS), INDEX(k), VECTOR), align=4)
             return context.get_dummy_value()
 
-        return types.void(*(types.int64,) * 5), generate
+        return types.void(*(types.int64,) * 7), generate
 
     return set_sum
 
 
-_set_narrow_sum, _set_wide_sum = _sum_of(1), _sum_of(_WIDE)
+def _sum_rows_of(kind: RowType):
+    """A kernel that sums the rows `first` to `end` (exclusive) of `weighted_sums`."""
+    narrow, wide, size = _sum_of(1, kind), _sum_of(_WIDE, kind), kind.size
+
+    @compiled
+    def sum_rows(first, end, indptr, addresses, weight, scale, out):
+        width = out.shape[1]
+        rows_at = np.int64(addresses.ctypes.data)
+        weight_at = np.int64(weight.ctypes.data)
+        step = np.int64(scale.ctypes.data)
+        middle = step + 4 * scale.shape[1]
+        out_at = np.int64(out.ctypes.data)
+
+        for i in range(first, end):
+            begin, edges = indptr[i], indptr[i + 1] - indptr[i]
+            rows, weights, sums = rows_at + 8 * begin, weight_at + 4 * begin, out_at + 4 * i * width
+            column = 0
+            while column < width:
+                if width - column >= _WIDE * COLUMNS:
+                    at = 4 * column
+                    wide(rows, weights, edges, size * column, step + at, middle + at, sums + at)
+                    column += _WIDE * COLUMNS
+                else:
+                    # The last columns are those of a vector that overlaps the one before, whose sums it repeats.
+                    column = min(column, width - COLUMNS)
+                    at = 4 * column
+                    narrow(rows, weights, edges, size * column, step + at, middle + at, sums + at)
+                    column += COLUMNS
+
+    return sum_rows
 
 
-@compiled
-def _sum_rows(first, end, indptr, addresses, weight, out):
-    """Rows `first` to `end` (exclusive) of `weighted_sums`."""
-    width = out.shape[1]
-    rows_at = np.int64(addresses.ctypes.data)
-    weight_at = np.int64(weight.ctypes.data)
-    out_at = np.int64(out.ctypes.data)
-
-    for i in range(first, end):
-        begin, edges = indptr[i], indptr[i + 1] - indptr[i]
-        rows, weights, sums = rows_at + 8 * begin, weight_at + 4 * begin, out_at + 4 * i * width
-        column = 0
-        while column < width:
-            if width - column >= _WIDE * COLUMNS:
-                _set_wide_sum(rows, weights, edges, 4 * column, sums + 4 * column)
-                column += _WIDE * COLUMNS
-            else:
-                # The last columns are those of a vector that overlaps the one before, whose sums it repeats.
-                column = min(column, width - COLUMNS)
-                _set_narrow_sum(rows, weights, edges, 4 * column, sums + 4 * column)
-                column += COLUMNS
+_sum_rows = _sum_rows_of(FLOAT32)
 
 
 @compiled
@@ -101,35 +125,48 @@ def _most_edges(indptr):
     return most
 
 
-@compiled_parallel
-def weighted_sums(indptr, indices, weight, addresses, out, shares):
-    """out[i] = sum over edges e of destination i of weight[e] * x[indices[e]], in the order of edges.
+@functools.cache
+def weighted_sums_of(kind: RowType) -> Callable[..., None]:
+    """A function weighted_sums(indptr, indices, weight, addresses, scale, out) of rows of `kind`.
+
+    out[i] = sum over edges e of destination i of weight[e] * x[indices[e]], in the order of edges.
 
     indptr int64[n + 1], indices int32 or int64[edges], not empty, and weight float32[edges] list the edges; x is given
-    by addresses int64[sources] of float32 rows; out is float32[n, width], of 16 columns or more. All are C-contiguous.
-    The destinations are divided into `shares`, one per thread.
+    by addresses int64[sources] of rows, and scale float32[2, width] if their columns are scaled; out is float32[n,
+    width], of 16 columns or more. All are C-contiguous. Threads share the destinations.
     """
-    # The address of each edge's row. Destinations prefetch as many addresses behind theirs: pad for the last ones.
-    rows, edges = len(indptr) - 1, len(indices)
-    of_edges = np.empty(edges + _most_edges(indptr), np.int64)
-    of_edges[edges:] = addresses[indices[-1]]
-    for share in prange(shares):
-        _locate(edges * share // shares, edges * (share + 1) // shares, indices, addresses, of_edges)
+    sum_rows = _sum_rows if kind == FLOAT32 else _sum_rows_of(kind)
 
-    for share in prange(shares):
-        _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, out)
+    def weighted_sums(
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        weight: np.ndarray,
+        addresses: np.ndarray,
+        scale: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        of_edges = _room_for_addresses(indptr, indices, addresses[indices[-1]])
+        share_rows(_locate, len(indices), indices, addresses, of_edges)
+        share_rows(sum_rows, len(out), indptr, of_edges, weight, scale, out)
+
+    return weighted_sums
 
 
-@compiled_parallel
-def weighted_sums_of_matrix(indptr, indices, weight, x, out, shares):
-    """As `weighted_sums`, for x float32[sources, width], C-contiguous, which may be read-only."""
-    rows, edges = len(indptr) - 1, len(indices)
-    base, step = np.int64(x.ctypes.data), np.int64(4 * x.shape[1])
-    of_edges = np.empty(edges + _most_edges(indptr), np.int64)
-    of_edges[edges:] = base + step * np.int64(indices[-1])
-    for share in prange(shares):
-        first, end = edges * share // shares, edges * (share + 1) // shares
-        _locate_in_matrix(first, end, indices, base, step, of_edges)
+def weighted_sums_of_matrix(
+    indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:
+    """As the functions of `weighted_sums_of`, for x float32[sources, width], C-contiguous, which may be read-only."""
+    base, step = x.ctypes.data, 4 * x.shape[1]
+    of_edges = _room_for_addresses(indptr, indices, base + step * int(indices[-1]))
+    share_rows(_locate_in_matrix, len(indices), indices, base, step, of_edges)
+    share_rows(_sum_rows, len(out), indptr, of_edges, weight, NO_SCALE, out)
 
-    for share in prange(shares):
-        _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, out)
+
+def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> np.ndarray:
+    """int64: room for the address of each edge's row, and behind them the `last` one, repeated.
+
+    Destinations prefetch as many addresses behind theirs.
+    """
+    room = np.empty(len(indices) + _most_edges(indptr), np.int64)
+    room[len(indices) :] = last
+    return room

@@ -17,6 +17,7 @@ from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import about_depth
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
 from leapmpi.runs.tables.text import score_text, scores_text, size_text
@@ -120,7 +121,12 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
             log.info("remote %s is left out: %s", name, reason)
-    told = *engine.sentences(), *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()
+    told = (
+        *trainer.sentences(),
+        *engine.sentences(),
+        *about_depth(engine, trainer.prefetch_depth),
+        *trainer.feature_cache.sentences(),
+    )
     doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
     for sentence in (*told, *doubts):
         log.info(sentence)
@@ -135,6 +141,11 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
+    if world.size == 1 and loaded.dataset.parts > 1:
+        log.info(
+            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s --run FOLDER",
+            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
+        )
     if not trainer.evaluator.size("val"):
         roots = loaded.ctx.task.roots
         log.info("no validation %s: the last epoch counts as the best", roots)
@@ -149,6 +160,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         economy=trainer.feature_cache.about,
         strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
         init=trainer.started_from,
+        roles=trainer.roles_record(),
         code=code_of(trainer.config),
         rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
     )

@@ -133,7 +133,7 @@ def _shards(
         nothing = np.zeros((), str(learned[1]).removeprefix("torch."))
         features = LearnedShard(np.broadcast_to(nothing, (rows, learned[0])), first)
     elif entry_counts is None:
-        features = HostShard([part.dense_features for part in parts], first)
+        features = HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
     else:
         features = SparseShard([part.sparse_features for part in parts], first, entry_counts)
     return features, HostShard(labels, first)

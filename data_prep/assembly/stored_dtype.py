@@ -1,0 +1,179 @@
+"""Features in fewer bytes: float16, bfloat16, or int8 with a step and a middle for each column; and what that loses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.assembly.feature_rows import FeatureRows
+from data_prep.progress import SILENT, Progress
+from data_prep.workspace import Workspace
+from leapmpi.dataset.graph import Graph, feature_dtype
+from leapmpi.dataset.hdf5.attributes import Attributes
+from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
+from leapmpi.dataset.row_blocks import row_ranges
+from leapmpi.dataset.sparse_features import SparseFeatures
+from leapmpi.errors import ConfigError, DataError
+
+_STEPS = 127
+"""Steps of int8 on either side of the middle of a column's range."""
+
+_LARGEST_HALF = 65504.0
+_LARGEST_BRAIN = np.uint32(0x7F7F)
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """Features as they are written, rows [n, F], and the steps and middles of columns, float32[2, F], of int8."""
+
+    rows: np.ndarray
+    scale: np.ndarray | None
+    largest_error: float
+    """The largest error of an element, as a share of its column's range; of its magnitude in a column of one value."""
+    column: int
+    """Where it is."""
+    mean_error: float
+    """The root mean square of all elements' errors, as such shares."""
+
+    @property
+    def attributes(self) -> Attributes:
+        """What files tell of the errors."""
+        return {"feature_error_largest": self.largest_error, "feature_error_rms": self.mean_error}
+
+    def note(self, dtype: str) -> str:
+        """What the tables of import and partition say."""
+        before = 4 * self.rows.shape[0] * self.rows.shape[1]
+        return (
+            f"features as {dtype}: {self.rows.nbytes:,} bytes instead of {before:,}; errors as shares of a column's "
+            f"range: largest {self.largest_error:.2g} (column {self.column}), root mean square {self.mean_error:.2g}"
+        )
+
+
+class _Columns:
+    """What a pass over the rows finds out about their columns."""
+
+    def __init__(self, width: int) -> None:
+        self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)
+        self.largest, self.squares = np.zeros(width), np.zeros(width)
+
+    def see(self, block: np.ndarray) -> None:
+        """Take `block` float32[k, F] into the ranges."""
+        np.minimum(self.low, block.min(axis=0), out=self.low)
+        np.maximum(self.high, block.max(axis=0), out=self.high)
+
+    def lose(self, lost: np.ndarray) -> None:
+        """Add the errors `lost` float64[k, F]."""
+        np.maximum(self.largest, np.abs(lost).max(axis=0), out=self.largest)
+        self.squares += np.square(lost).sum(axis=0)
+
+    @property
+    def unit(self) -> np.ndarray:
+        """float64[F]: what errors of each column are a share of."""
+        span = self.high - self.low
+        span = np.where(span > 0, span, np.maximum(np.abs(self.low), np.abs(self.high)))
+        return np.where(span > 0, span, 1.0)
+
+
+def as_stored(
+    rows: np.ndarray | FeatureRows, dtype: str, where: str, workspace: Workspace, progress: Progress = SILENT
+) -> StoredFeatures:
+    """`rows`, of float32, in a temporary file as `dtype`, one of FEATURE_DTYPES; rounded to nearest, ties to even.
+
+    Reads the rows twice for int8, else once. int8 divides the range of each column into 254 steps: no element is off by
+    more than half a step. Raises DataError for a value beyond the range of float16; of bfloat16, it is the largest.
+    """
+    n, width = rows.shape
+    ranges, columns, scale = list(row_ranges(n, 4 * 4 * width)), _Columns(width), None
+    if dtype == "int8":
+        progress.start(n, "rows of features, for their ranges")
+        for start, stop in ranges:
+            columns.see(_block(rows, start, stop))
+            progress.reach(stop)
+        scale = np.stack([(columns.high - columns.low) / (2 * _STEPS), (columns.high + columns.low) / 2])
+        scale = scale.astype(np.float32)
+
+    progress.start(n, "rows of features")
+    out = workspace.array("stored-features", (n, width), np.dtype(FEATURE_DTYPES[dtype]))
+    for start, stop in ranges:
+        block = _block(rows, start, stop)
+        columns.see(block)
+        if dtype == "float16":
+            _check_half(block, where, start)
+        out[start:stop] = _encoded(block, dtype, scale)
+        columns.lose(decoded(out[start:stop], scale).astype(np.float64) - block)
+        progress.reach(stop)
+
+    # Errors in units of the columns' ranges.
+    unit = columns.unit
+    shares = columns.largest / unit
+    worst = int(shares.argmax())
+    mean = float(np.sqrt((columns.squares / unit**2).sum() / (n * width)))
+    return StoredFeatures(out, scale, float(shares[worst]), worst, mean)
+
+
+def check_dtype(graph: Graph, dtype: str | None, path: Path) -> None:
+    """Raise ConfigError where the features of `graph`, from the file `path`, cannot be written as `dtype`."""
+    if dtype is None:
+        return
+    flag, features = f"--feature-dtype {dtype}: {path}", graph.features
+    if features is None:
+        raise ConfigError(f"{flag} has no features; leave the flag out")
+    if isinstance(features, SparseFeatures):
+        raise ConfigError(f"{flag} stores features sparse; leave the flag out, or import with --feature-storage dense")
+    if (found := feature_dtype(features.dtype)) not in (dtype, "float32"):
+        raise ConfigError(f"{flag} holds features as {found} already; import the source again for another type")
+
+
+def changes_dtype(graph: Graph, dtype: str | None) -> bool:
+    """Whether dense features of `graph` are not of `dtype` already."""
+    return dtype is not None and graph.features is not None and feature_dtype(graph.features.dtype) != dtype
+
+
+def in_fewer_bytes(
+    graph: Graph, dtype: str, where: str, workspace: Workspace, progress: Progress
+) -> tuple[Graph, StoredFeatures]:
+    """`graph` with its features, of float32, as `dtype`, and what that loses. Raises DataError as `as_stored`."""
+    assert isinstance(graph.features, np.ndarray), "`check_dtype` has seen to it"
+    small = as_stored(graph.features, dtype, where, workspace, progress)
+    attributes = {**graph.attributes, **small.attributes}
+    # Another content has another identity.
+    return replace(graph, features=small.rows, feature_scale=small.scale, attributes=attributes, uuid=None), small
+
+
+def decoded(stored: np.ndarray, scale: np.ndarray | None) -> np.ndarray:
+    """What `stored` rows stand for: float32[k, F]."""
+    if scale is not None:
+        return stored.astype(np.float32) * scale[0] + scale[1]
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32)
+
+
+def _block(rows: np.ndarray | FeatureRows, start: int, stop: int) -> np.ndarray:
+    return np.ascontiguousarray(rows[start:stop], np.float32)
+
+
+def _check_half(block: np.ndarray, where: str, first: int) -> None:
+    """Raise DataError for a value of `block`, whose first row is row `first`, that float16 cannot hold."""
+    if len(beyond := np.argwhere(np.abs(block) > _LARGEST_HALF)):
+        row, column = beyond[0]
+        raise DataError(
+            f"{where}: features, row {first + row}, column {column} is {block[row, column]}, beyond the largest "
+            f"float16, {_LARGEST_HALF:.0f}; take --feature-dtype bfloat16 or int8"
+        )
+
+
+def _encoded(block: np.ndarray, dtype: str, scale: np.ndarray | None) -> np.ndarray:
+    """`block` float32[k, F] as it is stored."""
+    if scale is not None:
+        # A column of one value is its middle.
+        step = np.where(scale[0] > 0, scale[0], 1).astype(np.float64)
+        return np.clip(np.rint((block - scale[1].astype(np.float64)) / step), -_STEPS, _STEPS).astype(np.int8)
+    if dtype == "bfloat16":
+        # The upper half of the bits, to the nearest, ties to even.
+        bits = block.view(np.uint32)
+        upper = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
+        return np.where((upper & 0x7FFF) > _LARGEST_BRAIN, (upper & 0x8000) | _LARGEST_BRAIN, upper).astype(np.uint16)
+    return block.astype(FEATURE_DTYPES[dtype])

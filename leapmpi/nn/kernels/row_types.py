@@ -1,0 +1,175 @@
+"""Rows of features in fewer bytes: what their elements stand for, and how kernels read them.
+
+An element of float16 or bfloat16 is a number. One of int8 is a number q of steps from the middle of its column's range:
+it stands for q * step[column] + middle[column], of which product and sum are rounded to float32. Kernels convert 16
+elements at a time while they read a row, so no copy of the rows as float32 is held.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, pointer, prefetch
+from leapmpi.system.jit import compiled
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+
+@dataclass(frozen=True)
+class RowType:
+    """A type of the elements of rows. `dtype` is that of arrays of them, of `size` bytes each."""
+
+    name: str
+    dtype: str
+    size: int
+    scaled: bool = False
+    """Whether columns have steps and middles: float32[2, width]."""
+
+
+FLOAT32 = RowType("float32", "<f4", 4)
+ROW_TYPES = {
+    np.dtype(each.dtype): each
+    for each in (
+        FLOAT32,
+        RowType("float16", "<f2", 2),
+        RowType("bfloat16", "<u2", 2),  # numpy has no bfloat16: its bits
+        RowType("int8", "|i1", 1, scaled=True),
+    )
+}
+"""The types by the dtype of arrays."""
+
+NO_SCALE = np.zeros((2, 0), np.float32)
+"""Steps and middles of columns that have none."""
+
+
+def row_type(dtype: np.dtype, scale: np.ndarray | None) -> RowType | None:
+    """The type of rows of arrays of `dtype`, whose columns have a `scale` or not; None for plain numbers of numpy."""
+    found = ROW_TYPES.get(dtype)
+    return found if found and found.scaled == (scale is not None) else None
+
+
+def _number_type(kind: RowType) -> ir.Type:
+    return {"float32": FLOAT, "float16": ir.HalfType()}.get(kind.name, ir.IntType(8 * kind.size))
+
+
+def load_floats(build: ir.IRBuilder, kind: RowType, row: Any, column: Any, lanes: int = COLUMNS) -> Any:
+    """The elements of the row at address `row` from number `column` on, as floats; of int8 the steps.
+
+    `lanes` is COLUMNS, for a vector, or 1, for a number.
+    """
+    many = (lambda each: each) if lanes == 1 else (lambda each: ir.VectorType(each, COLUMNS))
+    place = pointer(build, row, INDEX(kind.size), column, many(_number_type(kind)))
+    # Rows in mapped files may begin at any byte.
+    found = build.load(place, align=1)
+    if kind.name == "float16":
+        return build.fpext(found, many(FLOAT))
+    if kind.name == "bfloat16":
+        # The upper half of the bits of a float.
+        word = many(ir.IntType(32))
+        shift = ir.Constant(word, 16 if lanes == 1 else [16] * COLUMNS)
+        return build.bitcast(build.shl(build.zext(found, word), shift), many(FLOAT))
+    return build.sitofp(found, many(FLOAT)) if kind.name == "int8" else found
+
+
+def prefetch_columns(build: ir.IRBuilder, kind: RowType, row: Any, vector: int) -> None:
+    """Ask for the cache line in which vector number `vector` of the row at address `row` begins, once for each line."""
+    if vector * kind.size * COLUMNS % _LINE == 0:
+        prefetch(build, build.add(row, INDEX(vector * kind.size * COLUMNS)))
+
+
+def decoder(kind: RowType) -> Any:
+    """An intrinsic that writes elements of a row of `kind` as float32."""
+
+    @intrinsic
+    def decode(typing_context, row, ahead, step, middle, out, count):
+        """out[j] = what element j of the row at `row` stands for, j < count; those at `ahead` are prefetched.
+
+        All are int64: addresses, of steps and middles of the same columns too, and the number of elements.
+        """
+
+        def generate(context, build, signature, arguments):
+            row, ahead, step, middle, out, count = arguments
+
+            def convert(column, lanes):
+                target = FLOAT if lanes == 1 else VECTOR
+                values = load_floats(build, kind, row, column, lanes)
+                if kind.scaled:
+                    # Rounded twice, everywhere: bits do not depend on the processor.
+                    by_column = [
+                        build.load(pointer(build, base, INDEX(4), column, target), align=4) for base in (step, middle)
+                    ]
+                    values = build.fadd(build.fmul(values, by_column[0]), by_column[1])
+                build.store(values, pointer(build, out, INDEX(4), column, target), align=4)
+
+            vectors = build.udiv(count, INDEX(COLUMNS))
+            with cgutils.for_range(build, vectors) as loop:
+                column = build.mul(loop.index, INDEX(COLUMNS))
+                prefetch(build, build.add(ahead, build.mul(column, INDEX(kind.size))))
+                convert(column, COLUMNS)
+            done = build.mul(vectors, INDEX(COLUMNS))
+            with cgutils.for_range(build, build.sub(count, done)) as loop:
+                convert(build.add(done, loop.index), 1)
+            return context.get_dummy_value()
+
+        return types.void(*(types.int64,) * 6), generate
+
+    return decode
+
+
+@functools.cache
+def row_reader(kind: RowType) -> Callable[..., None]:
+    """A kernel that reads rows of `kind`: read(base, stride, rows, scale, buffer, target, positions).
+
+    target[positions[i]] = the row rows[i] of a matrix at address `base`, `stride` bytes each. rows and positions
+    int64[k]; scale float32[2, width]; buffer float32[width] is working memory; target float[., width].
+    """
+    decode = decoder(kind)
+
+    @compiled
+    def read(base, stride, rows, scale, buffer, target, positions):
+        width = target.shape[1]
+        step = np.int64(scale.ctypes.data)
+        middle, row = step + 4 * scale.shape[1], np.int64(buffer.ctypes.data)
+        for i in range(len(rows)):
+            ahead = base + stride * rows[min(i + 4, len(rows) - 1)]
+            decode(base + stride * rows[i], ahead, step, middle, row, width)
+            target[positions[i]] = buffer
+
+    return read
+
+
+def read_rows(
+    source: np.ndarray, rows: np.ndarray, scale: np.ndarray | None, target: np.ndarray, positions: np.ndarray
+) -> None:
+    """target[positions[i]] = what row rows[i] of `source` stands for; of one of ROW_TYPES, C-contiguous.
+
+    rows and positions int64[k], scale float32[2, width] or None, target float32 or float64[., width].
+    """
+    kind = ROW_TYPES[source.dtype]
+    row_reader(kind)(
+        *(source.ctypes.data, source.strides[0], rows, NO_SCALE if scale is None else scale),
+        *(np.empty(source.shape[1], np.float32), target, positions),
+    )
+
+
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """`array` as a tensor on the same memory; the bits of bfloat16 as numbers of that type."""
+    if array.dtype == np.uint16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def decoded(rows: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """What `rows` stand for, as `dtype`, to the bits of `read_rows`."""
+    return (rows.to(dtype)) if scale is None else (rows.float() * scale[0] + scale[1]).to(dtype)
