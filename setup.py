@@ -36,8 +36,14 @@ setup(
         "tables": ["pyarrow>=14"],
         # Tables of predictions, for leapmpi predict --out FILE.parquet.
         "parquet": ["pyarrow>=14"],
+        "yaml": ["pyyaml>=6"],  # metadata.yaml of GraphBolt's OnDiskDataset, for leapmpi-prep import
+        # For leapmpi export: each format by the library of those who read it. Training loads none.
+        "safetensors": ["safetensors>=0.4"],
+        "tensorboard": ["tensorboard>=2.12"],
+        "wandb": ["wandb>=0.19"],
         # Layers of PyTorch Geometric in models of your own; leapmpi loads it only where such a model does.
         "pyg": ["torch_geometric>=2.5,<3"],
+        "figures": ["matplotlib>=3.8"],  # single figures of reports as PNG and PDF, for leapmpi report --png
         "kaminpar": ["kaminpar>=3.7"],  # the partition method of this name: faster than METIS on large graphs
         "test": [
             "hypothesis>=6",  # properties of the planner over many shapes

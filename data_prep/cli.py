@@ -24,6 +24,8 @@ COMMANDS = {
     "compare": "data_prep.commands.compare",
     "info": "data_prep.commands.info",
     "check": "data_prep.commands.check",
+    "report": "data_prep.commands.report",
+    "completion": "leapmpi.config.completion",
 }
 
 

@@ -1,4 +1,4 @@
-"""Progress of a command: a line with rate and remaining time in long steps, and the table of steps at the end."""
+"""The steps of a command: how far each has come (leapmpi/runs/progress_line.py), and the table of them at the end."""
 
 from __future__ import annotations
 
@@ -9,95 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-# Seconds between two lines, and between two samples of the memory.
-_ON_TERMINAL = 0.5
-_IN_LOG = 30.0
+from leapmpi.runs.progress_line import SILENT, Progress, duration
+
+__all__ = ["SILENT", "Progress", "Step", "Steps", "duration"]
+
 _SAMPLE = 0.1
-
-
-class Progress:
-    """How far a step has come. Lines go to `out`: on a terminal one that is rewritten, else one each 30 seconds.
-
-    A step that reports no progress shows, half as often, how long it has been at work.
-    """
-
-    def __init__(self, name: str, out: TextIO | None = None) -> None:
-        self._name = name
-        self._out = out
-        self._terminal = out is not None and out.isatty()
-        self._every = _ON_TERMINAL if self._terminal else _IN_LOG
-        self._total = 0
-        self._unit = ""
-        self._done = 0
-        self._begun = self._begin = self._shown = time.monotonic()
-        self._passes = 0
-        self._visible = False
-
-    def start(self, total: int | None, unit: str) -> None:
-        """Begin work of `total` units (None: not known); the count starts at 0 again."""
-        self._total = total or 0
-        self._unit = unit
-        self._done = 0
-        self._begin = time.monotonic()
-
-    def start_pass(self, edges: int) -> None:
-        """Begin one more pass over so many edges."""
-        self._passes += 1
-        self.start(edges, f"edges of pass {self._passes}")
-
-    def advance(self, count: int) -> None:
-        """`count` more units are done."""
-        self.reach(self._done + count)
-
-    def reach(self, done: int) -> None:
-        """Altogether `done` units are done."""
-        self._done = done
-        now = time.monotonic()
-        if self._out is not None and now - self._shown >= self._every:
-            self._shown = now
-            self._show(self._out, self._line(now))
-
-    def beat(self) -> None:
-        """Show that the step is alive, if no other line has for a while; called regularly by another thread."""
-        now = time.monotonic()
-        if self._out is not None and now - self._shown >= 2 * self._every:
-            self._shown = now
-            self._show(self._out, f"{self._name}: at work for {duration(now - self._begun)}")
-
-    def _line(self, now: float) -> str:
-        rate = self._done / max(now - self._begin, 1e-9)
-        share = f" of {self._total:,}" if self._total else ""
-        left = f", {duration((self._total - self._done) / rate)} left" if self._total and rate else ""
-        return f"{self._name}: {self._done:,}{share} {self._unit}, {rate:,.0f} per second{left}"
-
-    def _show(self, out: TextIO, line: str) -> None:
-        with suppress(OSError, ValueError):
-            out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-            out.flush()
-            self._visible = self._terminal
-
-    def close(self) -> None:
-        """Clear the line on a terminal."""
-        if self._out is not None and self._visible:
-            with suppress(OSError, ValueError):
-                self._out.write("\r\x1b[K")
-                self._out.flush()
-
-
-SILENT = Progress("")
-"""Shows nothing."""
-
-
-def duration(seconds: float) -> str:
-    """`seconds` as a text such as 45 s, 3 min 20 s or 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole // 60 % 60:02} min"
+"""Seconds between two samples of the memory."""
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,22 @@
 
     import leapmpi
 
-    run = leapmpi.train(leapmpi.Config.from_values({"data": "data", "train.epochs": 5}))
-    print(run.summary["best"])
+    run = leapmpi.train("data", epochs=5, model="sage")
+    print(run.summary["best"], run.epochs)
+    answers = run.predict(what="classes")
+    run.report("report.html")
     print(leapmpi.load_run(run.path).weights().keys())
 
-A run has `path`, `config`, `summary`, `finished` and `failure`, and `metrics()`, `weights()` and `models()` (see
-`leapmpi.runs.run.Run`). Importing this package starts no MPI and loads neither torch nor mpi4py.
+A run has `path`, `config`, `summary`, `finished`, `failure` and `epochs`, and `metrics()`, `weights()`, `models()`,
+`predict()` and `report()` (see `leapmpi.training.records.trained_run`). Importing this package starts no MPI and loads
+neither torch nor mpi4py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leapmpi.config.flags import with_flags
 from leapmpi.config.schema import Config
 from leapmpi.errors import LeapmpiError
 from leapmpi.version import VERSION as __version__
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import Comm
     from leapmpi.dataset.partitioned import Dataset
     from leapmpi.runs.run import Run
+    from leapmpi.training.records.trained_run import TrainedRun
 
 __all__ = ["Config", "LeapmpiError", "__version__", "load_run", "open_dataset", "predict", "train"]
 
@@ -34,15 +39,19 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def train(config: Config, comm: Comm | None = None) -> Run:
-    """Train a model with the settings `config` and return the finished run. Collective.
+def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any) -> TrainedRun:
+    """Train a model and return the finished run. Collective.
 
-    comm: the mpi4py communicator of the ranks that train, all ranks when None. See
-    `leapmpi.training.run_training.train`.
+    config: the settings, or the folder of a dataset; `settings` change some of them and are called as flags are, with
+    `_` for `-`: train("data", model="gat", epochs=5, run="runs/a"). comm: the mpi4py communicator of the ranks that
+    train, all ranks when None; without mpirun it is this process alone, in a notebook too. See
+    `leapmpi.training.run_training.train`. Raises ConfigError for an unknown setting.
     """
     from leapmpi.training import run_training
+    from leapmpi.training.records.trained_run import TrainedRun
 
-    return run_training.train(config, comm)
+    chosen = config if isinstance(config, Config) else Config().replaced({"data": str(config)})
+    return TrainedRun(run_training.train(with_flags(chosen, settings), comm).path)
 
 
 def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
@@ -51,12 +60,9 @@ def predict(run: Run, data: Path | str, out: Path | str, comm: Comm | None = Non
     request: the other fields of `PredictionRequest` in leapmpi/training/prediction, such as what="classes"; `predict`
     in run_prediction.py there says what is returned.
     """
-    from pathlib import Path
+    from leapmpi.training.records.trained_run import TrainedRun
 
-    from leapmpi.training.prediction.prediction_request import PredictionRequest
-    from leapmpi.training.prediction.run_prediction import predict
-
-    return predict(run.config.replaced({"data": str(data)}), run, PredictionRequest(Path(out), **request), comm)
+    return TrainedRun(run.path).write_predictions(data, out, comm, **request)
 
 
 def open_dataset(path: Path | str) -> Dataset:
@@ -66,9 +72,10 @@ def open_dataset(path: Path | str) -> Dataset:
     return open_dataset(path)
 
 
-def load_run(path: Path | str) -> Run:
+def load_run(path: Path | str) -> TrainedRun:
     """The run in folder `path`, finished or not; its parts are read when asked for. Raises RunFolderError when there
     is none."""
     from leapmpi.runs.run import load_run
+    from leapmpi.training.records.trained_run import TrainedRun
 
-    return load_run(path)
+    return TrainedRun(load_run(path).path)

@@ -9,6 +9,7 @@ import pytest
 
 import leapmpi
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.runs.tables import epoch_table
 
 
 def config(data, folder, **more):
@@ -62,6 +63,42 @@ def test_train_on_a_communicator_of_the_caller(small_data, tmp_path, finished_ru
     run = leapmpi.train(config(small_data, tmp_path / "run"), comm=MPI.COMM_SELF)
     assert run.summary["ranks"] == 1
     assert MPI.COMM_SELF.rank == 0  # still in use: a run frees only what it made
+
+
+def test_settings_are_called_as_flags_are(small_data, tmp_path):
+    run = leapmpi.train(
+        str(small_data), run=tmp_path / "run", epochs=1, batch_size=32, fanout="5,5", eval_fanout=3, log_level="error"
+    )
+    assert (run.config.train.batch_size, run.config.sampling.fanout) == (32, (5, 5))
+    assert run.config.evaluation_fanout == (3, 3)
+    with pytest.raises(ConfigError, match=r"no setting is called epoch; did you mean 'epochs'\?"):
+        leapmpi.train(str(small_data), epoch=1)
+
+
+def test_epochs_are_a_table(finished_run, monkeypatch):
+    run = leapmpi.load_run(finished_run.path)
+    monkeypatch.setattr(epoch_table.importlib.util, "find_spec", lambda name: None)
+    found = run.epochs
+    assert [each["epoch"] for each in found] == [1, 2, 3]
+    assert [each["val"] for each in found] == [each["accuracy"]["val"] for each in run.summary["epochs"]]
+    first, *rows = repr(found).splitlines()
+    assert first.split()[:3] == ["epoch", "loss", "val"]
+    assert len(rows) == found._repr_html_().count("<tr>") - 1 == 3
+
+
+def test_a_run_answers_and_reports(finished_run, small_data, tmp_path, monkeypatch):
+    run = leapmpi.load_run(finished_run.path)
+    classes = run.predict(what="classes", vertices="test")
+    test = leapmpi.open_dataset(small_data).splits.test
+    labels = np.concatenate([leapmpi.open_dataset(small_data).part(part).labels for part in range(4)])[test]
+    assert classes.shape == test.shape
+    assert np.mean(classes[labels >= 0] == labels[labels >= 0]) > 1 / 3
+    page = run.report(tmp_path / "page.html")
+    assert "Accuracy val" in page.path.read_text()
+    assert page._repr_html_().count("<") == 2
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"leapmpi\.predict"):
+        run.predict()
 
 
 def test_open_dataset(small_data):

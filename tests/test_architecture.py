@@ -24,7 +24,7 @@ PACKAGES = ("leapmpi", "data_prep")
 FLOORS = {
     "leapmpi": (
         *("leapmpi.errors", "leapmpi.version", "leapmpi.registry", "leapmpi.system", "leapmpi.config", "leapmpi.comm"),
-        *("leapmpi.dataset", "leapmpi.runs", "leapmpi.sampling", "leapmpi.plan", "leapmpi.nn"),
+        *("leapmpi.dataset", "leapmpi.runs", "leapmpi.report", "leapmpi.sampling", "leapmpi.plan", "leapmpi.nn"),
         *("leapmpi.fault_tolerance", "leapmpi.features", "leapmpi.engine", "leapmpi.inference", "leapmpi.full_batch"),
         *("leapmpi.strategies", "leapmpi.training"),
         # The public interface, which is built on training.
@@ -38,7 +38,10 @@ FLOORS = {
 }
 """Bottom up: a module imports from its own floor and from those below, by any kind of import."""
 
-PURE = ("leapmpi.system", "leapmpi.config", "leapmpi.dataset", "leapmpi.sampling", "leapmpi.plan", "data_prep")
+PURE = (
+    *("leapmpi.system", "leapmpi.config", "leapmpi.dataset", "leapmpi.sampling", "leapmpi.plan", "leapmpi.report"),
+    "data_prep",
+)
 """Importing these loads neither torch nor mpi4py."""
 
 COMMAND = {"HELP", "add_arguments", "run"}
@@ -53,6 +56,7 @@ MEMBERS = {
     "leapmpi.sampling.negatives": {"NEGATIVES"},
     "leapmpi.sampling.samplers": {"build"},
     "leapmpi.strategies": {"STRATEGY"},
+    "leapmpi.tools.export.kinds": {"SUMMARY", "NAME", "write"},
     "leapmpi.training.metrics": {"METRIC"},
     "data_prep.commands": COMMAND,
     "data_prep.partitioning.methods": {"partition|choose"},

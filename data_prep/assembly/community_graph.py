@@ -54,6 +54,8 @@ class CommunityGraph:
     train: float
     seed: int
     feature_dtype: str = "float32"
+    scored: float | None = None
+    """The share of vertices that are validated or tested; None: all that are not trained."""
 
 
 def generate(spec: CommunityGraph, workspace: Workspace) -> RawGraph:
@@ -235,9 +237,10 @@ def _features(spec: CommunityGraph, labels: np.ndarray, rng: np.random.Generator
 
 
 def _splits(spec: CommunityGraph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Training vertices drawn at random; the others go half to validation, half to test."""
+    """Training vertices drawn at random; the others, or `scored` of all, go half to validation, half to test."""
     order = rng.permutation(spec.vertices).astype(index_dtype(spec.vertices))
     train = max(1, round(spec.train * spec.vertices))
-    val = (spec.vertices - train) // 2
-    parts = {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}
+    others = order[train:] if spec.scored is None else order[train:][: round(spec.scored * spec.vertices)]
+    val = len(others) // 2
+    parts = {"train": order[:train], "val": others[:val], "test": others[val:]}
     return {name: ids for name, ids in parts.items() if len(ids)}

@@ -72,8 +72,8 @@ class Numbering:
         ids = plain(ids, place)
         if isinstance(ids, np.ndarray) and isinstance(self.ids, np.ndarray) and len(self.ids):
             ascending, order = self._ascending
-            place = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-            found = np.where(ascending[place] == ids, order[place], -1)
+            at = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+            found = np.where(ascending[at] == ids, order[at], -1)
         else:
             look_up = self._by_text.get
             found = np.fromiter((look_up(str(name), -1) for name in ids), np.int64, len(ids))

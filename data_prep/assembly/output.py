@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from data_prep.assembly.given_parts import parts_path, parts_written
 from data_prep.assembly.vertex_data import labelled
 from data_prep.assembly.vertex_names import names_path, names_written
 from data_prep.edges.edge_sort import EdgeCounts
@@ -51,19 +53,24 @@ def write(
     overwrite: bool,
     steps: Steps,
     names: Sequence[str] | np.ndarray | None = None,
+    parts: np.ndarray | None = None,
 ) -> None:
-    """Write `graph` to `path`, `names` of its vertices beside it, and print the table under a line naming `source`.
+    """Write `graph` to `path`, `names` and `parts` of its vertices beside it, and print the table below `source`.
 
     Raises DataError when the graph has a fault, ResourceError when the disk is full.
     """
     with steps.step("write") as progress:
         progress.start(graph.vertices, "vertices")
-        if names is None:
+        with ExitStack() as beside:
+            if names is not None:
+                beside.enter_context(names_written(path, names, graph, overwrite=overwrite))
+                summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
+            if parts is not None:
+                beside.enter_context(parts_written(path, parts, graph, overwrite=overwrite))
+                summary.notes.append(
+                    f"the source's parts are in {parts_path(path)}; partition --method given keeps them"
+                )
             write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
-        else:
-            with names_written(path, names, graph, overwrite=overwrite):
-                write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
-            summary.notes.append(f"what the source calls the vertices is in {names_path(path)}")
     print(source)
     print(_table(graph, summary, path))
     print("\n".join(steps.table()))

@@ -105,10 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
-    from data_prep.assembly.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.split_edges import asked_split, split_edges
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.split_edges import asked_split, split_edges
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps
@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
             name, path, raw = _read(source, arguments, features, workspace)
             raw.notes += _files_note(source, path, raw, [features, arguments.labels, options.splits.folder])
         graph, summary = make_graph(raw, options, str(path), workspace, steps)
-        names, given = raw.names, raw.edge_splits
+        names, given, parts = raw.names, raw.edge_splits, raw.parts
         del raw  # of small formats, the largest thing in memory besides the graph itself
         if features:
             graph.attributes["feature_origin"] = str(features)
@@ -163,7 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
                 graph, notes = hold_back_given(graph, given, summary.source_vertices, progress.reach)
                 summary.notes.extend(notes)
         title = f"{shown(path)} ({name})"
-        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, names=names, steps=steps)
+        beside = {"names": names, "parts": parts}
+        write(arguments.graph, graph, summary, title, overwrite=arguments.overwrite, steps=steps, **beside)
     return 0
 
 

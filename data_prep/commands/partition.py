@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.commands.import_graph import EDGE_SHARES, FEATURE_DTYPE, LABEL_SHARES, SPLIT_BY
 from data_prep.partitioning.method_registry import BALANCES, METHODS
+from leapmpi.config.completion import offer
 from leapmpi.config.flags import add_flag, given
 from leapmpi.config.parser import number_between
 from leapmpi.config.schema import Config
@@ -18,6 +19,8 @@ from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from data_prep.partitioning.partition_graph import Partition
     from data_prep.partitioning.quality_report import CutReport
     from data_prep.partitioning.request import PartitionRequest
@@ -32,6 +35,9 @@ _REPORT_SETTINGS = {key: setting for key, setting in fields() if key in ("sampli
 
 _SHOWN = {"vertices": "vertex_balance", "training": "training_balance", "edges": "edge_balance", "work": "work_balance"}
 
+GIVEN = "given"
+"""The method that keeps a cut that exists."""
+
 HELP = "cut a graph file into parts: a dataset for training on up to that many ranks"
 
 
@@ -42,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     levels = "instead of --parts: parts within groups, such as 4x16 for 16 on each of 4 nodes"
     parser.add_argument("--hierarchy", metavar="AxB", help=levels)
     methods = f"how to cut: {', '.join(METHODS.names())}; see data_prep/README.md"
-    parser.add_argument("--method", default="auto", help=methods)
+    offer(parser.add_argument("--method", default="auto", help=methods), METHODS.names())
+    given_parts = (
+        "for method given: the part of each vertex of the source, from 0 on: .npy, or a text with one on each line, as "
+        "METIS writes; by default those that came with a source that is cut"
+    )
+    parser.add_argument("--parts-from", type=Path, metavar="FILE", help=given_parts)
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same parts")
     largest = "largest part / mean that is allowed, of vertices and of what --balance names"
     parser.add_argument("--tolerance", type=float, default=1.05, metavar="X", help=largest)
@@ -68,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
+    from data_prep.assembly.edge_splits.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
     from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on
@@ -80,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     # Refuse what can be refused before the work.
     memory = memory_budget(arguments.max_mem)
+    if arguments.parts_from and arguments.method == "auto":
+        arguments.method = GIVEN
     request = _request(arguments, memory)
     check_folder(arguments.folder, arguments.overwrite)
     asked = asked_split(arguments.split_edges, arguments.split_edge_labels, arguments.split_edges_by)
@@ -132,10 +145,13 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
     from data_prep.partitioning.request import PartitionRequest, parse_hierarchy
     from leapmpi.system.worker_threads import processor_count
 
-    if (arguments.parts is None) == (arguments.hierarchy is None):
+    parts, cut = arguments.parts, _given_parts(arguments)
+    if cut is not None and parts is None and arguments.hierarchy is None:
+        parts = int(cut.max()) + 1
+    if (parts is None) == (arguments.hierarchy is None):
         raise ConfigError("give either --parts N or --hierarchy AxB, such as --parts 4 or --hierarchy 4x16")
     return PartitionRequest(
-        levels=(arguments.parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
+        levels=(parts,) if arguments.hierarchy is None else parse_hierarchy(arguments.hierarchy),
         method=arguments.method,
         seed=arguments.seed,
         balance=arguments.balance,
@@ -144,7 +160,24 @@ def _request(arguments: argparse.Namespace, memory: int) -> PartitionRequest:
         memory=memory if arguments.max_mem else None,
         chunk=arguments.chunk,
         threads=processor_count(),
+        given=cut,
     )
+
+
+def _given_parts(arguments: argparse.Namespace) -> np.ndarray | None:
+    """The parts that --parts-from names, or that came with the source; None for other methods. Raises LeapmpiError."""
+    from data_prep.assembly.given_parts import parts_beside, read_parts
+    from leapmpi.dataset.graph_file import open_graph
+
+    if arguments.method != GIVEN:
+        if arguments.parts_from:
+            raise ConfigError(f"--parts-from goes with --method given, not with {arguments.method}; leave one out")
+        return None
+    if arguments.hierarchy:
+        raise ConfigError("--method given keeps a cut as it is; leave --hierarchy out")
+    if arguments.parts_from:
+        return read_parts(arguments.parts_from)
+    return parts_beside(arguments.graph, open_graph(arguments.graph))
 
 
 def _write(
@@ -154,6 +187,7 @@ def _write(
     from leapmpi.dataset.dataset_writer import write_dataset
 
     levels = {"hierarchy": arguments.hierarchy} if arguments.hierarchy else {}
+    levels |= {"parts_from": str(arguments.parts_from)} if arguments.parts_from else {}
     levels |= {} if arguments.balance == BALANCES[0] else {"balanced_by": arguments.balance}
     write_dataset(
         arguments.folder,

@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     signal = "length of the class prototypes in the features; the noise has unit variance in each feature"
     add("--signal", type=number_between(0.0, None, float), default=1.0, metavar="X", help=signal)
     add("--train", type=share, default=0.4, metavar="SHARE", help="share of vertices to train on; the rest is halved")
+    scored = "share of vertices to validate or test on, half each; when not given, all that are not trained"
+    add("--scored", type=share, metavar="SHARE", help=scored)
     add("--feature-dtype", choices=tuple(FEATURE_DTYPES), default="float32", help=FEATURE_DTYPE)
     add("--seed", type=number_between(0), default=0, metavar="S", help="the same seed gives the same graph")
     add("--max-mem", metavar="SIZE", help="most memory to use, such as 4G; by default half of what is available")
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_budget(arguments.max_mem)
     check_output(arguments.graph, arguments.overwrite)
     communities = _communities(arguments)
-    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "seed")
+    names = ("vertices", "edges", "features", "classes", "mixing", "strays", "signal", "train", "scored", "seed")
     source = arguments.graph.suffix == ".npz"
     if source and arguments.feature_dtype not in ("float32", "float16"):
         raise ConfigError(f"--feature-dtype {arguments.feature_dtype}: a source has float32 or float16; import it so")

@@ -162,6 +162,7 @@ class RawGraph:
     compact: ids are any numbers; vertices are then numbered by ascending id, and ids with gaps kept as names.
     times: numbers [n], the times of vertices, or None.
     edge_splits: the edges that the source holds back for validation and test, or None; only where ids are numbers.
+    parts: the part of each vertex, integers [n], of a source that is cut into parts; only where ids are numbers.
     """
 
     vertices: int | CountVertices
@@ -180,6 +181,7 @@ class RawGraph:
     compact: bool = False
     times: np.ndarray | None = None
     edge_splits: GivenEdges | None = None
+    parts: np.ndarray | None = None
 
 
 def far_too_many(vertices: int, edges: int) -> bool:

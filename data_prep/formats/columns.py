@@ -41,10 +41,12 @@ class TableColumns:
     lines: np.ndarray | None = None
     first_row: int = 0
     unread: tuple[str, ...] = ()
+    rows_before: int = 0
+    """Of first_row, those that lie in other files."""
 
     def place(self, row: int) -> str:
         """How messages call the row number `row` of these."""
-        counted = f"row {self.first_row + row} (counted from 0)"
+        counted = f"row {self.first_row - self.rows_before + row} (counted from 0)"
         return f"{self.path}, {counted if self.lines is None else f'line {self.lines[row]}'}"
 
 

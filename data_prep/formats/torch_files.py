@@ -45,11 +45,21 @@ class _Store(StandIn):
     pass
 
 
+class _SamplingGraph(StandIn):
+    pass
+
+
+class _ScriptObject(StandIn):
+    pass
+
+
 _CLASSES = {
     ("torch_geometric.data.data", "Data"): _Data,
     ("torch_geometric.data.data", "DataEdgeAttr"): StandIn,
     ("torch_geometric.data.data", "DataTensorAttr"): StandIn,
     ("torch_geometric.data.storage", "GlobalStorage"): _Store,
+    ("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"): _SamplingGraph,
+    ("torch", "ScriptObject"): _ScriptObject,
     ("collections", "OrderedDict"): OrderedDict,
     **{("torch", name): name for name in _STORAGES},
 }
@@ -132,6 +142,8 @@ class _Archive:
 def load_torch(path: Path, workspace: Workspace | None = None) -> object:
     """The object that torch.save wrote to `path`: tensors as arrays, a PyG Data as the dict of its attributes.
 
+    Of GraphBolt's FusedCSCSamplingGraph it is the dict of dicts of tensors that its __getstate__ gives.
+
     With a `workspace`, large tensors are mapped. Raises RefusedPickle (a DataError) when it needs any other
     constructor, DataError when it is damaged, ResourceError when tensors that must be held do not fit.
     """
@@ -144,6 +156,11 @@ def _plain(found: object, path: Path) -> object:
     """`found` with a Data, alone or first in a tuple, made into a dict of its attributes."""
     if isinstance(found, tuple) and found:
         return (_plain(found[0], path), *found[1:])
+    if isinstance(found, _SamplingGraph):
+        inner = getattr(found, "state", {}).get("_c_csc_graph")
+        state = getattr(inner, "state", None)
+        # What torch pickles of an object of C++: its state, and the name of its class.
+        return state[0] if isinstance(inner, _ScriptObject) and isinstance(state, tuple) and state else found
     if not isinstance(found, _Data):
         return found
     state = getattr(found, "state", None)

@@ -61,8 +61,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             raise ConfigError(f"--label-column {options.label_column}: {path} is a table of edges alone")
         graph = _edges_alone(edges, ends, carried, options.workspace)
     else:
-        graph, numbering = _vertices(open_table(vertex_file), options)
-        graph.edges = EdgeStream(lambda: _chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
+        graph, numbering = vertices_of(open_table(vertex_file), options)
+        graph.edges = EdgeStream(lambda: edge_chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
     graph.edges_name = str(edge_file)
     graph.files = {edge_file.name: "edges"} | ({vertex_file.name: "vertices"} if vertex_file else {})
     further = len(edges.names) + len(edges.unread) - 2 - len(carried.all)
@@ -99,7 +99,7 @@ def _carried(edges: Table, ends: list[str], options: ReadOptions) -> EdgeColumns
     return columns.with_first_time(str(values[0]) if len(values) else "")
 
 
-def _chunks(
+def edge_chunks(
     edges: Table, ends: list[str], carried: EdgeColumns, numbered: Callable[[Ids, Place], np.ndarray]
 ) -> Iterator[Chunk]:
     """The edges int64[2, k] in the columns `ends`, their ids `numbered`, with what they carry."""
@@ -115,13 +115,13 @@ def _chunks(
 def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace: Workspace | None) -> RawGraph:
     """The graph of a table of edges; its vertices are counted and numbered as it streams by."""
     if edges.integers.issuperset(ends):
-        stream = EdgeStream(lambda: _chunks(edges, ends, carried, plain), carries=carried.dtype)
+        stream = EdgeStream(lambda: edge_chunks(edges, ends, carried, plain), carries=carried.dtype)
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
 
     # Ids of texts are numbered while they stream by; the final numbers follow once all are known.
     numbering = TextNumbering(workspace)
     stream = EdgeStream(
-        lambda: _chunks(edges, ends, carried, numbering.provisional), final=numbering.final, carries=carried.dtype
+        lambda: edge_chunks(edges, ends, carried, numbering.provisional), final=numbering.final, carries=carried.dtype
     )
     graph = RawGraph(0, stream)
 
@@ -133,7 +133,7 @@ def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace:
     return graph
 
 
-def _vertices(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
+def vertices_of(table: Table, options: ReadOptions) -> tuple[RawGraph, Numbering]:
     """Labels, splits and features of the rows of `table`, edges left empty, and the numbers of their ids."""
     if not table.names:
         raise DataError(f"{table.path} has no column of ids")

@@ -17,10 +17,11 @@ PROGRAM = "leapmpi"
 ABOUT = """Trains graph neural networks where the features are, over MPI.
 Start it on N ranks with: mpirun -n N leapmpi train DATA"""
 
-_FIRST = ("train", "sweep", "evaluate", "predict", "compare", "bench", "plan", "submit", "doctor")
-_LIGHT = ("compare", "submit")
-"""Commands that load neither torch nor MPI."""
+_FIRST = ("train", "sweep", "evaluate", "predict", "export", "compare", "report", "bench", "plan", "submit", "doctor")
+_LIGHT = ("compare", "completion", "export", "report", "submit")
+"""Commands that load neither torch nor MPI, but for `report --data`, whose forecasts load torch."""
 _FOUND = {module.name: f"{commands.__name__}.{module.name}" for module in pkgutil.iter_modules(commands.__path__)}
+_FOUND["completion"] = "leapmpi.config.completion"  # that of leapmpi-prep too
 COMMANDS = {name: _FOUND[name] for name in (*_FIRST, *sorted(_FOUND.keys() - {*_FIRST}))}
 """The modules in the folder of commands by name, in the order of --help."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import ByteCounters
+from leapmpi.comm.byte_counters import ByteCounters, Counters, PartCounters
 from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
 from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
@@ -36,21 +36,42 @@ _PACKET = 1 << 10
 class Communicator(Transport):
     """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        *,
+        direct: bool = False,
+        ahead: Sequence[MPI.Intracomm] = (),
+    ) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
-        of_work_ahead = ByteCounters()
-        self._byte_counters = (ByteCounters(), of_work_ahead, of_work_ahead)
+        of_work_ahead = ByteCounters(self.size)
+        self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
+        self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
 
     @property
-    def byte_counters(self) -> ByteCounters:
+    def byte_counters(self) -> Counters:
         """What the calling thread's channel has sent and read."""
         return self._byte_counters[channels.current()]
+
+    def take_sent_to(self) -> np.ndarray:
+        """int64[ranks]: bytes that all channels have sent to each rank since the last call, while none sends. Local."""
+        training, ahead, _ = self._own_counters
+        return training.take_by_rank(self.rank) + ahead.take_by_rank(self.rank)
+
+    def join(self, whole: Communicator, members: np.ndarray) -> None:
+        """From now on count, and be carried, with `whole`. Local.
+
+        Rank r here is rank `members[r]` (int64[size]) there.
+        """
+        self._carrier = whole._carrier
+        training, ahead, _ = (PartCounters(each, members) for each in whole._own_counters)
+        self._byte_counters = training, ahead, ahead
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
@@ -60,7 +81,7 @@ class Communicator(Transport):
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Small values of all ranks (what JSON can hold), by rank. For start-up, not for the hot path. Collective."""
-        self.byte_counters.add_bytes("control", (self.size - 1) * len(to_json(value)))
+        self.byte_counters.add_to_each("control", len(to_json(value)))
         return all_gather_values(self.comm, value, self._call)
 
     def all_gather_rows(self, row: np.ndarray, kind: str = "control") -> np.ndarray:
@@ -68,7 +89,7 @@ class Communicator(Transport):
         mpi_buffers.check(row, "gathered row")
         rows = np.empty((self.size, *row.shape), row.dtype)
         all_gather_rows(self.comm, row, rows, self._call)
-        self.byte_counters.add_bytes(kind, (self.size - 1) * row.nbytes)
+        self.byte_counters.add_to_each(kind, row.nbytes)
         return rows
 
     def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
@@ -84,7 +105,7 @@ class Communicator(Transport):
         largest = np.empty(1, np.int64)
         start = partial(self.comm.Iallreduce, [mine, number], [largest, number], op=self._mpi.MAX)
         finish = self._begin(MessageQueue([Message(start)]))
-        self.byte_counters.add_bytes("control", (self.size - 1) * mine.nbytes)
+        self.byte_counters.add_to_each("control", mine.nbytes)
 
         def result() -> int:
             finish()
@@ -122,7 +143,7 @@ class Communicator(Transport):
         for part in mpi_buffers.parts(len(rest)):
             self._call(partial(self.comm.Ibcast, rest[part], root=0))
         if self.rank == 0:
-            self.byte_counters.add_bytes(kind, (self.size - 1) * result.nbytes)
+            self.byte_counters.add_to_each(kind, result.nbytes)
         return result
 
     # -- exchanges -------------------------------------------------------------------------------------------------
@@ -169,12 +190,27 @@ class Communicator(Transport):
 
         return end
 
+    def start_sends(self, pieces: Sequence[tuple[Array, np.ndarray]], kind: str) -> Callable[[], None]:
+        """Begin to send rows of several arrays of the host, one array after the other; the result waits for the end.
+
+        Each piece is an array of rows in order of destination rank, and int64[size]: the rows for each rank. A rank
+        receives them by as many `exchange`s, in which it sends nothing. Until the end no array may be touched.
+        """
+        messages = []
+        for array, counts in pieces:
+            out, width = mpi_buffers.as_bytes(array, "sent rows"), math.prod(array.shape[1:]) * array.itemsize
+            ends = list(accumulate(counts.tolist(), initial=0))
+            for to in np.flatnonzero(counts).tolist():
+                messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
+            self.byte_counters.add_to_ranks(kind, ends[-1] * width, counts * width)
+        return self._start([], messages)
+
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
-        self.byte_counters.add_bytes("control", (self.size - 1) * counts.nbytes // self.size)
+        self.byte_counters.add_to_each("control", counts.nbytes // self.size)
         return theirs
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +251,7 @@ class Communicator(Transport):
             # What arrives is of the kind of `state`.
             state.copy_(cast("torch.Tensor", inbound))
         for kind, count in kinds:
-            self.byte_counters.add_bytes(kind, count)
+            self.byte_counters.add_to_rank(kind, count, to)
 
     def ring_pass(self, sends: Sequence[Array], receives: Sequence[Array], kinds: Sequence[str]) -> None:
         """Send the arrays `sends` to rank - 1 and fill `receives` with those of rank + 1, which may differ. Collective.
@@ -239,7 +275,7 @@ class Communicator(Transport):
         for arrived, each in zip(inbound, receives, strict=True):
             buffers.deliver(arrived, each)
         for each, kind in zip(sends, kinds, strict=True):
-            self.byte_counters.add_bytes(kind, each.nbytes)
+            self.byte_counters.add_to_rank(kind, each.nbytes, to)
 
     def all_reduce(self, flat: Array, kind: str = "gradients") -> None:
         """Replace one-dimensional `flat` by its sum over ranks, added in rank order. Collective.
@@ -283,7 +319,7 @@ class Communicator(Transport):
             receives += self._receives(into[ends[origin] * width : ends[origin + 1] * width], origin, code)
             sends += self._sends(out[starts[to] * width : starts[to + 1] * width], to, code)
             payload += (starts[to + 1] - starts[to]) * width
-        self.byte_counters.add_bytes(kind, payload)
+        self.byte_counters.add_to_ranks(kind, payload, send_counts * width)
 
         # Local rows are copied.
         if starts[rank + 1] > starts[rank]:

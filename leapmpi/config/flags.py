@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leapmpi.config.parser import CommandParser
@@ -12,7 +13,7 @@ from leapmpi.config.schema import Config, models_of
 from leapmpi.config.sections import DATA_AND_RUN, GROUPS, fields
 from leapmpi.config.setting import Setting, names_code
 from leapmpi.config.toml import read_toml
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, nearest
 
 OF_RUN_FOLDERS = (
     *("run.folder", "run.overwrite", "run.replay", "run.timeline"),
@@ -68,6 +69,18 @@ def add_flag(
     if shown := setting.default_text if default is None else default:
         help += f" (default {shown})"
     return parser.add_argument(f"--{setting.flag}", help=help, **keywords)
+
+
+def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
+    """`config` with `values` by names of flags, with `_` for `-`. Raises ConfigError for one that is unknown."""
+    keys = {setting.flag.replace("-", "_"): key for key, setting in fields()}
+    for name, value in values.items():
+        if name not in keys:
+            raise ConfigError(f"no setting is called {name}; {nearest(name, keys)}")
+        plain = os.fspath(value) if isinstance(value, os.PathLike) else value
+        config = config.assigned({keys[name]: plain}, name)
+    config.check()
+    return config
 
 
 def config_from(arguments: argparse.Namespace, config: Config | None = None) -> Config:

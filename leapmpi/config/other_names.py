@@ -25,6 +25,7 @@ _OTHERS = {
     "fanout": "fanouts fan-outs num-neighbors num-neighbours neighbors neighbours samples num-samples sizes",
     "eval-fanout": "test-fanout val-fanout",
     "eval-every": "log-every eval-steps eval-interval evaluate-every validate-every",
+    "eval-limit": "eval-samples max-eval-samples limit-val-batches limit-test-batches eval-vertices score-vertices",
     "eval-batch-size": "batch-size-eval test-batch-size val-batch-size",
     "metric": "score eval-metric",
     "early-stop": "patience early-stopping early-stopping-patience es-patience stop-after",

@@ -72,6 +72,10 @@ class CommandParser(argparse.ArgumentParser):
         self._hidden.clear()
         self.epilog = None
 
+    def actions(self) -> list[argparse.Action]:
+        """Every flag and argument, in the order in which they were added."""
+        return list(self._actions)
+
     def add_help_all(self) -> None:
         """Add --help-all, the usage in one line, and the names of the hidden flags at the end of --help."""
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
@@ -148,6 +152,7 @@ def dispatch(
     module = importlib.import_module(commands[argv[0]])
     arguments = parser_of(program, argv[0], module).parse_strictly(argv[1:])
     arguments.command_line = shlex.join([program, *argv])
+    arguments.program, arguments.commands = program, commands
     before(argv[0])
     return module.run(arguments)
 

@@ -16,6 +16,7 @@ from leapmpi.config.setting import (
     check_time_steps,
     learned_width,
     parse_interval,
+    parse_seconds,
     setting,
     settings_of,
 )
@@ -120,7 +121,7 @@ class StrategyConfig:
 
     name: str = setting(
         "auto",
-        "where roots are trained and what moves; auto: leap, pull or p3, predicted to be fastest",
+        "where roots are trained and what moves; auto: the one that is predicted to be fastest",
         flag="strategy",
         registry="leapmpi.strategies",
         also=("auto",),
@@ -145,6 +146,11 @@ class StrategyConfig:
         "leap: train roots of the most loaded rank on other ranks: never, where rates say that it pays, always",
         choices=("off", "auto", "on"),
     )
+    balance_parts: str = setting(
+        "off",
+        "full batches: deal the dataset's parts to ranks anew by the seconds that epochs took: never, where it pays",
+        choices=("off", "measured"),
+    )
     remote: str = setting(
         "auto",
         "what crosses ranks for the first layer: raw rows, projected rows, partial sums; auto: predicted to be fastest",
@@ -166,7 +172,8 @@ class StrategyConfig:
     )
     prefetch: str = setting(
         "auto",
-        "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks",
+        "iterations planned, sampled and fetched while another is trained; auto: 2 where raw rows cross ranks, 1 where "
+        "draws do",
         choices=("auto", "0", "1", "2"),
     )
     tune: bool = setting(
@@ -179,6 +186,17 @@ class StrategyConfig:
     )
     vary: tuple[str, ...] = setting(
         (), "a setting and its values, such as model.hidden=16,32; several multiply", metavar="KEY=A,B"
+    )
+    prepare_ranks: int = setting(
+        0,
+        "ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the model and compute",
+        least=0,
+    )
+    prepared_as: str = setting(
+        "auto",
+        "what preparation ranks send for the first layer: rows; sums of linear layers (gcn, sage, gin); auto: sums "
+        "where the bits stay those of rows",
+        choices=("auto", "rows", "sums"),
     )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
@@ -240,6 +258,12 @@ class EvaluateConfig:
         metavar="A|A,B",
     )
     batch_size: int = setting(4096, "vertices a rank evaluates at once", least=1, flag="eval-batch-size")
+    limit: int = setting(
+        0,
+        "most vertices (or edges) of each split that are scored, a sample that the seed draws; 0: all of them",
+        least=0,
+        flag="eval-limit",
+    )
     metric: str = setting(
         "auto",
         "what is scored; auto: accuracy, f1-micro when multi-label, mse of a regression",
@@ -278,6 +302,14 @@ class RunConfig:
     )
     log_level: str = setting(
         "info", "least severity shown", choices=("debug", "info", "warning", "error"), group=DATA_AND_RUN
+    )
+    progress: str = setting(
+        "30s",
+        "time between two lines that tell how far an epoch, an evaluation or another long step has come (on a terminal "
+        "a bar instead); 0: none",
+        metavar="Ns|Nm",
+        check=parse_seconds,
+        group=DATA_AND_RUN,
     )
     timeline: bool = setting(
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN

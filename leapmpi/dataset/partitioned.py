@@ -58,7 +58,7 @@ class Part(VertexRows):
 
 @dataclass(frozen=True)
 class Splits:
-    """Renumbered vertex ids int64 of each split, in ascending order of their ORIGINAL ids."""
+    """Renumbered vertex ids int64 of each split, in ascending order of their ORIGINAL ids; mapped from the file."""
 
     train: np.ndarray
     val: np.ndarray
@@ -215,7 +215,9 @@ def open_dataset(folder: Path | str) -> Dataset:
         held_back = map_edge_splits(file, path, found)
     of_edges = held_back.file_arrays() if held_back else {}
     check_digest(path, names.DATASET_FORMAT, {**arrays, **of_edges})
-    offsets, edge_offsets, *splits = (np.array(array) for array in arrays.values())
+    # Splits may be nearly as long as the graph: they stay mapped.
+    offsets, edge_offsets = (np.array(arrays.pop(name)) for name in (names.OFFSETS, names.EDGE_OFFSETS))
+    splits = arrays.values()
 
     # Its attributes.
     vertices, edges, width, classes = (

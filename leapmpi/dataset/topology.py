@@ -30,7 +30,7 @@ class Topology:
     int32[m] or None, -1 unlabelled; vertex_time: int64[n] or None.
 
     In a shard (leapmpi/sampling/sharded) vertices without a list may follow: they have an original id, and the
-    in-degrees outside_degree: int64[k].
+    in-degrees outside_degree: int64[k]; or neither, and `unnamed` is how many they are.
     """
 
     indptr: np.ndarray
@@ -42,11 +42,12 @@ class Topology:
     edge_label: np.ndarray | None = None
     vertex_time: np.ndarray | None = None
     outside_degree: np.ndarray | None = None
+    unnamed: int = 0
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that there are, by name of the field."""
-        return {name: array for name, array in vars(self).items() if array is not None}
+        return {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
 
     @property
     def nbytes(self) -> int:
@@ -58,12 +59,24 @@ class Topology:
         return len(self.original_id)
 
     @property
+    def numbered(self) -> int:
+        """How many vertices `indices` may name."""
+        return len(self.original_id) + self.unnamed
+
+    @property
     def edges(self) -> int:
         return len(self.indices)
 
     def degree(self, ids: np.ndarray) -> np.ndarray:
         """In-degrees int64 of the vertices `ids` in the whole graph."""
         return self.indptr[ids + 1] - self.indptr[ids]
+
+    def in_neighbours(self, ids: np.ndarray) -> np.ndarray:
+        """Those of the vertices `ids` (int64[k]), one after the other, with repetitions."""
+        degree = self.degree(ids)
+        places = np.repeat(self.indptr[ids] - (np.cumsum(degree) - degree), degree)
+        places += np.arange(len(places))
+        return self.indices[places]
 
     @property
     def degrees(self) -> np.ndarray:

@@ -115,6 +115,8 @@ class Loaded:
     topology_held: str
     """How the topology is held, in words: one copy per node, a copy per rank, sharded."""
     parts: range
+    starts: np.ndarray
+    """int64[ranks + 1]: the first part of each rank."""
     shard_bytes: int
     ctx: RankContext
     verified: bool = True

@@ -39,6 +39,12 @@ class Engine:
     limits_memory = False
     """Whether `plan` itself holds --memory-limit."""
 
+    ships = False
+    """Whether mini-batches go to other ranks as soon as they are prepared."""
+
+    planning_seconds = 0.0
+    """What it took to plan what is planned once, where something is."""
+
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
         self.ctx = ctx
         self.config = config
@@ -114,7 +120,7 @@ class Engine:
             minibatch.batch_rows = batch_rows.shared_out(ctx, minibatch.micro_batches)
 
             # Weights and labels of the roots whose loss this rank computes.
-            roots = self.placement.labelled(minibatch)
+            roots = self.labelled(minibatch)
             size = minibatch.planned.batch_size
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
@@ -154,9 +160,8 @@ class Engine:
                 self.ctx.learned.collect(self.ctx.communicator)
         return loss
 
-    def dry_run(self, batch: np.ndarray | None) -> None:
-        """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
-        minibatch = self.plan(batch, 0, 0)
+    def dry_run(self, minibatch: MiniBatch) -> None:
+        """Do all of an iteration but the optimizer's step, so that its kernels are compiled. Collective."""
         self.fetch(minibatch)
         self.ctx.parameters.gradients.zero_()
         self.forward_backward(minibatch)
@@ -183,14 +188,22 @@ class Engine:
     def prefetch_depth(self) -> int:
         """How many mini-batches are prepared ahead of the one that is trained, where MPI allows it.
 
-        `auto`: two where raw rows come from other ranks, which takes long and needs no weights; none where only
-        sampling and ids could run ahead. Learned rows are fetched when the step before has moved them.
+        `auto`: two where raw rows come from other ranks, which takes long and needs no weights; else one where draws
+        come from other ranks and no limit of memory is given, and none where only sampling and ids could run ahead.
+        Learned rows are fetched when the step before has moved them.
         """
         if self.ctx.features.returned_row_bytes and not self.mode.needs_weights:
             return 0
         if self.config.prefetch != "auto":
             return int(self.config.prefetch)
-        return 2 if self.fetches_ahead and self.ctx.ranks > 1 else 0
+        if self.ctx.ranks == 1:
+            return 0
+        waits_for_draws = self.ctx.sampler.sharded and not self.config.memory_limit
+        return 2 if self.fetches_ahead else 1 if waits_for_draws and not self.ctx.features.returned_row_bytes else 0
+
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """The roots (int64) whose labels and weights this rank brings here, by micro-batch. Local."""
+        return self.placement.labelled(minibatch)
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""

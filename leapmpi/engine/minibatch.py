@@ -35,6 +35,8 @@ class MicroBatch:
     """The blocks on the device, where several models train on them."""
     edge_features: list[Tensor] | None = None
     """By block, the features of its edges, float[edges, Fe], where a layer reads them."""
+    held_rows: list[int] | None = None
+    """By block, how many of its sources are held at once, where not all are."""
 
     def block(self, layer: int) -> Block:
         """The block that `layer` reads; layer 0 reads the outermost one."""
@@ -99,8 +101,12 @@ class MiniBatch:
         if self.row_exchange:
             self.features, self.row_exchange = self.row_exchange.unpack(), None
 
+    def settle(self) -> None:
+        """Wait until nothing of what `unpack` has sent is under way. Local: it sends nothing itself."""
+
     def complete(self) -> None:
-        """Exchange the feature rows: begin, wait and unpack. Collective."""
+        """Exchange the feature rows: begin, wait, unpack and settle. Collective."""
         self.begin()
         self.wait()
         self.unpack()
+        self.settle()

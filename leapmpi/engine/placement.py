@@ -39,14 +39,17 @@ class Placement(ABC):
     """Whether every root is trained on its home rank; else roots are dealt to the ranks at random."""
 
     trains_labelled = True
-    """Whether this rank computes the loss of its own micro-batches' roots; False where `labelled` is overridden."""
+    """Whether this rank computes the loss of its own micro-batches' roots; False where `labelled_rank` says another."""
 
     takes_full_batch = False
     """Whether `--batch-size full` may be asked for."""
 
+    deals_parts = False
+    """Whether `--balance-parts` may be asked for."""
+
     def __init_subclass__(cls) -> None:
         """A strategy that says which roots are labelled need not say as well that they are others."""
-        if "labelled" in vars(cls) and "trains_labelled" not in vars(cls):
+        if "labelled_rank" in vars(cls) and "trains_labelled" not in vars(cls):
             cls.trains_labelled = False
 
     def __init__(self, ctx: RankContext, config: StrategyConfig) -> None:
@@ -116,9 +119,15 @@ class Placement(ABC):
         Local and pure. In training rank 0 alone calls it, in dry runs every rank does.
         """
 
+    @property
+    def labelled_rank(self) -> int:
+        """The rank whose share of a batch this rank computes the loss of: its own, unless a model ends elsewhere."""
+        return self.ctx.rank
+
     def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
         """The roots (int64) whose loss this rank computes, by micro-batch. Local."""
-        return [micro_batch.roots for micro_batch in minibatch.micro_batches]
+        planned = minibatch.planned
+        return [planned.cell(self.labelled_rank, step) for step in range(len(minibatch.micro_batches))]
 
     def after_step(self, minibatch: MiniBatch, step: int) -> None:
         """Pass on what travels when time step `step` is done and another follows. Collective."""

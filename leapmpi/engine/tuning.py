@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +15,15 @@ from leapmpi.engine.calibration import counted_rates, local_roots, measured_rate
 from leapmpi.engine.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.engine.traffic import predicted_memory
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord
-from leapmpi.errors import ResourceError, RunFolderError
+from leapmpi.errors import RunFolderError
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
+from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.runs.tables.text import size_text
+from leapmpi.system.memory import available_bytes
 
 if TYPE_CHECKING:
     from leapmpi.engine.engine import Engine
+    from leapmpi.engine.minibatch import MiniBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +69,7 @@ def choose_mode(engine: Engine, batch: np.ndarray | None) -> dict[str, int]:
 def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     """Choose time steps and the price of moving roots, as far as the strategy leaves them open. Collective.
 
-    Measured on the first `batch` (None but on rank 0). Raises ResourceError, on all ranks, where an iteration does not
+    Measured on the first `batch` (None but on rank 0). Raises TooLarge, on all ranks, where an iteration does not
     fit `--memory-limit`.
     """
     placement, given = engine.placement, engine.config.memory_limit
@@ -128,7 +133,7 @@ def _replayed_rates(engine: Engine) -> Rates:
 def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | None) -> list[Candidate]:
     """Numbers of time steps worth a look: the fewest that fit `limit` (bytes), then doublings up to the ranks.
 
-    Sampled on streams of their own. Raises ResourceError, on all ranks, when none fits. Collective.
+    Sampled on streams of their own. Raises TooLarge, on all ranks, when none fits. Collective.
     """
     ranks = engine.ctx.communicator.size
     found: list[Candidate] = []
@@ -143,16 +148,29 @@ def time_step_candidates(engine: Engine, batch: np.ndarray | None, limit: int | 
     return found
 
 
-def _too_large(engine: Engine, least: Candidate) -> ResourceError:
+def check_memory(engine: Engine, minibatch: MiniBatch) -> None:
+    """Raise TooLarge where the iteration of `minibatch` takes more than machines have left. Collective.
+
+    Engines that limit their memory have checked it.
+    """
+    if engine.limits_memory:
+        return
+    facts = Needs(socket.gethostname(), predicted_memory(engine, minibatch), 0, available_bytes())
+    found = [Needs(*each) for each in engine.ctx.communicator.all_gather_objects(list(astuple(facts)))]
+    why, room = too_much("an iteration", found, math.inf)
+    if why:
+        raise TooLarge(f"{why}; lower --batch-size or --fanout", room)
+
+
+def _too_large(engine: Engine, least: Candidate) -> TooLarge:
     """The error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
     steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
     ahead = "use --prefetch 0, which prepares no iterations ahead, " if engine.prefetch_depth else ""
-    error = ResourceError(
+    return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
-        f"{engine.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit"
+        f"{engine.config.memory_limit}; {ahead}lower --batch-size or --fanout, or raise the limit",
+        parse_size(engine.config.memory_limit, "--memory-limit"),
     )
-    error.agreed = True
-    return error
 
 
 def _numbers(ranks: int, every: bool) -> Iterator[int]:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 RATES, REMOTE, TIME_STEPS, STRATEGY = "rates", "remote", "time_steps", "strategy"
-DEPENDENCIES = "dependencies"
+DEPENDENCIES, PARTS = "dependencies", "parts"
 """What records are `about`: the job's rates, the exchange mode, the number of time steps, the strategy; the rates by
-which a full batch caches or communicates what other ranks have."""
+which a full batch caches or communicates what other ranks have; the first part of each rank."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
 from leapmpi.features.sparse_shard import fill_entry_counts
+from leapmpi.runs.progress_line import step
 from leapmpi.system.memory import check_memory
 
 _ALIGNMENT = 64
@@ -40,9 +41,10 @@ def share_topology(
         if memory is None:
             return like
         places = zip(like.arrays.items(), starts, strict=False)
-        return Topology(
-            **{name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places}
-        )
+        made: dict[str, Any] = {
+            name: np.frombuffer(memory, array.dtype, len(array), start) for (name, array), start in places
+        }
+        return Topology(**made)
 
     advice = "use nodes with more memory, --topology sharded on several nodes, or a smaller graph"
     names = "the graph's topology takes", "leapmpi-topology", advice
@@ -86,8 +88,11 @@ def _share(
     rank, ranks = (0, 1) if memory is None else (world.node_comm.rank, world.node_comm.size)
 
     def fill_parts() -> None:
-        for part in range(rank, dataset.parts, ranks):
-            fill(dataset, part, made)
+        parts = range(rank, dataset.parts, ranks)
+        with step(f"loading: {names[0].rpartition(' ')[0]}", len(parts), "parts") as shown:
+            for part in parts:
+                fill(dataset, part, made)
+                shown.advance(1)
 
     # Also a barrier: no rank continues before its node's copy is complete.
     world.on_all(fill_parts)

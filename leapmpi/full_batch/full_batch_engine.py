@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 from typing import cast
@@ -18,18 +19,18 @@ from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.engine.traffic import predicted_memory
-from leapmpi.errors import ResourceError
 from leapmpi.features.cache import RowCache
-from leapmpi.full_batch.all_communicated import AllCommunicated
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import SumsStep, sums_can_be_kept, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, sentence
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
 from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
-from leapmpi.full_batch.layer_steps import LayerStep
-from leapmpi.full_batch.memory_needs import Needs, advice, too_much
+from leapmpi.full_batch.memory_needs import AllCommunicated, advice
+from leapmpi.full_batch.steps.layer_step import LayerStep
+from leapmpi.full_batch.steps.step_choice import can_go_by_owner, goes_by_owner
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import with_edge_data
@@ -55,7 +56,9 @@ class FullBatchEngine(Engine):
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> MiniBatch:
         """The mini-batch of all training vertices; `batch` (on rank 0) is read in the first call alone. Collective."""
         if self._kept is None:
+            begin = time.perf_counter()
             self._kept = self._made(batch)
+            self.planning_seconds = time.perf_counter() - begin
         return replace(self._kept, key=DrawKey(TRAIN, self.ctx.seed, epoch, iteration))
 
     def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
@@ -71,16 +74,27 @@ class FullBatchEngine(Engine):
         """The mini-batches of all ranks in one process, with the caches that they would fill. Local."""
         assert isinstance(planned, Schedule), "what `planned` gives"
         schedule, found = planned, cast("Sequence[FullBatchEngine]", engines)
-        rooms = [math.inf for _ in found]
+        rooms, least = [math.inf for _ in found], None
         if found[0].placement.caches_by_room:
             least = build_all([each.builder(schedule, AllCommunicated()) for each in found])
             rooms = [each.room(each.minibatch(schedule, key, graph)) for each, graph in zip(found, least, strict=True)]
         choosers = (each.placement.chooser(room) for each, room in zip(found, rooms, strict=True))
         graphs = build_all([each.builder(schedule, chooser) for each, chooser in zip(found, choosers, strict=True)])
-        made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, graphs, strict=True)]
-        if found[0].placement.caches_by_room and any(map(FullBatchEngine.exceeds, found, made)):
-            made = [each.minibatch(schedule, key, graph) for each, graph in zip(found, least, strict=True)]
-        return made
+
+        def made(graphs: Sequence[LayerGraph], by_owner: bool = False) -> list[MiniBatch]:
+            return [each.minibatch(schedule, key, graph, by_owner) for each, graph in zip(found, graphs, strict=True)]
+
+        def too_much() -> bool:
+            return any(map(FullBatchEngine.exceeds, found, minibatches))
+
+        # In the order of `_fitting`, but for what machines have left.
+        minibatches = made(graphs)
+        if too_much() and found[0].placement.chooses_kinds:
+            graphs = least or build_all([each.builder(schedule, AllCommunicated()) for each in found])
+            minibatches = made(graphs)
+        if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
+            minibatches = made(graphs, by_owner=True)
+        return minibatches
 
     def request(self, minibatch: MiniBatch) -> None:
         """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
@@ -98,7 +112,11 @@ class FullBatchEngine(Engine):
 
     def sentences(self) -> list[str]:
         """How the ranks get what they have not at home."""
-        return [sentence(self._account)] if self.ctx.ranks > 1 else []
+        if self.ctx.ranks == 1:
+            return []
+        by_owner = self._kept is not None and self._kept.exchange_plans[0].by_owner
+        less = ["to save memory, rows of one other rank at a time are held where layers add up"] * by_owner
+        return [sentence(self._account), *less]
 
     # -- what is made once -----------------------------------------------------------------------------------------
 
@@ -111,19 +129,29 @@ class FullBatchEngine(Engine):
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
         return GraphBuilder(one_hop, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
 
-    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
-        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local."""
-        found = self._minibatch(schedule, key, graph)
+    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
+        """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local.
+
+        by_owner: whether layers that can hold the rows of one other rank at a time do.
+        """
+        found = self._minibatch(schedule, key, graph, by_owner)
         if not self._sums_are_wanted or graph.plans[0].kind != RAW:
             return found
-        summed = self._minibatch(schedule, key, with_sums(self.ctx, graph))
-        return summed if self.needs(summed) <= self._limit else self._minibatch(schedule, key, graph)
+        summed = self._minibatch(schedule, key, with_sums(self.ctx, graph), by_owner)
+        return summed if self.needs(summed) <= self._limit else self._minibatch(schedule, key, graph, by_owner)
 
-    def _minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
+    def _minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool) -> MiniBatch:
         vertices = self.ctx.sampler.topology.vertices
         self.ctx.features.cache = RowCache(graph.cached, vertices) if len(graph.cached) else None
-        micro_batches = [MicroBatch(graph.roots, graph.blocks, None)]
-        return MiniBatch(schedule, key, micro_batches, exchange_plans=[KeptGraph(graph)])
+        kept = KeptGraph(graph, by_owner)
+        micro_batches = [MicroBatch(graph.roots, graph.blocks, None, held_rows=kept.held_rows(self.ctx.model.layers))]
+        return MiniBatch(schedule, key, micro_batches, exchange_plans=[kept])
+
+    def can_go_by_owner(self, graph: LayerGraph) -> bool:
+        """Whether layers of `graph` can hold the rows of one other rank at a time, and there is one. Local."""
+        parts = list(zip(self.ctx.model.layers, graph.plans, strict=True))
+        some = self.ctx.ranks > 1 and any(goes_by_owner(*each) for each in parts)
+        return some and all(can_go_by_owner(*each) for each in parts)
 
     @property
     def _sums_are_wanted(self) -> bool:
@@ -152,19 +180,13 @@ class FullBatchEngine(Engine):
             schedule = Schedule.from_buffer(ctx.communicator.broadcast(buffer, "schedule"))
             placement.settle(self.tuning_log)
         with ctx.phases("sample"):
-            room = math.inf
+            room, least = math.inf, None
             if placement.caches_by_room:
                 least = build_here(self.builder(schedule, AllCommunicated()), ctx.communicator)
                 room = self.room(self.minibatch(schedule, key, least))
             graph = build_here(self.builder(schedule, placement.chooser(room)), ctx.communicator)
-        minibatch = self.minibatch(schedule, key, graph)
-        if (
-            placement.caches_by_room
-            and ctx.communicator.all_gather_rows(np.array([int(self.exceeds(minibatch))])).any()
-        ):
-            minibatch = self.minibatch(schedule, key, least)
+            minibatch = self._fitting(schedule, key, graph, least)
         graph = graph_of(minibatch)
-        self._check_memory(minibatch)
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
         placement.record(self.tuning_log, {"layers": self._account})
 
@@ -196,15 +218,29 @@ class FullBatchEngine(Engine):
         with self.ctx.phases("compute"):
             return SumsStep(self.ctx, self.ctx.model.layers[0], block, graph.plans[0], rows)
 
-    def _check_memory(self, minibatch: MiniBatch) -> None:
-        """Raise ResourceError, on all ranks, where an iteration takes more than it may, or than is left. Collective."""
-        features, graph = self.ctx.features, graph_of(minibatch)
+    def _fitting(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, least: LayerGraph | None) -> MiniBatch:
+        """The mini-batch of `graph`, or what takes less where that is more than it may, or than is left. Collective.
+
+        least: the graph that caches nothing, if it is known. Raises TooLarge, on all ranks, where nothing fits.
+        """
+        minibatch = self.minibatch(schedule, key, graph)
+        why, room = self._too_much(minibatch)
+        if why and self.placement.chooses_kinds:
+            graph = least or build_here(self.builder(schedule, AllCommunicated()), self.ctx.communicator)
+            minibatch = self.minibatch(schedule, key, graph)
+            why, room = self._too_much(minibatch)
+        if why and self.ctx.communicator.all_gather_rows(np.array([int(self.can_go_by_owner(graph))])).all():
+            minibatch = self.minibatch(schedule, key, graph, by_owner=True)
+            why, room = self._too_much(minibatch)
+        if why:
+            ways = advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))
+            raise TooLarge(f"{why}; {ways}", room)
+        return minibatch
+
+    def _too_much(self, minibatch: MiniBatch) -> tuple[str, float]:
+        """Why an iteration takes more than it may, or than is left, and that room; empty where it fits. Collective."""
+        features = self.ctx.features
         kept = features.cached_bytes(features.cache) if features.cache else 0
         needs = Needs(socket.gethostname(), self.needs(minibatch), kept, available_bytes())
         found = [Needs(*each) for each in self.ctx.communicator.all_gather_objects(list(astuple(needs)))]
-        if why := too_much(found, self._limit):
-            error = ResourceError(
-                f"{why}; {advice(self.config.name, bool(self.config.memory_limit), len(graph.plans))}"
-            )
-            error.agreed = True
-            raise error
+        return too_much("a full batch", found, self._limit)

@@ -31,7 +31,7 @@ MODE = "layer by layer"
 class FullBatchPlacement(Placement):
     """Training vertices on their home ranks, one time step. Sub-classes say which remote inputs a rank caches."""
 
-    takes_full_batch = True
+    takes_full_batch = deals_parts = True
     communicates = True
     """Whether hidden rows cross ranks, so that `--remote` may say how."""
 
@@ -74,7 +74,7 @@ class FullBatchPlacement(Placement):
         cached = np.zeros(inputs.block.n_src, bool)
         remote = np.flatnonzero(inputs.home != self.ctx.rank)
         cached[remote] = self.caches(inputs.layer, inputs.block.src[remote])
-        return Split(cached, np.ones(self.ctx.ranks, bool))
+        return Split(cached, np.ones(self.ctx.ranks, bool), self.ctx.model.layers[inputs.layer].own_width > 0)
 
     def _refusal(self, layer: int) -> str:
         """Why layer number `layer` cannot be fed as `--remote` says; empty where it can."""
@@ -128,6 +128,8 @@ class FullBatchPlacement(Placement):
                 f"strategy: {name} keeps copies of rows, and learned ones would be out of date after a step; use "
                 "depcomm or hybrid, or leap or pull"
             )
+        if not dataset.feature_dim and config.strategy.balance_parts != "off":
+            raise ConfigError("strategy.balance_parts: learned rows stay with their ranks; leave it out")
         cls.check_strategy(config)
 
     @classmethod

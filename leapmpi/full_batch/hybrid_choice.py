@@ -51,6 +51,7 @@ class HybridChoice:
 
     def _way(self, inputs: LayerInputs, kind: str) -> _Way:
         ctx, block, ranks = self.ctx, inputs.block, self.ctx.ranks
+        as_rows = ctx.model.layers[inputs.layer].own_width > 0
         remote = np.flatnonzero(inputs.home != ctx.rank)
         owner = inputs.home[remote]
 
@@ -61,7 +62,7 @@ class HybridChoice:
         cached[remote] = caching.cached
         seconds = float(caching.seconds.sum())
         if kind == RAW or not len(remote):
-            return _Way(seconds, Split(cached, as_kind), caching.taken)
+            return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
         # A kind is one more exchange, there and back; of owners that send sums nothing is cached.
         seconds += 4 * self.machine.collective
@@ -73,7 +74,7 @@ class HybridChoice:
             replaced = as_kind[owner]
             seconds += float(pairs[as_kind].sum() * of_sum - caching.seconds[replaced].sum())
             cached[remote[replaced]] = False
-        return _Way(seconds, Split(cached, as_kind), caching.taken)
+        return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
         """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
@@ -86,19 +87,12 @@ class HybridChoice:
         own = inputs.block.src[inputs.home == ctx.rank]
         present = np.zeros(topology.vertices, bool)
         present[own] = True
-        present[self._neighbours(own)] = True
+        present[topology.in_neighbours(own)] = True
         first, end = ctx.local_range
         present[first:end] = True
         return choose_cached(
             topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room
         )
-
-    def _neighbours(self, vertices: np.ndarray) -> np.ndarray:
-        """The in-neighbours of `vertices`, with repetitions."""
-        topology = self.ctx.sampler.topology
-        begin, degree = topology.indptr[vertices], topology.degree(vertices)
-        starts = np.cumsum(degree) - degree
-        return topology.indices[np.repeat(begin - starts, degree) + np.arange(int(degree.sum()))]
 
     def _sent(self, layer: int, kind: str) -> float:
         """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""

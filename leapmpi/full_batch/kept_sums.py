@@ -14,7 +14,7 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.full_batch.layer_by_layer import reads_learned
 from leapmpi.full_batch.layer_graphs import RAW, LayerGraph, LayerPlan
-from leapmpi.full_batch.layer_steps import LayerStep
+from leapmpi.full_batch.steps.layer_step import LayerStep
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
@@ -33,14 +33,9 @@ def with_sums(ctx: RankContext, graph: LayerGraph) -> LayerGraph:
     """`graph`, whose first layer is fed by raw rows, with sums: it reads the rows of destinations alone, or none."""
     assert graph.plans[0].kind == RAW, "sums are those of whole rows"
     first, destinations = ctx.model.layers[0], graph.plans[0].block.dst
-    fed = destinations if _reads_own(first) else destinations[:0]
+    fed = destinations if first.reads_own else destinations[:0]
     remote = np.sort(fed[home_of(fed, ctx.rank_offsets) != ctx.rank])
     return replace(graph, fed=fed, cached=remote, summed=graph.fed)
-
-
-def _reads_own(layer: Layer) -> bool:
-    """Whether destinations add something of their own rows to the aggregate."""
-    return type(layer).self_part is not Layer.self_part or layer.reads_destinations
 
 
 class SumsStep(LayerStep):

@@ -17,7 +17,8 @@ from leapmpi.engine.context import RankContext
 from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
-from leapmpi.full_batch.layer_steps import LayerStep, step_of
+from leapmpi.full_batch.steps.layer_step import LayerStep
+from leapmpi.full_batch.steps.step_choice import goes_by_owner, step_of
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
@@ -32,16 +33,41 @@ VERTEX_BYTES = 24
 
 
 class KeptGraph:
-    """The LayerGraph of a mini-batch and, in a job, the steps that compute its layers, from the first on."""
+    """The LayerGraph of a mini-batch and, in a job, the steps that compute its layers, from the first on.
 
-    def __init__(self, graph: LayerGraph) -> None:
-        self.graph = graph
+    by_owner: whether layers that can hold the rows of one other rank at a time do; the same on all ranks.
+    """
+
+    def __init__(self, graph: LayerGraph, by_owner: bool = False) -> None:
+        self.graph, self.by_owner = graph, by_owner
         self.steps: list[LayerStep] = []
 
     def make_steps(self, ctx: RankContext, blocks: Sequence[BlockTensors]) -> None:
         """Make the steps, given the tensors of the graph's blocks, from the last layer to the first. Local."""
         parts = zip(ctx.model.layers, reversed(blocks), self.graph.plans, strict=True)
-        self.steps = [step_of(ctx, *part) for part in parts]
+        self.steps = [step_of(ctx, *part, self.by_owner) for part in parts]
+
+    def held_rows(self, layers: Sequence[Layer]) -> list[int]:
+        """How many sources of each block, from the last layer to the first, are held at once. Local."""
+        parts = list(zip(layers, self.graph.plans, strict=True))
+        return [self._held_rows(*each) for each in reversed(parts)]
+
+    def _held_rows(self, layer: Layer, plan: LayerPlan) -> int:
+        if plan.rows is None or not (self.by_owner and goes_by_owner(layer, plan)):
+            return plan.block.n_src
+        return len(plan.rows.local_rows) + int(plan.rows.received_counts.max())
+
+    def moved(self, layer: Layer, plan: LayerPlan) -> int:
+        """Numbers that are sent and received for `layer` on this rank, one way and at once. Local."""
+        total = 0
+        if plan.rows:
+            counts = plan.rows.received_counts, plan.rows.sent_counts
+            at_once = self.by_owner and goes_by_owner(layer, plan)
+            total += layer.in_dim * sum(int(each.max() if at_once else each.sum()) for each in counts)
+        if plan.by_kind:
+            rows = int(plan.by_kind.received_counts.sum() + plan.by_kind.sent_counts.sum())
+            total += kind_width(layer, plan.kind) * rows
+        return total
 
 
 class LayerByLayer(Raw):
@@ -50,6 +76,7 @@ class LayerByLayer(Raw):
     The KeptGraph of a mini-batch stands in its `exchange_plans`.
     """
 
+    overlaps = True
     description = "rows of the first and of hidden layers of vertices at home elsewhere, and gradients"
 
     def read(self, minibatch: MiniBatch) -> np.ndarray:
@@ -60,12 +87,25 @@ class LayerByLayer(Raw):
         """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
         super().predict(minibatches, traffic)
         rank, size = self.ctx.rank, self.layer.bias.element_size()
-        for layer, plan in zip(self.ctx.model.layers, graph_of(minibatches[rank]).plans, strict=True):
+        kept: KeptGraph = minibatches[rank].exchange_plans[0]
+        for layer, plan in zip(self.ctx.model.layers, kept.graph.plans, strict=True):
             if plan.rows:
                 traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
+                if kept.by_owner and goes_by_owner(layer, plan) and layer.norm is not None:
+                    # Normalised rows are sent once more.
+                    traffic.add_answers(rank, "activations", plan.rows.received_counts * layer.in_dim * size)
             if plan.by_kind:
                 width = kind_width(layer, plan.kind)
                 traffic.add_exchange(rank, plan.by_kind.received_counts, "activations", width * size)
+
+    def collectives(self, time_steps: int) -> int:
+        """The rows of each layer, and gradients of all but the first."""
+        return 2 * len(self.ctx.model.layers) - 1
+
+    def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
+        """No edges where sums of features are kept."""
+        sources, destinations, edges = super().work(minibatches, traffic)
+        return sources, destinations, 0 if graph_of(minibatches[self.ctx.rank]).summed is not None else edges
 
     def train(self, minibatch: MiniBatch, number: int, labels: Tensor) -> float:
         """Forward through all layers, the loss, and backward through them. Collective."""
@@ -100,20 +140,20 @@ class LayerByLayer(Raw):
     def held_bytes(self, minibatch: MiniBatch) -> int:
         """With blocks and the lists of their edges, sums that are kept, the largest exchange of a layer, and rows that
         are computed for other ranks."""
-        graph, size = graph_of(minibatch), self.layer.bias.element_size()
+        kept: KeptGraph = minibatch.exchange_plans[0]
+        graph, size = kept.graph, self.layer.bias.element_size()
         lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
         sums = 0 if graph.summed is None else graph.plans[0].block.n_dst * self.layer.in_dim
         layers = list(zip(self.ctx.model.layers, graph.plans, strict=True))
-        moved, computed = max(_moved(*each) for each in layers), sum(_computed_by_kind(*each) for each in layers)
+        moved, computed = max(kept.moved(*each) for each in layers), sum(_computed_by_kind(*each) for each in layers)
         return super().held_bytes(minibatch) + lists + size * (sums + moved + computed)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """With the inputs of hidden layers, which are copies, and their gradients."""
         size = self.layer.bias.element_size()
         layers = self.ctx.model.layers
-        hidden = (
-            2 * block.n_src * layer.in_dim for layer, block in zip(layers[:0:-1], micro_batch.blocks, strict=False)
-        )
+        rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
+        hidden = (2 * held * layer.in_dim for layer, held in zip(layers[:0:-1], rows, strict=False))
         return super().step_bytes(micro_batch, alone) + size * sum(hidden)
 
     def _forward(self, minibatch: MiniBatch, number: int) -> list[Tensor]:
@@ -134,17 +174,6 @@ class LayerByLayer(Raw):
         return head(tops, block.src_original[: block.n_dst], minibatch.dropout)
 
 
-def _moved(layer: Layer, plan: LayerPlan) -> int:
-    """Numbers that are sent and received for `layer` on this rank, one way."""
-    total = 0
-    if plan.rows:
-        total += layer.in_dim * int(plan.rows.received_counts.sum() + plan.rows.sent_counts.sum())
-    if plan.by_kind:
-        rows = int(plan.by_kind.received_counts.sum() + plan.by_kind.sent_counts.sum())
-        total += kind_width(layer, plan.kind) * rows
-    return total
-
-
 def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
     """Numbers that `layer` holds, where it is not fed by raw rows, beyond what it would hold then."""
     if plan.by_kind is None:
@@ -153,7 +182,7 @@ def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:
     width = 2 * kind_width(layer, plan.kind)
     copies = (layer.dropout > 0) * rows * layer.in_dim
     if plan.kind == PROJECTED:
-        return copies + (rows + block.n_src) * width
+        return copies + (rows + block.n_src) * width + 4 * block.n_dst * layer.own_width
     return copies + (sent + block.n_dst) * width + sent * layer.in_dim
 
 
@@ -165,7 +194,7 @@ def graph_of(minibatch: MiniBatch) -> LayerGraph:
 
 def kind_width(layer: Layer, kind: str) -> int:
     """Numbers in a row that is communicated for `layer`, by the kind."""
-    return {PROJECTED: layer.projected_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
+    return {PROJECTED: layer.source_width, PARTIAL: layer.partial_width}.get(kind, layer.in_dim)
 
 
 def reads_learned(ctx: RankContext) -> bool:
@@ -183,8 +212,6 @@ def refusal(layer: Layer, kind: str, learned: bool = False) -> str:
         return "its messages are made of raw rows"
     if layer.reads_destinations:
         return "it adds the raw rows of its destinations"
-    if layer.own_width:
-        return "its destinations need numbers of their own"
     if kind == PARTIAL and "edge_features" in layer.edge_data:
         return "it reads features of edges, which lie with their destinations"
     if kind == PARTIAL and not (layer.linear and layer.partial_form is SUM):

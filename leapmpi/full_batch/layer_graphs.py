@@ -45,11 +45,13 @@ class Split:
 
     cached: bool[n_src], sources that this rank computes itself, or, of the first layer, whose features it keeps.
     as_kind: bool[ranks], owners whose other sources come as the layer's kind; those of other owners come as rows. An
-    owner that sends sums adds up all its sources, so that none of them is cached.
+    owner that sends sums adds up all its sources, so that none of them is cached. destinations_as_rows: those sources
+    that are destinations too come as rows from all owners, where a layer needs more of them than of other sources.
     """
 
     cached: np.ndarray
     as_kind: np.ndarray
+    destinations_as_rows: bool = False
 
 
 class Chooser(Protocol):
@@ -191,6 +193,7 @@ class GraphBuilder:
             cached &= ~split.as_kind[home]
         elsewhere = remote & ~cached
         by_kind = elsewhere & split.as_kind[home] if kind != RAW else np.zeros(block.n_src, bool)
+        by_kind[: block.n_dst] &= not split.destinations_as_rows
         self._kind, self._cached, self._by_kind = kind, cached, by_kind
         # Features come with others that are not kept, by the fetcher.
         self._rows = self._sorted(np.flatnonzero(elsewhere & ~by_kind) if self._layer else np.empty(0, np.int64))

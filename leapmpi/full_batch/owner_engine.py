@@ -53,7 +53,7 @@ class OwnerEngine(FullBatchEngine):
         of_rank = (ctx.sampler, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
         return SampledGraphBuilder(key, schedule.roots, *of_rank)
 
-    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph) -> MiniBatch:
+    def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
         of_roots = MicroBatch(graph.roots, graph.blocks, None)
         return MiniBatch(schedule, key, [of_roots], exchange_plans=[KeptGraph(graph)])
 

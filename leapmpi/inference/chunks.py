@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
-from leapmpi.dataset.topology import Topology
+from leapmpi.inference.own_lists import OwnLists
 from leapmpi.system.jit import compiled
 
 _ATTEMPTS = 12
@@ -77,34 +77,29 @@ def _read(v, indptr, indices, first, end, seen, chunk):
 
 
 @compiled
-def _cut(destinations, indptr, indices, first, end, seen, each, limit, ends, counts):
-    """Cut `destinations` into chunks of at most `limit` bytes, or of one vertex; returns the number of chunks.
+def _next_chunk(destinations, begin, indptr, indices, first, end, seen, chunk, each, limit, counts):
+    """Where the chunk ends that begins at destinations[begin] and takes at most `limit` bytes, or one vertex.
 
-    `seen` (int32[n]) holds -1 everywhere; `each` int64[4] is ChunkBytes.of_own. `ends` and `counts`, those of Chunks,
-    have room for a chunk per destination.
+    `seen` (int32 by number) holds less than `chunk` everywhere; `each` int64[4] is ChunkBytes.of_own. Writes what the
+    chunk reads to `counts` int64[4], as in Chunks.
     """
-    chunk = np.int64(0)
-    held = np.zeros(4, np.int64)
-    for i in range(len(destinations)):
+    counts[:] = 0
+    for i in range(begin, len(destinations)):
         v = destinations[i]
         degree = indptr[v + 1] - indptr[v]
         new, far = _read(v, indptr, indices, first, end, seen, chunk)
-        size = (held[0] + 1) * each[0] + (held[1] + degree) * each[1] + (held[2] + new) * each[2]
-        if held[0] > 0 and size + (held[3] + far) * each[3] > limit:
-            ends[chunk], counts[chunk], chunk = i, held, chunk + 1
-            held[:] = 0
-            new, far = _read(v, indptr, indices, first, end, seen, chunk)
-        held[0] += 1
-        held[1] += degree
-        held[2] += new
-        held[3] += far
-    if held[0] > 0:
-        ends[chunk], counts[chunk], chunk = len(destinations), held, chunk + 1
-    return chunk
+        size = (counts[0] + 1) * each[0] + (counts[1] + degree) * each[1] + (counts[2] + new) * each[2]
+        if i > begin and size + (counts[3] + far) * each[3] > limit:
+            return i
+        counts[0] += 1
+        counts[1] += degree
+        counts[2] += new
+        counts[3] += far
+    return len(destinations)
 
 
 @compiled
-def _owners(destinations, ends, indptr, indices, offsets, rank, seen, remote):
+def _owners(destinations, ends, indptr, indices, first, end, bounds, seen, remote):
     """Count the remote sources of each chunk by owner into `remote` (int64[chunks, ranks]); `seen` holds -1."""
     begin = 0
     for chunk in range(len(ends)):
@@ -113,31 +108,25 @@ def _owners(destinations, ends, indptr, indices, offsets, rank, seen, remote):
                 u = indices[e]
                 if seen[u] != chunk:
                     seen[u] = chunk
-                    if u < offsets[rank] or u >= offsets[rank + 1]:
-                        remote[chunk, np.searchsorted(offsets, u, side="right") - 1] += 1
+                    if u < first or u >= end:
+                        remote[chunk, np.searchsorted(bounds, u, side="right") - 1] += 1
         begin = ends[chunk]
 
 
-def cut(
-    topology: Topology,
-    communicator: Communicator,
-    rank_offsets: np.ndarray,
-    destinations: np.ndarray,
-    each: ChunkBytes,
-    limit: int,
-) -> Chunks:
+def cut(lists: OwnLists, communicator: Communicator, destinations: np.ndarray, each: ChunkBytes, limit: int) -> Chunks:
     """Chunks of `destinations` (int64, of this rank), each as large as `limit` bytes allow on every rank. Collective.
 
     A chunk holds one vertex at least, so that `Chunks.bytes` may be more than `limit`. What other ranks fetch from this
     one in the same round counts too: where it is too much, all ranks cut again.
     """
+    numbers = lists.numbers(destinations)
     tightened = limit
     for attempt in range(_ATTEMPTS):
-        ends, counts = _cut_own(topology, rank_offsets, communicator.rank, destinations, each, tightened)
+        ends, counts = _cut_own(lists, numbers, each, tightened)
         rounds = int(communicator.all_gather_rows(np.array([len(ends)])).max(initial=0))
         sizes = np.zeros(rounds, np.int64)
         sizes[: len(ends)] = counts @ each.of_own
-        sizes += each.sent * _sent_rows(topology, communicator, rank_offsets, destinations, ends, rounds)
+        sizes += each.sent * _sent_rows(lists, communicator, numbers, ends, rounds)
         most = int(communicator.all_gather_rows(np.array([sizes.max(initial=0)])).max())
         several = communicator.all_gather_rows(np.array([len(destinations) - len(ends)])).any()
         if most <= limit or not several or attempt == _ATTEMPTS - 1:
@@ -146,34 +135,30 @@ def cut(
     return Chunks(ends, counts, rounds, most)
 
 
-def _cut_own(
-    topology: Topology, rank_offsets: np.ndarray, rank: int, destinations: np.ndarray, each: ChunkBytes, limit: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _cut_own(lists: OwnLists, numbers: np.ndarray, each: ChunkBytes, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """The ends and counts of this rank's chunks of `limit` bytes. Local."""
-    ends, counts = np.empty(len(destinations), np.int64), np.empty((len(destinations), 4), np.int64)
-    seen = np.full(topology.vertices, -1, np.int32)
-    first, end = (int(offset) for offset in rank_offsets[rank : rank + 2])
-    arrays = destinations, topology.indptr, topology.indices
-    chunks = _cut(*arrays, first, end, seen, each.of_own, max(1, limit), ends, counts)
-    return ends[:chunks].copy(), counts[:chunks].copy()
+    topology = lists.topology
+    seen = np.full(topology.numbered, -1, np.int32)
+    ends: list[int] = []
+    counts: list[np.ndarray] = []
+    while (begin := ends[-1] if ends else 0) < len(numbers):
+        read = np.empty(4, np.int64)
+        arrays = topology.indptr, topology.indices, lists.first, lists.end, seen, len(ends)
+        ends.append(int(_next_chunk(numbers, begin, *arrays, each.of_own, max(1, limit), read)))
+        counts.append(read)
+    return np.array(ends, np.int64), np.array(counts, np.int64).reshape(-1, 4)
 
 
 def _sent_rows(
-    topology: Topology,
-    communicator: Communicator,
-    rank_offsets: np.ndarray,
-    destinations: np.ndarray,
-    ends: np.ndarray,
-    rounds: int,
+    lists: OwnLists, communicator: Communicator, numbers: np.ndarray, ends: np.ndarray, rounds: int
 ) -> np.ndarray:
     """int64[rounds]: how many rows of this rank the others read in each round. Collective."""
-    ranks = communicator.size
+    ranks, topology = communicator.size, lists.topology
     if ranks == 1:
         return np.zeros(rounds, np.int64)
     remote = np.zeros((rounds, ranks), np.int64)
-    seen = np.full(topology.vertices, -1, np.int32)
-    arrays = topology.indptr, topology.indices, rank_offsets, communicator.rank, seen, remote
-    _owners(destinations, ends, *arrays)
+    seen = np.full(topology.numbered, -1, np.int32)
+    _owners(numbers, ends, topology.indptr, topology.indices, lists.first, lists.end, lists.bounds, seen, remote)
 
     # Each rank learns what the others read of it.
     asked = np.empty((ranks, rounds), np.int64)

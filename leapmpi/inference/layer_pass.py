@@ -15,18 +15,15 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.inference.chunks import Chunks
 from leapmpi.inference.layer_plan import PROJECTED, LayerPlan, runs_whole
+from leapmpi.inference.own_lists import OwnLists
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors, to_tensors
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.sampler import Sampler
-from leapmpi.system.counter_rng import TEST, DrawKey
 
 SLICE_BYTES = 4 << 20
 """Bytes of rows that are multiplied at a time."""
-
-_KEY = DrawKey(TEST, 0, 0, 0)
-"""All in-neighbours are taken, whatever the key."""
 
 Round = Callable[[], AbstractContextManager]
 """Makes the context of each round, which all ranks enter together."""
@@ -35,8 +32,8 @@ Round = Callable[[], AbstractContextManager]
 class BlockSource:
     """Blocks of chunks, with all in-neighbours and what edges carry. The block of a single chunk is kept."""
 
-    def __init__(self, ctx: RankContext, sampler: Sampler) -> None:
-        self.ctx, self.sampler = ctx, sampler
+    def __init__(self, ctx: RankContext, lists: OwnLists) -> None:
+        self.ctx, self.lists, self.sampler = ctx, lists, lists.sampler(ctx)
         self._kept: tuple[np.ndarray, Block, BlockTensors] | None = None
 
     def of(self, destinations: np.ndarray, alone: bool) -> tuple[Block, BlockTensors]:
@@ -45,7 +42,7 @@ class BlockSource:
             return self._kept[1:]
         self._kept = None
         with self.ctx.phases("sample"):
-            (block,) = self.sampler.sample(_KEY, destinations)
+            block = self.lists.block(self.sampler, destinations)
         tensors = to_tensors(block, self.ctx.device)
         if alone:
             self._kept = destinations, block, tensors
@@ -96,18 +93,21 @@ def run_layer(
     `inputs` holds the layer's input rows, `sources` what travels of them: the same, or projected rows. `write` gets
     where the chunk stands in `destinations`, its block, and float[n, out].
     """
-    for chunk in chunks:
-        with round():
-            chosen = destinations[chunk]
-            block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
-            exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
-            with ctx.phases("exchange"):
-                exchange.begin()
-                exchange.wait()
-            if len(chosen):
-                write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
-            # Buffers are lent to the next chunk only when nothing is left of this one.
-            del exchange, block, tensors
+    number = [*ctx.model.layers].index(plan.layer) + 1
+    with step(f"layer {number} of {len(ctx.model.layers)}", chunks.rounds, "chunks") as shown:
+        for chunk in chunks:
+            with round():
+                chosen = destinations[chunk]
+                block, tensors = blocks.of(chosen, alone=chunks.rounds == 1)
+                exchange = sources.prepare(block.src, exact=True, scattered=plan.in_place)
+                with ctx.phases("exchange"):
+                    exchange.begin()
+                    exchange.wait()
+                if len(chosen):
+                    write(chunk, tensors, _outputs(ctx, plan, blocks, inputs, (block, tensors), exchange))
+                # Buffers are lent to the next chunk only when nothing is left of this one.
+                del exchange, block, tensors
+            shown.advance(1)
 
 
 def _outputs(
@@ -132,7 +132,7 @@ def _outputs(
 
 def from_sources(layer: Layer, block: BlockTensors, x_dst: Rows, z: Rows) -> Tensor:
     """The output float[n_dst, out] from the destinations' input rows and what all sources give to neighbours."""
-    rows = layer.prefix(x_dst, block.src_original[: block.n_dst], None)
+    rows = layer.prefix(x_dst, block.dst_original, None)
     own = layer.self_part(rows)
     if layer.own_width:
         neighbours = layer.join(block, dense(z), layer.project_own(rows), None)
@@ -147,8 +147,8 @@ def from_rows(plan: LayerPlan, block: BlockTensors, x: Rows) -> Tensor:
     if runs_whole(layer):
         return layer(block, x)
     if plan.projects_first:
-        z = layer.project_source(layer.prefix(x, block.src_original, None))
+        z = layer.project_source(layer.prefix(x, block.known_original, None))
         return from_sources(layer, block, x[: block.n_dst], z)
-    rows = layer.prefix(x, block.src_original, None)
+    rows = layer.prefix(x, block.known_original, None)
     neighbours = layer.project(layer.aggregate(block, rows, None))
     return layer.finish(layer.self_part(rows[: block.n_dst]), neighbours, x[: block.n_dst])

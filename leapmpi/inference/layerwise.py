@@ -6,6 +6,7 @@ Its output rows are held by their owners (row_store.py) until the layer above ha
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,29 +16,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.comm.id_codec import IdCodec
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, ResourceError
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.inference.chunks import ChunkBytes, Chunks, cut
-from leapmpi.inference.closure import destinations_by_layer
+from leapmpi.inference.closure import ListsOf, Needed, needed_by_layer
 from leapmpi.inference.layer_pass import BlockSource, Round, project_own_rows, run_layer
 from leapmpi.inference.layer_plan import PROJECTED, plan_of
+from leapmpi.inference.layer_work import HIDDEN, Expectation, LayerWork, expectation
+from leapmpi.inference.own_lists import OwnLists, own_lists
 from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
 from leapmpi.nn.model import Model
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.runs.tables.text import size_text
-from leapmpi.sampling.edge_lookup import with_edge_data
-from leapmpi.sampling.hop_sampler import ALL
-from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 CHUNK_BYTES = 1 << 30
 """What a chunk may take on a rank where no limit is given."""
 
-HIDDEN = "activations"
-"""The kind under which rows of hidden layers, and projected ones, are counted."""
+Answer = Callable[[np.ndarray], np.ndarray]
+"""What is kept of output rows float[n, width]: one entry for each."""
+
+
+def as_they_are(rows: np.ndarray) -> np.ndarray:
+    """The answer that keeps rows."""
+    return rows
 
 
 @dataclass(frozen=True)
@@ -60,60 +67,111 @@ class LayerReport:
 class LayerwiseInference:
     """Computes the outputs of the model of `ctx` for any vertices of its graph.
 
+    `topology` is the whole one, or this rank's shard, whose sources are numbered, and named where a layer reads that.
     `limit` is what the rows that are held in memory and a chunk may take on a rank, in bytes; without one, chunks take
-    up to CHUNK_BYTES. All ranks enter `round`, a context, for each chunk together. `report` is called after each layer.
+    up to CHUNK_BYTES. All ranks enter `round`, a context, for each chunk together. `expect` is called when all layers
+    are planned, `report` after each. With `lists_of` layers read other lists than those of all in-neighbours.
     """
 
     def __init__(
         self,
         ctx: RankContext,
-        topology: Topology,
+        topology: Topology | TopologyShard,
         limit: int | None = None,
         store: RowStore | None = None,
         round: Round = nullcontext,
         report: Callable[[LayerReport], None] | None = None,
+        expect: Callable[[Expectation], None] | None = None,
+        lists_of: ListsOf | None = None,
     ) -> None:
-        self.ctx, self.topology, self.limit = ctx, topology, limit
+        self.ctx, self.lists, self.limit = ctx, own_lists(ctx, topology), limit
         self.store = store or RowStore()
         self.round = round
         self.report = report or (lambda _: None)
-        sampler = NodeWiseSampler(topology, (ALL,), ctx.sampler.threads)
-        self.blocks = BlockSource(ctx, with_edge_data(sampler, ctx.edge_features is not None))
+        self.expect = expect or (lambda _: None)
+        self.lists_of = lists_of
+        self.blocks = BlockSource(ctx, self.lists)
 
     @torch.no_grad()
-    def outputs(self, wanted: np.ndarray, layer: int | None = None) -> np.ndarray:
-        """The model's outputs for `wanted` (int64 ascending, of this rank): float[len(wanted), width]. Collective.
+    def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
+        """What `answer` makes of the model's outputs float[len(wanted), width] for `wanted` (int64 ascending, of this
+        rank). Collective.
 
-        With `layer` (from 1) the rows that this layer gives instead. Raises ResourceError, on all ranks, where not even
-        one vertex at a time fits the limit.
+        With `layer` (from 1) of the rows that this layer gives instead. Raises ResourceError, on all ranks, where not
+        even one vertex at a time fits the limit.
         """
         ctx, model = self.ctx, self.ctx.model
         check_model(model)
         layers = list(model.layers)[: layer or None]
         head = model.head if layer is None else None
-        # Of each layer the vertices whose input rows are read, and at the end those that are wanted.
-        needed = destinations_by_layer(self.topology, ctx.communicator, ctx.rank_offsets, wanted, len(layers) + 1)
+        lists_of = self.lists_of or (lambda layer, destinations: self.lists)
+        needed = needed_by_layer(lists_of, ctx.communicator, ctx.rank_offsets, wanted, len(layers))
 
         # Where an earlier start has finished layers, the next one goes on.
         names = [f"layer-{number + 1}" for number in range(len(layers) - 1)]
         done = self.store.finished(ctx.communicator, names)
+        answered = answer(np.empty((0, self._output_width(len(layers) - 1, head)), self.dtype))
+        works = self._planned(range(done, len(layers)), needed, head, answered)
+        self._tell_expected(works)
+
         rows = [None if number < done - 1 and not keeps_all(head) else self._kept(number) for number in range(done)]
         below: list[np.ndarray | None] = list(rows)
-        for number in range(done, len(layers)):
+        for number, work in enumerate(works, done):
             inputs = self.fetcher(_there(below[-1])) if below else ctx.features
-            last = number == len(layers) - 1
-            count, width = (
-                (len(wanted), self._output_width(number, head)) if last else (self.own, layers[number].out_dim)
-            )
-            out = self.store.rows("output" if last else names[number], count, width, self.dtype)
-            places = slice(None) if last else needed[number + 1] - ctx.local_range[0]
-            write = _Writer(ctx, out, places, needed[number + 1], head if last else None, below)
-            self._layer(number, inputs, needed[number], write)
+            last = work is works[-1]
+            if last:
+                out = self._room(len(wanted), answered)
+            else:
+                out = self.store.rows(names[number], self.own, layers[number].out_dim, self.dtype)
+            destinations = work.needed.destinations
+            every = last or len(destinations) == self.own
+            places = slice(None) if every else destinations - ctx.local_range[0]
+            write = _Writer(ctx, out, places, destinations, head if last else None, below)
+            write.answer = answer if last else as_they_are
+            self._layer(work, inputs, write)
             if not last:
                 self.store.finish(number + 1, names[number])
                 self._forget(number, head, below, names)
                 below.append(out)
         return out
+
+    def _planned(
+        self, numbers: range, needed: Sequence[Needed], head: Head | None, answered: np.ndarray
+    ) -> list[LayerWork]:
+        """What is to be done for the layers `numbers`, all of which need `needed`. Collective.
+
+        answered: answers for no vertex.
+        """
+        layers, size = self.ctx.model.layers, self.dtype.itemsize
+        works = []
+        for number in numbers:
+            begun, last = time.perf_counter(), number == numbers[-1]
+            lowest = 0 if keeps_all(head) else max(0, number - 1)
+            widths = [layers[each].out_dim for each in range(lowest, number)]
+            inputs = self.ctx.features if number == 0 else self.fetcher(np.empty((1, widths[-1]), self.dtype))
+            plan = plan_of(self.ctx, number, inputs)
+            row_bytes = plan.width * size if plan.form == PROJECTED else inputs.shard.row_bytes
+            each = plan.chunk_bytes(self.ctx, size, row_bytes, head if last else None)
+
+            # Rows of layers below, projected ones, and those of this layer.
+            columns = sum(widths) + (0 if last else layers[number].out_dim)
+            columns += plan.width if plan.form == PROJECTED else 0
+            answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:]) if last else 0
+            held = self.own * columns * size + answers
+            lists, _, destinations = needed[number]
+            chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
+            seconds = time.perf_counter() - begun
+            works.append(LayerWork(number, plan, needed[number], chunks, held, row_bytes, seconds))
+        return works
+
+    def _tell_expected(self, works: Sequence[LayerWork]) -> None:
+        id_bytes = IdCodec.home_ranks(self.ctx.rank_offsets).id_bytes
+        self.expect(expectation(works, id_bytes, self.own, self.lists.topology.numbered, self.store.on_disk))
+
+    def _room(self, count: int, answered: np.ndarray) -> np.ndarray:
+        """Room for `count` answers such as `answered` (none) would hold. Local."""
+        rows = self.store.rows("output", count, answered.shape[1] if answered.ndim > 1 else 1, answered.dtype)
+        return rows.reshape(count, *answered.shape[1:])
 
     @property
     def own(self) -> int:
@@ -133,16 +191,15 @@ class LayerwiseInference:
         dtype = torch.from_numpy(rows[:0]).dtype
         return FeatureFetcher(ctx.communicator, shard, ctx.rank_offsets, ctx.device, dtype, HIDDEN, ctx.phases)
 
-    def chunks(self, label: str, destinations: np.ndarray, each: ChunkBytes, held: int) -> Chunks:
-        """Chunks of `destinations` as the limit allows, beside rows of `held` bytes in memory. Collective.
+    def chunks(self, label: str, lists: OwnLists, destinations: np.ndarray, each: ChunkBytes, held: int) -> Chunks:
+        """Chunks of `destinations`, which read `lists`, as the limit allows beside rows of `held` bytes. Collective.
 
         Raises ResourceError, on all ranks, where one vertex at a time does not fit; `label` says what is computed.
         """
         communicator = self.ctx.communicator
         most = int(communicator.all_gather_rows(np.array([0 if self.store.on_disk else held])).max())
         limit = CHUNK_BYTES if self.limit is None else self.limit - most
-        arrays = self.topology, communicator, self.ctx.rank_offsets, destinations
-        found = cut(*arrays, each, limit)
+        found = cut(lists, communicator, destinations, each, limit)
         if self.limit is not None and found.bytes > limit:
             mend = "" if self.store.on_disk else "hold rows in files (--stage FOLDER), "
             error = ResourceError(
@@ -154,27 +211,24 @@ class LayerwiseInference:
             raise error
         return found
 
-    def _layer(self, number: int, inputs: FeatureFetcher, read: np.ndarray, write: _Writer) -> None:
-        """Compute layer `number`; `read` are the vertices of this rank whose input rows are read. Collective."""
-        begun, ctx = time.perf_counter(), self.ctx
-        plan = plan_of(ctx, number, inputs)
-        sources, held = inputs, write.held
+    def _layer(self, work: LayerWork, inputs: FeatureFetcher, write: _Writer) -> None:
+        """Compute a layer, whose input rows `inputs` holds. Collective."""
+        begun, ctx, plan = time.perf_counter() - work.seconds, self.ctx, work.plan
+        sources = inputs
         if plan.form == PROJECTED:
             z = self.store.rows("projected", self.own, plan.width, self.dtype)
-            held += z.nbytes
-            project_own_rows(ctx, plan, inputs, read, z)
+            project_own_rows(ctx, plan, inputs, work.needed.read, z)
             sources = self.fetcher(z)
-        sent = sources.shard.row_bytes
-        each = plan.chunk_bytes(ctx, self.dtype.itemsize, sent, write.head)
-        chunks = self.chunks(f"layer {number + 1}", write.destinations, each, held)
-        run_layer(ctx, plan, self.blocks, inputs, sources, write.destinations, chunks, self.round, write)
+        lists, _, destinations = work.needed
+        blocks = self.blocks if lists is self.lists else BlockSource(ctx, lists)
+        run_layer(ctx, plan, blocks, inputs, sources, destinations, work.chunks, self.round, write)
         if plan.form == PROJECTED:
             self.store.drop("projected")
-        self.tell(number + 1, plan.form, write.destinations, chunks, held, begun)
+        self.tell(work.number + 1, plan.form, destinations, work.chunks, work.held, begun)
 
     def tell(self, number: int, form: str, destinations: np.ndarray, chunks: Chunks, held: int, begun: float) -> None:
         """Report what layer `number` (from 1) took, which began at `begun` on the clock time.perf_counter. Local."""
-        counted = len(destinations), int(self.topology.degree(destinations).sum()), chunks.rounds, chunks.remote_rows
+        counted = len(destinations), int(chunks.counts[:, 1].sum()), chunks.rounds, chunks.remote_rows
         seconds = time.perf_counter() - begun
         self.report(LayerReport(number, form, *counted, chunks.bytes, held, seconds))
 
@@ -215,19 +269,15 @@ class _Writer:
     ) -> None:
         self.ctx, self.out, self.places, self.destinations, self.head = ctx, out, places, destinations, head
         self.below = [each for each in below if each is not None]
-
-    @property
-    def held(self) -> int:
-        """Bytes of the rows that are held while the layer is computed."""
-        return self.out.nbytes + sum(each.nbytes for each in self.below)
+        self.answer: Answer = as_they_are
 
     def __call__(self, chunk: slice, block: BlockTensors, h: Tensor) -> None:
         if self.head is not None:
             places = self.destinations[chunk] - self.ctx.local_range[0]
             below = self.below if keeps_all(self.head) else []
             rows = [*(torch.from_numpy(each[places]).to(h.device) for each in below), h]
-            h = self.head(rows, block.src_original[: block.n_dst], None)
-        self.out[chunk if isinstance(self.places, slice) else self.places[chunk]] = h.cpu().numpy()
+            h = self.head(rows, block.dst_original, None)
+        self.out[chunk if isinstance(self.places, slice) else self.places[chunk]] = self.answer(h.cpu().numpy())
 
 
 def keeps_all(head: Head | None) -> bool:

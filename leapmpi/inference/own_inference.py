@@ -12,11 +12,12 @@ from torch import Tensor
 from leapmpi.engine.context import RankContext
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.inference.layer_plan import ANSWERED, EDGE, RAW, REQUESTED, SOURCE
-from leapmpi.inference.layerwise import LayerwiseInference
+from leapmpi.inference.layerwise import Answer, LayerwiseInference, as_they_are
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.own.whole_pass import RunOnBlock, run_layer_by_layer
 from leapmpi.nn.rows import dense
 from leapmpi.nn.tensors import BlockTensors
+from leapmpi.runs.progress_line import step
 
 
 def inference_for(ctx: RankContext, *args, **kwargs) -> LayerwiseInference:
@@ -29,7 +30,7 @@ class OwnModelInference(LayerwiseInference):
     """Of all vertices, whichever are wanted. Rows are in memory, dense, as many as the module keeps at a time."""
 
     @torch.no_grad()
-    def outputs(self, wanted: np.ndarray, layer: int | None = None) -> np.ndarray:
+    def outputs(self, wanted: np.ndarray, layer: int | None = None, answer: Answer = as_they_are) -> np.ndarray:
         ctx, model = self.ctx, self.ctx.model
         assert isinstance(model, OwnModel), "`inference_for` chooses"
         first, end = ctx.local_range
@@ -46,9 +47,10 @@ class OwnModelInference(LayerwiseInference):
                 caught.append(out.clone())
             return out
 
-        names = torch.from_numpy(np.ascontiguousarray(self.topology.original_id[first:end])).to(ctx.device)
+        original = self.lists.topology.original_id[self.lists.first : self.lists.end]
+        names = torch.from_numpy(np.ascontiguousarray(original)).to(ctx.device)
         outputs = run_layer_by_layer(model, x, names, self._block(own[:0], True), combine)
-        return (caught[0] if caught else outputs).cpu().numpy()[wanted - first]
+        return answer((caught[0] if caught else outputs).cpu().numpy()[wanted - first])
 
     def _block(self, destinations: np.ndarray, alone: bool) -> BlockTensors:
         """The block of `destinations` with what edges carry. Local."""
@@ -69,22 +71,24 @@ class OwnModelInference(LayerwiseInference):
         sent = read + ANSWERED
         each = ChunkBytes(4 * width, EDGE + 4 * width, SOURCE + 3 * width, REQUESTED + read, sent)
         held = sum(array.nbytes for array in arrays)
-        chunks = self.chunks(f"message passing {number + 1}", own, each, held)
+        chunks = self.chunks(f"message passing {number + 1}", self.lists, own, each, held)
 
         out: Tensor | None = None
-        for chunk in chunks:
-            with self.round():
-                chosen = own[chunk]
-                block, _ = self.blocks.of(chosen, chunks.rounds == 1)
-                found = [
-                    _as_given(fetcher.fetch(block.src, exact=True), array)
-                    for fetcher, array in zip(sources, arrays, strict=True)
-                ]
-                if len(chosen):
-                    with ctx.phases("compute"):
-                        h = run(self._block(chosen, chunks.rounds == 1), found)
-                        out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
-                        out[chunk] = h
+        with step(f"message passing {number + 1}", chunks.rounds, "chunks") as shown:
+            for chunk in chunks:
+                with self.round():
+                    chosen = own[chunk]
+                    block, _ = self.blocks.of(chosen, chunks.rounds == 1)
+                    found = [
+                        _as_given(fetcher.fetch(block.src, exact=True), array)
+                        for fetcher, array in zip(sources, arrays, strict=True)
+                    ]
+                    if len(chosen):
+                        with ctx.phases("compute"):
+                            h = run(self._block(chosen, chunks.rounds == 1), found)
+                            out = h.new_empty(len(own), *h.shape[1:]) if out is None else out
+                            out[chunk] = h
+                shown.advance(1)
         self.tell(number + 1, RAW, own, chunks, held, begun)
         assert out is not None, "every rank has a vertex"
         return out

@@ -25,7 +25,7 @@ from leapmpi.nn.kernels.csr import run_compiled
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.system.jit import compiled
 
 DropoutKey = DrawKey
 """The key of a batch's masks: stream, seed, epoch and iteration."""
@@ -62,17 +62,17 @@ def _words(first, width):
     return np.empty((first + width + 3) // 4 - first // 4, np.uint64)
 
 
-@compiled_parallel
-def _mask_vertices(x, vertices, base, below, scale, first, out):
-    for i in prange(len(x)):
-        words = _words(first, x.shape[1])
-        _mask_row(x[i], fold(base, vertices[i]), below, scale, first, words, out[i])
+@compiled
+def _mask_vertices(first, end, x, vertices, base, below, scale, first_column, out):
+    words = _words(first_column, x.shape[1])
+    for i in range(first, end):
+        _mask_row(x[i], fold(base, vertices[i]), below, scale, first_column, words, out[i])
 
 
-@compiled_parallel
-def _mask_edges(x, indptr, indices, vertices, base, below, scale, out):
-    for i in prange(len(indptr) - 1):
-        words = _words(0, x.shape[1])
+@compiled
+def _mask_edges(first, end, x, indptr, indices, vertices, base, below, scale, out):
+    words = _words(0, x.shape[1])
+    for i in range(first, end):
         hashed = fold(base, vertices[i])
         for e in range(indptr[i], indptr[i + 1]):
             _mask_row(x[e], fold(hashed, vertices[indices[e]]), below, scale, 0, words, out[e])
@@ -128,7 +128,7 @@ def mask_vertices(x: Tensor, vertices: Tensor, base: int, below: int, first: int
         return mask_vertices_tensor(x, vertices, base, below, first)
     out = x.new_empty(x.shape)
     scale = out.numpy().dtype.type(_scale(below))
-    run_compiled(_mask_vertices, x, vertices, np.uint64(base), np.uint32(below), scale, np.int64(first), out)
+    run_compiled(_mask_vertices, len(x), x, vertices, np.uint64(base), np.uint32(below), scale, np.int64(first), out)
     return out
 
 
@@ -138,16 +138,17 @@ def mask_edges(x: Tensor, edges: Edges, vertices: Tensor, base: int, below: int)
         return mask_edges_tensor(x, edges, vertices, base, below)
     out = x.new_empty(x.shape)
     scale = out.numpy().dtype.type(_scale(below))
-    run_compiled(_mask_edges, x, edges.indptr, edges.indices, vertices, np.uint64(base), np.uint32(below), scale, out)
+    hashed = (vertices, np.uint64(base), np.uint32(below), scale)
+    run_compiled(_mask_edges, len(edges.indptr) - 1, x, edges.indptr, edges.indices, *hashed, out)
     return out
 
 
-@compiled_parallel
-def _mask_entries(values, indptr, columns, vertices, base, below, scale, first, out):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _mask_entries(first, end, values, indptr, columns, vertices, base, below, scale, first_column, out):
+    for i in range(first, end):
         hashed = fold(base, vertices[i])
         for e in range(indptr[i], indptr[i + 1]):
-            column = np.uint64(first) + np.uint64(columns[e])
+            column = np.uint64(first_column) + np.uint64(columns[e])
             word = fold(hashed, column >> np.uint64(2))
             lane = (word >> (np.uint64(16) * (column & np.uint64(3)))) & np.uint64(0xFFFF)
             out[e] = values[e] * scale if lane >= below else values.dtype.type(0)
@@ -169,7 +170,7 @@ def mask_entries(x: SparseMatrix, vertices: Tensor, base: int, below: int, first
     out = x.values.new_empty(x.values.shape)
     scale = out.numpy().dtype.type(_scale(below))
     hashed = (vertices, np.uint64(base), np.uint64(below), scale, np.int64(first))
-    run_compiled(_mask_entries, x.values, x.entries.indptr, x.entries.indices, *hashed, out)
+    run_compiled(_mask_entries, len(x), x.values, x.entries.indptr, x.entries.indices, *hashed, out)
     return out
 
 

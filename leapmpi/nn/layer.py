@@ -26,12 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_features
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.norms.choice import norm_of
 from leapmpi.nn.partial_form import PartialForm
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
-from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -93,6 +94,13 @@ class Layer(nn.Module):
     Models that are trained in one run then share it. Not inherited: a sub-class may aggregate otherwise.
     """
 
+    sums_ahead = False
+    """Whether `raw_sums` depends on rows alone, not on weights: it may be computed by a rank that has none.
+
+    For layers that are linear, and `from_sums` then gives what `forward` does. Not inherited: a sub-class may aggregate
+    otherwise.
+    """
+
     reads_names = True
     """Whether the layer reads original ids or in-degrees of sources that are no destinations, but for dropout.
 
@@ -117,8 +125,12 @@ class Layer(nn.Module):
     @property
     def reads_sources(self) -> bool:
         """Whether the layer reads original ids or in-degrees of sources that are no destinations."""
-        drops = self.dropout > 0 or self.attention_dropout > 0
-        return drops or vars(type(self)).get("reads_names", True)
+        return self.dropout > 0 or self.attention_dropout > 0 or self.names_sources
+
+    @property
+    def names_sources(self) -> bool:
+        """The same where nothing is dropped."""
+        return vars(type(self)).get("reads_names", True)
 
     def mask_key(self, key: DropoutKey | None) -> DropoutKey | None:
         """`key` with the model's own seed where it has one."""
@@ -147,9 +159,19 @@ class Layer(nn.Module):
         """float[rows, in] -> what neighbours contribute, float[rows, width]."""
         raise NotImplementedError
 
+    def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor] | None:
+        """Edges and float[edges] weights of which `aggregate` is the sum, where the block alone decides them; or None.
+
+        A linear layer then needs not all rows at once.
+        """
+        return None
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """float[n_src, width] -> float[n_dst, width]: combine the in-neighbours of each destination."""
-        raise NotImplementedError
+        found = self.edge_sums(block, z.dtype)
+        if found is None:
+            raise NotImplementedError(f"{type(self).__name__} combines nothing")
+        return weighted_sum(found[0], z, found[1])
 
     def self_part(self, x_dst: Rows) -> Tensor | None:
         """float[n_dst, in] (after prefix) -> float[n_dst, out], or None if aggregation includes the destination."""
@@ -176,6 +198,11 @@ class Layer(nn.Module):
         return self.residual is not None
 
     @property
+    def reads_own(self) -> bool:
+        """Whether destinations add something of their own rows beside the aggregate."""
+        return type(self).self_part is not Layer.self_part or self.reads_destinations
+
+    @property
     def projected_width(self) -> int:
         """Columns of `projected` rows."""
         return self.out_dim
@@ -197,8 +224,11 @@ class Layer(nn.Module):
         """Rows after prefix -> what they give to neighbours, float[rows, source_width]."""
         return self.project(x)
 
-    def project_own(self, x: Rows) -> Tensor:
-        """Rows after prefix -> what they need as destinations, float[rows, own_width]."""
+    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        """Rows after prefix -> what they need as destinations, float[rows, own_width].
+
+        With `rows`, int64[k] numbers of rows of x, of those alone.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs nothing of its own")
 
     def join(self, block: BlockTensors, z: Tensor, own: Tensor, key: DropoutKey | None) -> Tensor:
@@ -261,11 +291,12 @@ class Layer(nn.Module):
         """
         learns = torch.is_grad_enabled()
 
-        def product(rows: int) -> int:
-            once = rows * (self.in_dim * self.out_dim + _STREAMED_ELEMENT * (self.in_dim + self.out_dim))
+        def product(rows: int, width: int = self.out_dim) -> int:
+            once = rows * (self.in_dim * width + _STREAMED_ELEMENT * (self.in_dim + width))
             return once * (1 + learns + passes_on)
 
         before = product(sources) + _EDGE_ELEMENT * edges * self.out_dim * (1 + learns)
+        before += product(destinations, self.own_width) if self.own_width else 0
         after = product(destinations) + _EDGE_ELEMENT * edges * self.in_dim * (1 + passes_on)
         return before, after
 
@@ -296,6 +327,28 @@ class Layer(nn.Module):
         else:
             neighbours = self.project(self._sums(block, rows, key))
         return self.finish(own, neighbours, x[: block.n_dst])
+
+    @property
+    def offers_sums(self) -> bool:
+        """Whether `raw_sums` may be computed without weights, and the output from sums alone."""
+        ahead = vars(type(self)).get("sums_ahead", False)
+        return ahead and self.linear and (self.residual is None or self.plain_prefix)
+
+    @property
+    def sums_need_own(self) -> bool:
+        """Whether `from_sums` reads the rows of destinations too."""
+        return type(self).self_part is not Layer.self_part or self.residual is not None
+
+    def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
+        """What is known of the aggregate without weights: float[n_dst, in] of float[n_src, in], rows after prefix."""
+        return self.aggregate(block, rows, None)
+
+    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+        """float[n_dst, out], to the bit what `forward` gives where it aggregates before it projects.
+
+        From `raw_sums` and, where `sums_need_own`, the rows of destinations after prefix, float[n_dst, in].
+        """
+        return self.finish(None if own is None else self.self_part(own), self.project(sums), own)
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""

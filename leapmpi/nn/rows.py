@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -78,7 +77,7 @@ class ScatteredRows:
 
         out = torch.empty(len(indptr) - 1, self.width, dtype=self.dtype)
         arrays = (each.contiguous().numpy() for each in (indptr, indices, weight, self.addresses))
-        row_sums.weighted_sums_of(self.kind)(*arrays, self.scale, out.numpy(), numba.get_num_threads())
+        row_sums.weighted_sums_of(self.kind)(*arrays, self.scale, out.numpy())
         return out
 
 

@@ -5,11 +5,15 @@ Parts with many edges between them have near numbers, so a contiguous group cuts
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from leapmpi.errors import DataError
+
+_AT_ONCE = 1 << 20
+"""Ids that are looked at together."""
 
 
 class RankView(Protocol):
@@ -24,8 +28,8 @@ class RankView(Protocol):
         """The number of ranks."""
 
 
-def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
-    """The parts that `rank` holds: those p with p * ranks // parts == rank. At least one.
+def part_starts(parts: int, ranks: int) -> np.ndarray:
+    """The first part of each rank, int64[ranks + 1], where each holds as many as another, or one more.
 
     Raises DataError when there are more ranks than parts.
     """
@@ -34,19 +38,44 @@ def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
             f"{ranks} ranks were started but the dataset has {parts} part{'s' * (parts != 1)}; "
             f"partition the graph again with --parts {ranks}, or start at most {parts} rank{'s' * (parts != 1)}"
         )
-    return range(-(-rank * parts // ranks), -(-(rank + 1) * parts // ranks))
+    return -(-np.arange(ranks + 1, dtype=np.int64) * parts // ranks)
 
 
-def rank_offsets(offsets: np.ndarray, ranks: int) -> np.ndarray:
-    """The first vertex of each rank: int64[ranks + 1], from `offsets` int64[P + 1], the first vertex of each part.
+def parts_of_rank(parts: int, ranks: int, rank: int) -> range:
+    """The parts that `rank` holds: those p with p * ranks // parts == rank. At least one.
 
     Raises DataError when there are more ranks than parts.
     """
-    parts = len(offsets) - 1
-    first = [parts_of_rank(parts, ranks, rank).start for rank in range(ranks)]
-    return np.asarray(offsets, np.int64)[[*first, parts]]
+    first, end = part_starts(parts, ranks)[rank : rank + 2].tolist()
+    return range(first, end)
+
+
+def rank_offsets(offsets: np.ndarray, ranks: int, starts: np.ndarray | None = None) -> np.ndarray:
+    """The first vertex of each rank: int64[ranks + 1], from `offsets` int64[P + 1], the first vertex of each part.
+
+    starts: int64[ranks + 1], the first part of each rank; when None as `part_starts` says, which raises DataError when
+    there are more ranks than parts.
+    """
+    starts = part_starts(len(offsets) - 1, ranks) if starts is None else starts
+    return np.asarray(offsets, np.int64)[starts]
 
 
 def home_of(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
     """The home rank of each vertex: int64[k] for ids int64[k], all of them in [0, rank_offsets[-1])."""
     return np.searchsorted(rank_offsets, ids, side="right") - 1
+
+
+def at_home(ids: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Those of `ids` (int64[k]) that lie in [first, end), in their order; besides them little memory is taken."""
+    return np.concatenate([np.empty(0, np.int64), *(each[(first <= each) & (each < end)] for each in _blocks(ids))])
+
+
+def home_counts(ids: np.ndarray, rank_offsets: np.ndarray) -> np.ndarray:
+    """int64[ranks]: how many of `ids` (int64[k]) each rank is the home of; besides them little memory is taken."""
+    ranks = len(rank_offsets) - 1
+    counts = (np.bincount(home_of(each, rank_offsets), minlength=ranks) for each in _blocks(ids))
+    return sum(counts, np.zeros(ranks, np.int64))
+
+
+def _blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))

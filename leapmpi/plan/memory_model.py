@@ -1,9 +1,12 @@
-"""How many bytes a micro-batch takes while it is trained, by the shapes of its blocks."""
+"""How many bytes a micro-batch takes while it is trained, by the shapes of its blocks; and whether that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from leapmpi.errors import ResourceError
+from leapmpi.runs.tables.text import size_text
 from leapmpi.sampling.block import Block
 
 _KEPT = 4
@@ -24,3 +27,43 @@ def hidden_bytes(blocks: Sequence[Block], widths: Sequence[int], size: int) -> i
     """
     rows = [block.n_dst for block in reversed(blocks)]
     return sum(_KEPT * size * count * width for count, width in zip(rows, widths, strict=True))
+
+
+class TooLarge(ResourceError):
+    """An iteration takes more than the `room` that a rank has, in bytes. The same on all ranks."""
+
+    def __init__(self, message: str, room: float) -> None:
+        super().__init__(message)
+        self.room = room
+        self.agreed = True
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes on one rank: what an iteration needs, of which `kept` for feature rows, and what its host has left."""
+
+    host: str
+    bytes: int
+    kept: int
+    free: int | None
+
+
+def too_much(what: str, ranks: Sequence[Needs], limit: float) -> tuple[str, float]:
+    """Why `what` does not fit, by rank against `limit` (bytes) and by host, and the bytes that a rank may take.
+
+    Empty where all fits.
+    """
+    largest = max(range(len(ranks)), key=lambda rank: ranks[rank].bytes)
+    needs = ranks[largest]
+    what = f"{what} takes about {size_text(needs.bytes)} on rank {largest}"
+    if needs.kept:
+        what += f", {size_text(needs.kept)} of it for feature rows that are kept"
+    if needs.bytes > limit:
+        return f"{what}, more than --memory-limit {size_text(int(limit))}", limit
+    for host in dict.fromkeys(each.host for each in ranks):
+        here = [each for each in ranks if each.host == host]
+        free = min((each.free for each in here if each.free is not None), default=None)
+        if free is not None and sum(each.bytes for each in here) > free:
+            needed = size_text(sum(each.bytes for each in here))
+            return f"{what}; the ranks on {host} need {needed} of {size_text(free)}", free / len(here)
+    return "", limit

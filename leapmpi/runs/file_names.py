@@ -15,6 +15,9 @@ SUMMARY = "summary.json"
 
 LOG = "log.txt"
 
+REPORT = "report.html"
+"""The page about the run, where it was asked for without another name."""
+
 WEIGHTS_FINAL, WEIGHTS_BEST = "weights-final.h5", "weights-best.h5"
 """The parameters of the last epoch, and of the epoch with the best validation score."""
 
@@ -30,6 +33,7 @@ PATTERNS = (
     METRICS,
     SUMMARY,
     LOG,
+    REPORT,
     WEIGHTS_FINAL,
     WEIGHTS_BEST,
     "failure-rank-*.txt",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from leapmpi.config.plain_values import Schema, anything, count, parsed, record
 from leapmpi.config.schema import Config
@@ -31,7 +31,7 @@ FINISHED, FAILED, INTERRUPTED = "finished", "failed", "interrupted"
 
 @dataclass(frozen=True)
 class Run:
-    """The run in folder `path`, as `leapmpi.train` and `leapmpi.load_run` return it.
+    """The run in folder `path`; `leapmpi.train` and `leapmpi.load_run` return a TrainedRun, which does more.
 
     Nothing is read before it is asked for: `config`, `summary`, `finished`, `failure`, `metrics()`, `weights()` and
     `models()`. README.md, "From Python", shows them.
@@ -54,12 +54,12 @@ class Run:
             raise RunFolderError(f"{self.path} holds no finished run: it {ended}: {found.get('why')}")
         return found
 
-    def models(self) -> list[Run]:
+    def models(self) -> list[Self]:
         """One Run per model of a run that trained several models that differ; empty for a run of one model.
 
         Raises RunFolderError as `summary` does.
         """
-        return [Run(model_folder(self.path, number)) for number in range(len(self.summary.get("models", [])))]
+        return [type(self)(model_folder(self.path, number)) for number in range(len(self.summary.get("models", [])))]
 
     @property
     def failure(self) -> dict[str, Any] | None:

@@ -143,9 +143,19 @@ def forget_end(path: Path, goes_on: bool = False) -> None:
         (path / SUMMARY).unlink(missing_ok=True)
 
 
+_OF_FILE = ("by_rank", "details")
+"""What metrics.jsonl alone keeps of an epoch, beside the losses."""
+
+
+def drop_figures_of_file(record: dict[str, Any]) -> None:
+    """Remove from the record of an epoch, once it is written, what is large and nobody reads while training goes on."""
+    for name in _OF_FILE:
+        record.pop(name, None)
+
+
 def without_losses(epochs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of epochs without the losses of single batches, which only metrics.jsonl keeps."""
-    return [{key: value for key, value in epoch.items() if key != "losses"} for epoch in epochs]
+    return [{key: value for key, value in epoch.items() if key not in ("losses", *_OF_FILE)} for epoch in epochs]
 
 
 def _appending(path: Path) -> TextIO:

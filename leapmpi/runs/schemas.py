@@ -11,6 +11,28 @@ _BEST = record({"epoch": whole, "val": maybe(number), "test": maybe(number)})
 
 _TIMES = entries(record({"mean": number, "max": number}))
 
+_BY_RANK = record(
+    {"ranks": count, "each": count},
+    {
+        "phases": entries(items(number)),
+        "rows": entries(items(number)),
+        "sent": items(items(number)),
+        "memory": items(number),
+    },
+)
+"""Figures of an epoch by rank, or by groups of ranks."""
+
+_DETAILS = record(
+    {"measure": text},
+    {
+        "classes": entries(items(number)),
+        "confusion": items(items(whole, 3, 3)),
+        "by_degree": items(items(anything, 3, 3)),
+        "by_part": items(items(anything, 3, 3)),
+    },
+)
+"""Scores of one split by class, degree and part."""
+
 _EPOCH_FIGURES = {
     "epoch": count,
     "seconds": number,
@@ -30,6 +52,9 @@ _EPOCH_FIGURES = {
     "ahead": record({}, {"hidden": number, "phases": _TIMES}),
     "cache": entries(number),
     "together": count,
+    "busy": number,
+    "by_rank": _BY_RANK,
+    "details": entries(_DETAILS),
 }
 
 EPOCH = record({}, _EPOCH_FIGURES)
@@ -74,7 +99,11 @@ EVENT = record({"event": text})
 """Any line of metrics.jsonl; that of an event below holds more."""
 
 EVENTS = {
-    "banner": record({"ranks": items(anything, least=1)}, {"uuid": text}),
+    "start": record({}, {"version": text, "command": text, "versions": entries(text)}),
+    "banner": record(
+        {"ranks": items(anything, least=1)},
+        {"uuid": text, "rates": entries(anything), "strategy_choice": anything},
+    ),
     "decision": record(
         {"about": text, "epoch": count, "iteration": count, "value": anything, "evidence": entries(anything)}
     ),
@@ -82,7 +111,7 @@ EVENTS = {
 }
 
 DECISIONS = {"rates": entries(number), "remote": text, "time_steps": count, "strategy": text}
-DECISIONS["dependencies"] = entries(number)
+DECISIONS |= {"dependencies": entries(number), "parts": items(count)}
 """The values of decisions by what they are about."""
 
 _SCALE = maybe(items(items(number), 2, 2))
@@ -122,6 +151,15 @@ STRATEGY_CHOICE = record(
 )
 """What `--strategy auto` chose, and why."""
 
+_PART_DEALING = record(
+    {
+        "starts": items(count, least=2),
+        "settled": truth,
+        "seconds": items(items(number)),
+        "observed": items(record({"starts": items(count, least=2), "seconds": items(number), "epoch": number})),
+    }
+)
+
 _STATE = {
     "config": record({"train": record({"epochs": count})}, {}),
     "graph_uuid": text,
@@ -146,6 +184,7 @@ CHECKPOINT = record(
         "version": text,
         "code": entries(text),
         "strategy_choice": STRATEGY_CHOICE,
+        "part_dealing": _PART_DEALING,
         "class_weights": maybe(items(number)),
         "target_scale": _SCALE,
         "models": items(record({**_MODEL, "epochs": items(EPOCH)})),

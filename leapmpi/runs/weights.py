@@ -11,14 +11,27 @@ import numpy as np
 from leapmpi.config.plain_values import Schema, an_object
 from leapmpi.dataset.hdf5.named_arrays import read_named_arrays, write_named_arrays
 from leapmpi.dataset.hdf5.names import WEIGHTS_FORMAT
-from leapmpi.errors import DataError
+from leapmpi.errors import ConfigError, DataError
 from leapmpi.runs.epoch_numbers import FROM_ZERO, renumbered
+from leapmpi.runs.file_names import weights_file
 from leapmpi.system.atomic_files import written_aside
 
 _PARAMETERS = "parameters"
 
 _SCHEMA = 2
 """Version of the plain values."""
+
+
+def weights_place(folder: Path, which: str) -> Path:
+    """The weights called `which`: `best` or `final` of the run in `folder`, or else a file of weights. Local.
+
+    Raises ConfigError for what is none of them.
+    """
+    if which in ("best", "final"):
+        return folder / weights_file(which)
+    if not which.endswith(".h5"):
+        raise ConfigError(f"--weights {which}: expected best, final, or a file of weights (.h5)")
+    return Path(which)
 
 
 def write_weights(path: Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:

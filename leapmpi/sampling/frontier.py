@@ -40,15 +40,22 @@ def _number(vertices, place, base, src, known, indices):
 
 
 @compiled
-def _look_up(topology_indptr, topology_original, src, first, end, original, degree):
-    """Look up original ids and in-degrees of src[first:end]."""
+def _look_up(topology_indptr, topology_original, outside_degree, src, first, end, original, degree):
+    """Look up original ids and in-degrees of src[first:end], those without a list among them; -1 where none is known.
+
+    outside_degree: int64[k], of the first vertices without a list.
+    """
+    lists, named = len(topology_indptr) - 1, len(topology_original)
     for i in range(first, end):
         if i + _AHEAD < end:
             prefetch(topology_indptr, np.intp(src[i + _AHEAD]))
             prefetch(topology_original, np.intp(src[i + _AHEAD]))
-        vertex = src[i]
-        original[i] = topology_original[vertex]
-        degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
+        vertex = np.int64(src[i])
+        original[i] = topology_original[vertex] if vertex < named else -1
+        if vertex < lists:
+            degree[i] = topology_indptr[vertex + 1] - topology_indptr[vertex]
+        else:
+            degree[i] = outside_degree[vertex - lists] if vertex < lists + len(outside_degree) else -1
 
 
 def grown(array: np.ndarray, capacity: int, kept: int) -> np.ndarray:
@@ -72,7 +79,9 @@ class Frontier:
         self.count = 0
         self._topology = topology
         self._threads = threads
-        self._place = np.full(topology.vertices, -1, np.int32)
+        self._place = np.full(topology.numbered, -1, np.int32)
+        degrees = topology.outside_degree
+        self._outside = np.empty(0, np.int64) if degrees is None else degrees
         self._base = self._end = 0
         self._held = [np.empty(0, np.int64) for _ in range(3)]
         """Vertices, original ids and in-degrees, each with room for more."""
@@ -83,7 +92,7 @@ class Frontier:
         positions = np.empty(len(vertices), np.int32)
 
         # Make room; bases start again from 0 where int32 would overflow.
-        capacity = min(known + len(vertices), self._topology.vertices)
+        capacity = min(known + len(vertices), len(self._place))
         self._held = [grown(each, capacity, known) for each in self._held]
         if self._base + capacity > _MOST:
             self._base = 0
@@ -117,6 +126,6 @@ class Frontier:
         topology, (src, *found) = self._topology, self._held
 
         def work(_: int, first: int, end: int) -> None:
-            _look_up(topology.indptr, topology.original_id, src, first, end, *found)
+            _look_up(topology.indptr, topology.original_id, self._outside, src, first, end, *found)
 
         self._threads.share(first, end, work)

@@ -5,7 +5,7 @@ iteration-global  a table or a subgraph is drawn for the iteration, the same on 
 frontier-global   what a hop draws depends on all its destinations over all ranks: the frontier of the whole batch
 
 In all three, every rank computes the same draws without communication where the topology is on every node: the schedule
-has the whole batch. Some local samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
+has the whole batch. Some samplers draw from a sharded topology too (sharded/). `sample` returns the part of the
 sample that some of the batch's roots reach.
 """
 
@@ -130,6 +130,12 @@ class Sampler(ABC):
     ) -> Sequence[np.ndarray]:
         """The roots of each iteration of an epoch: all of `train` (int64[t]) once, in shuffled order."""
         order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
+        return self.cut(order, seed, epoch, batch_size, stream)
+
+    def cut(
+        self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    ) -> Sequence[np.ndarray]:
+        """The batches of an epoch whose roots are shuffled into `order` (int64[t])."""
         return batches(order, batch_size)
 
     def edge_batches(

@@ -216,9 +216,10 @@ class Naive(FixedModePlacement):
     def fixed_mode(self) -> tuple[str, type[ExchangeMode]]:
         return "ring", RingMode
 
-    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
-        """The roots of the model that ends here, which started on the rank before."""
-        return [minibatch.planned.cell((self.ctx.rank - 1) % self.ctx.ranks, 0)]
+    @property
+    def labelled_rank(self) -> int:
+        """The rank before, where the model started that ends here."""
+        return (self.ctx.rank - 1) % self.ctx.ranks
 
 
 STRATEGY = Naive

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Owner(FullBatchPlacement):
     """Roots at home; all remote inputs of all layers come from their homes."""
 
+    deals_parts = False
+
     @classmethod
     def check_settings(cls, config: Config, dataset: Dataset) -> None:
         name = config.strategy.name

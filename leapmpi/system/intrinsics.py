@@ -1,4 +1,4 @@
-"""Two machine instructions that numba does not offer by itself: prefetch, and count of trailing zeros."""
+"""Machine instructions that numba does not offer by itself: prefetch, and counts of trailing zeros and of set bits."""
 
 from __future__ import annotations
 
@@ -35,5 +35,15 @@ def trailing_zeros(typing_context, word):
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def population_count(typing_context, word):
+    """The number of set bits of `word` (uint64), as uint64."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), generate

@@ -54,14 +54,7 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 compiled = _compiler()
-compiled_parallel = _compiler(parallel=True)
 # Dot products only: their sums may be split over vector lanes. Bits then depend on the processor, not on threads.
 compiled_dot = _compiler(fastmath={"reassoc", "contract"})
 # Divisions by zero give inf or nan as in numpy; without a check for them, loops become vectors.
 compiled_dividing = _compiler(error_model="numpy")
-prange = numba.prange
-
-
-def set_threads(count: int) -> None:
-    """Use `count` threads in parallel kernels, at most what numba was started with."""
-    numba.set_num_threads(max(1, min(count, numba.config.NUMBA_NUM_THREADS)))

@@ -1,10 +1,15 @@
-"""Work on blocks by several threads, for kernels and system calls that release Python's lock."""
+"""Work on blocks by several threads, for kernels and system calls that release Python's lock.
+
+The kernels of training share rows among the threads that `set_threads` allows a process. Each row is computed by one
+thread, so that results do not depend on their number.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar
 
 _MOST_THREADS = 8
@@ -16,6 +21,48 @@ Result = TypeVar("Result")
 def processor_count() -> int:
     """Threads worth starting: the processors this process may use, at most eight."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
+class _RowThreads:
+    """The threads of this process that share rows; the caller is one of them."""
+
+    count = 1
+    pool: ThreadPoolExecutor | None = None
+
+
+_LEAST_ROWS = 64
+"""Fewer rows are not worth the start of another thread."""
+
+
+def set_threads(count: int) -> None:
+    """From now on `share_rows` uses `count` threads, at least one."""
+    if count != _RowThreads.count:
+        _RowThreads.count = max(1, count)
+        _RowThreads.pool = ThreadPoolExecutor(count - 1, "rows") if count > 1 else None
+
+
+def threads() -> int:
+    """How many threads `share_rows` uses."""
+    return _RowThreads.count
+
+
+def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least: int = _LEAST_ROWS) -> None:
+    """Call kernel(first, end, *arguments), which releases Python's lock, for ranges that make up [0, rows).
+
+    Fewer rows than `least` are left to the calling thread.
+    """
+    count, pool = _RowThreads.count, _RowThreads.pool
+    if pool is None or rows < least:
+        kernel(0, rows, *arguments)
+        return
+    bounds = [rows * number // count for number in range(count + 1)]
+    others = [pool.submit(kernel, first, end, *arguments) for first, end in pairwise(bounds[1:])]
+    try:
+        kernel(0, bounds[1], *arguments)
+    finally:
+        # The memory of the arguments is in use until all have ended.
+        for other in others:
+            other.result()
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import replace
 from typing import Any
 
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_size
 from leapmpi.config.strategy_list import parse_strategies
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.exchange.selection import MODES
 from leapmpi.engine.machine import kept_for
-from leapmpi.engine.tuning_log import DEPENDENCIES
+from leapmpi.engine.placement import placement_class
+from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS
 from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.nn.task import task_of
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import load_run, require
+from leapmpi.runs.tables.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.tools.link_rates import LinkRates, check_link
+from leapmpi.training.disaggregated.role_forecast import forecast_roles
 from leapmpi.training.setup import open_for_training, with_batch_size
+from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.simulator import Forecaster
 from leapmpi.training.simulation.strategy_choice import AUTO, Choice, choose
 from leapmpi.training.topology_kind import SHARDED
@@ -32,7 +39,8 @@ _SHARED = ("model", "sampling", "strategy", "train", "link")
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
     """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
-    Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible, "auto": what
+    Returns {"forecasts": one row of figures each, "roles": likewise where some ranks prepare, "left_out": a sentence
+    for each one that is impossible, "too_large": one for each that exceeds --memory-limit, "auto": what
     `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded}.
     Raises ConfigError, and DataError where all are impossible.
     """
@@ -45,28 +53,33 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     configs = parse_strategies(strategies, config)
 
     # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
-    forecasts, left_out = [], []
+    forecasts, roles, left_out, too_large = [], [], [], []
     for size in sizes:
         forecaster.machine = _machine(config, size, rates)
-        if size > forecaster.dataset.parts:
+        if size > forecaster.dataset.parts and not any(each.strategy.prepare_ranks for each in configs.values()):
             left_out.append(
                 f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
                 f"partition the graph again with --parts {size}"
             )
             continue
-        if config.strategy.name == AUTO:
+        if config.strategy.name == AUTO and not config.strategy.prepare_ranks and size <= forecaster.dataset.parts:
             config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
             choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
         for label, asked in configs.items():
             try:
                 each = with_batch_size(asked, forecaster.dataset)
+                if each.strategy.prepare_ranks:
+                    byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
+                    roles.append(forecast_roles(label, each, *data, size, byte).to_values())
+                    continue
                 one_model = each.strategy.replicas != "independent"
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())
-            except ConfigError as error:
+                too_large += _too_large(label, each, forecaster, size)
+            except (ConfigError, DataError) as error:
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
-    if not forecasts:
+    if not forecasts and not roles:
         raise DataError(left_out[0])
     topology = [
         {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
@@ -76,10 +89,29 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     return {
         "data": config.data,
         "forecasts": forecasts,
+        "roles": roles,
         "left_out": left_out,
+        "too_large": too_large,
         "auto": choices,
         "topology": topology,
     }
+
+
+def _too_large(label: str, config: Config, forecaster: Forecaster, ranks: int) -> list[str]:
+    """A sentence where an iteration of `config` exceeds its --memory-limit, with what is predicted to fit."""
+    given, name = config.strategy.memory_limit, config.strategy.name
+    if not given or config.strategy.replicas == "independent" or task_of(config, forecaster.dataset).roots == "edges":
+        return []
+    advice, limit = MemoryAdvice(config, forecaster.dataset, forecaster.topology, ranks), parse_size(given, label)
+    # What limits itself is asked with its limit; more time steps of leap take less.
+    limited = config if issubclass(placement_class(name), FullBatchPlacement) else advice.config
+    needed = advice.iteration_bytes(limited, ranks)
+    if needed is None or needed <= limit:
+        return []
+    steps = " in one time step" if name == "leap" else ""
+    why = f"{label} on {ranks} ranks: an iteration takes about {size_text(needed)} on a rank{steps}, more than"
+    fits = advice.sentence(limit)
+    return [f"{why} --memory-limit {given}{f'; {fits}' if fits else ''}"]
 
 
 def _choice(config: Config, forecaster: Forecaster, ranks: int, link: LinkRates | None) -> Choice:
@@ -97,7 +129,9 @@ def _machine(config: Config, ranks: int, link: LinkRates | None) -> MachineRates
 def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     """A forecast of the run in `folder`, compared with what its epochs counted: per epoch, over all ranks.
 
-    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
+    The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind;
+    and as predicted alone "pairs" (bytes of an epoch from rank to rank), "micrograph_locality", "imbalance" and
+    "memory" (bytes by rank).
 
     Raises RunFolderError when the run has no whole epoch, DataError when the dataset is another.
     """
@@ -135,12 +169,20 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     # Epochs with other time steps, or the topology held otherwise, had other traffic.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     same = [epoch for epoch in same if _asks_owners(epoch) == _asks_owners(last)]
+
+    # So had those after parts were dealt anew.
+    dealt = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
+    same = [epoch for epoch in same if epoch["epoch"] < dealt]
     return {
         "run": folder,
         "strategy": found.strategy,
         "ranks": found.ranks,
         "rows": _compared(found.epoch_rows, same, "rows"),
         "bytes": _compared(found.epoch_sent, same, "bytes"),
+        "pairs": (found.pairs * found.iterations).tolist(),
+        "micrograph_locality": found.micrograph_locality,
+        "imbalance": found.imbalance,
+        "memory": found.memory,
     }
 
 

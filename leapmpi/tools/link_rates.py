@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numba
 import numpy as np
 import torch
 
@@ -17,7 +16,7 @@ from leapmpi.errors import RunFolderError
 from leapmpi.plan.cost_model import Rates, link_rates
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs.run import load_run
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads, threads
 from leapmpi.training.simulation.simulator import Forecaster
 
 
@@ -65,7 +64,7 @@ class LinkRates:
         train = self._forecaster.dataset.splits.train
         roots = train[(train >= begin) & (train < end)][: max(1, batch)]
         # On one thread, as each of many ranks of a node would.
-        before = torch.get_num_threads(), numba.get_num_threads()
+        before = torch.get_num_threads(), threads()
         torch.set_num_threads(1)
         set_threads(1)
         try:

@@ -129,7 +129,7 @@ class Checkpointer:
             name = name_of(trainer.progress.epoch, trainer.progress.iteration)
             state, of_rank = self._state()
             error = None if name == self.last else self._write(name, state, of_rank, reason)
-            trainer.ctx.communicator.byte_counters.take()
+            trainer.meter.forget()
             self._saved_at = time.monotonic()
             self._slowest = max(self._slowest, self._saved_at - begin)
         if error is None:
@@ -171,6 +171,8 @@ class Checkpointer:
         }
         if trainer.strategy_choice:
             values["strategy_choice"] = trainer.strategy_choice.to_values()
+        if trainer.part_dealing:
+            values["part_dealing"] = trainer.part_dealing.state()
         return CheckpointFile(shared, values), of_rank
 
     def _write(

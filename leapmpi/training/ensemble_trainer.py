@@ -14,6 +14,7 @@ from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, variations
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.minibatch import MiniBatch
+from leapmpi.engine.tuning import check_memory
 from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout, digest
 from leapmpi.runs.file_names import model_folder
@@ -73,6 +74,7 @@ class ReplicaTrainer(Trainer):
     def dry_run(self, batch: np.ndarray | None) -> None:
         """All of the first iteration but the optimizers' steps. Collective."""
         minibatch = self.engine.plan(batch, 0, 0)
+        check_memory(self.engine, minibatch)
         self.engine.fetch(minibatch)
         self.ring.step(minibatch)
 
@@ -210,4 +212,4 @@ class ReplicaTrainer(Trainer):
 
 def _of_all(record: dict[str, Any]) -> dict[str, Any]:
     """What an epoch's record says that holds for each of the models."""
-    return {key: value for key, value in record.items() if key not in ("losses", "models")}
+    return {key: value for key, value in record.items() if key not in ("losses", "models", "by_rank")}

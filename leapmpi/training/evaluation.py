@@ -23,17 +23,22 @@ from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.exchange.selection import bytes_by_mode, exchange_mode, fewest_bytes
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.inference.layerwise import LayerwiseInference, runs_in_layers
+from leapmpi.inference.own_lists import serves_all
 from leapmpi.nn.model import Model
-from leapmpi.plan.homes import home_of
+from leapmpi.plan.homes import at_home, home_counts, home_of
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.edge_lookup import with_edge_data
-from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids, whole
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+from leapmpi.training.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.training.scoring.class_report import Outcome, counts_of, report
 from leapmpi.training.scoring.metric import CountedMetric, Metric, choose_metric
+from leapmpi.training.scoring.scored_sample import scored_sample
+from leapmpi.training.scoring.scoring_by_layers import ScoringByLayers
+from leapmpi.training.topology_kind import scores_exactly
 
 
 class Evaluator:
@@ -45,7 +50,15 @@ class Evaluator:
     def __init__(self, config: Config, dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext) -> None:
         self.metric = choose_metric(config.evaluate.metric, ctx.task)
         self.batch_size = config.evaluate.batch_size
+        self.limit = config.evaluate.limit
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
+        self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
+        """How many roots each split has, scored or not."""
+        if self.limit:
+            self.splits = {
+                name: (stream, ids[scored_sample(stream, ctx.seed, original_ids(dataset, ids), self.limit)])
+                for name, (stream, ids) in self.splits.items()
+            }
         fanouts = config.evaluation_fanout
         own = self._own_sampler(fanouts, ctx)
         sampler = own or NodeWiseSampler(whole(topology), fanouts, ctx.sampler.threads)
@@ -53,15 +66,29 @@ class Evaluator:
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
         self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
-        self.exact = own is None and set(fanouts) == {ALL} and runs_in_layers(ctx.model)
-        """Whether outputs are computed layer by layer, from all in-neighbours."""
         self._topology = topology
+        self._offsets = dataset.offsets
+        self.exact = scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
+        """Whether outputs are computed layer by layer, from all in-neighbours."""
+        self._by_layers = None
+        if own is None and isinstance(topology, Topology) and topology.edge_weight is None and not ctx.edge_features:
+            self._by_layers = ScoringByLayers(topology)
         self._outputs: dict[int, np.ndarray] = {}
+        self._scored: dict[str, list[Outcome]] = {}
+        """Outputs and labels of the last `scores_now`, by split."""
         self._remote = config.strategy.remote
         self._mode: ExchangeMode | None = None
         self.round: Callable[[], AbstractContextManager] = nullcontext
         self.details: dict[str, dict[str, float]] = {}
         """Further figures of the last evaluation, by split, where there are any."""
+
+    def _takes_all(self, own: Sampler | None) -> bool:
+        """Whether all in-neighbours can be gone through, where `own` draws for evaluation, if anything does."""
+        if own is None:
+            return True
+        if not (isinstance(own, ShardedSampler) and isinstance(self._topology, TopologyShard)):
+            return False
+        return isinstance(own.inner, NodeWiseSampler) and serves_all(self._topology, self.ctx.model.layers)
 
     def _own_sampler(self, fanouts: tuple[int, ...], ctx: RankContext) -> Sampler | None:
         """What draws for evaluation, where the sampler of training has a way of its own; None: node-wise."""
@@ -103,7 +130,37 @@ class Evaluator:
 
     def scores_now(self) -> dict[str, float | None]:
         """`scores` of the model that the context holds. Collective."""
-        return {name: self._score(name, [self._mode])[0] for name in self.splits}
+        self._scored = {
+            name: self.outcomes(name, [self._mode])[0] for name, (_, ids) in self.splits.items() if len(ids)
+        }
+        return {
+            name: self._value(self.metric, self._scored[name]) if name in self._scored else None for name in self.splits
+        }
+
+    def take_breakdown(self) -> dict[str, dict]:
+        """The last scores of one model, by split, taken apart by class, degree and part; once. Collective."""
+        scored, self._scored = self._scored, {}
+        if self.ctx.task.roots != "vertices":
+            return {}
+        return {split: self._taken_apart(split, outcomes) for split, outcomes in scored.items()}
+
+    def _taken_apart(self, split: str, outcomes: list[Outcome]) -> dict:
+        """`breakdown` of one split. Collective."""
+        ctx, ids = self.ctx, self._scored_vertices(split)
+        outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
+        topology = self._topology
+        degrees = topology.own.degree(ids - topology.first) if isinstance(topology, TopologyShard) else None
+        parts = np.searchsorted(self._offsets, ids, side="right") - 1
+        own = ScoredVertices(outputs, labels, whole(topology).degree(ids) if degrees is None else degrees, parts)
+        return breakdown(
+            own, ctx.task.answers, len(self._offsets) - 1, lambda sums: ctx.communicator.all_reduce(sums, "control")
+        )
+
+    def _scored_vertices(self, split: str) -> np.ndarray:
+        """int64: the vertices whose outputs `outcomes` gives, in their order. Local."""
+        if self.exact:
+            return self._mine(self.splits[split][1])
+        return np.concatenate([roots for _, roots in self._rounds(split)])
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`; vertices are sampled and raw rows fetched once. Collective."""
@@ -132,7 +189,7 @@ class Evaluator:
 
     def _mine(self, ids: np.ndarray) -> np.ndarray:
         """Those of the vertices `ids` whose home is this rank."""
-        return ids[home_of(ids, self.ctx.rank_offsets) == self.ctx.rank]
+        return at_home(ids, *self.ctx.local_range)
 
     def _score(self, split: str, modes: Sequence[ExchangeMode | None]) -> list[float | None]:
         """The metric for the model of each of `modes`, which share what is fetched; None: yet to be chosen."""
@@ -175,15 +232,21 @@ class Evaluator:
         """Outputs and labels of this rank's vertices of a split, by rounds, for the model of each mode. Collective."""
         if self.exact:
             return [[self._exact_outcome(split, mode.ctx.model if mode else self.ctx.model)] for mode in modes]
+        rounds, mine = self._rounds(split), self._mine(self.splits[split][1])
+        if len(modes) == 1 and self._by_layers and self._by_layers.is_cheaper(self.ctx, rounds, mine):
+            rows = self._by_layers.outputs(self.ctx, rounds[0][0], mine, lambda: self.round())
+            return [[(rows, self.own_labels(split))]]
         outcomes = []
-        for key, roots in self._rounds(split):
-            with self.round():
-                outcomes.append(self._logits(key, roots, modes))
+        with step(f"evaluation of {split}", len(rounds), "batches") as shown:
+            for key, roots in rounds:
+                with self.round():
+                    outcomes.append(self._logits(key, roots, modes))
+                shown.advance(1)
         return [[each[number] for each in outcomes] for number in range(len(modes))]
 
     def _exact_outcome(self, split: str, model: Model) -> Outcome:
         """Outputs of `model` and labels of this rank's vertices of a split; all splits go at once. Collective."""
-        vertices = np.unique(self._mine(np.concatenate([ids for _, ids in self.splits.values()])))
+        vertices = np.unique(np.concatenate([self._mine(ids) for _, ids in self.splits.values()]))
         if id(model) not in self._outputs:
             self._outputs[id(model)] = self.exact_outputs(model, vertices)
         ids = self.splits[split][1]
@@ -192,8 +255,7 @@ class Evaluator:
 
     def exact_outputs(self, model: Model, vertices: np.ndarray) -> np.ndarray:
         """What `model` answers for `vertices` (int64 ascending, of this rank), from all in-neighbours. Collective."""
-        topology = whole(self._topology)
-        inference = LayerwiseInference(replace(self.ctx, model=model), topology, round=lambda: self.round())
+        inference = LayerwiseInference(replace(self.ctx, model=model), self._topology, round=lambda: self.round())
         outputs = torch.from_numpy(inference.outputs(vertices)).to(self.ctx.device)
         return self.ctx.task.answer(outputs).cpu().numpy()
 
@@ -204,8 +266,8 @@ class Evaluator:
         if (groups := self.ctx.sampler.drawing.scoring_groups(stream)) is not None:
             homes = [home_of(group, self.ctx.rank_offsets) for group in groups]
             return [(DrawKey(stream, seed, 0, i), groups[i][home == own]) for i, home in enumerate(homes)]
-        home = home_of(ids, self.ctx.rank_offsets)
-        rounds, mine = -(-int(np.bincount(home).max()) // self.batch_size), ids[home == own]
+        most = int(home_counts(ids, self.ctx.rank_offsets).max())
+        rounds, mine = -(-most // self.batch_size), self._mine(ids)
         slices = [mine[i * self.batch_size : (i + 1) * self.batch_size] for i in range(rounds)]
         return [(DrawKey(stream, seed, 0, 0), roots) for roots in slices]
 

@@ -38,7 +38,10 @@ from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
-CHANGEABLE = ("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size")
+CHANGEABLE = (
+    *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
+    *("strategy.prepare_ranks", "strategy.prepared_as"),
+)
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
 _SAME = ("model.", "sampling.", "strategy.", "train.", "link.")
@@ -81,6 +84,14 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
             "choose another --run folder"
         )
     return SavedRun(name, state, complaints)
+
+
+def part_starts(saved: SavedRun | None, dataset: Dataset, ranks: int) -> list[int] | None:
+    """The first part of each rank when `saved` was written; None where it has not been chosen for these ranks."""
+    if saved is None or saved.state.values["ranks"] != ranks or saved.state.values["uuid"] != dataset.uuid:
+        return None
+    starts: list[int] | None = saved.state.values.get("part_dealing", {}).get("starts")
+    return starts
 
 
 def initial_weights(config: Config) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -222,6 +233,8 @@ def restore(trainer: Trainer, saved: SavedRun) -> None:
     # On other ranks sums may differ in their last bits.
     if scale := values.get("target_scale"):
         set_scale(trainer.ctx, np.array(scale))
+    if trainer.part_dealing and (dealt := part_starts(saved, trainer.loaded.dataset, world.size)):
+        trainer.part_dealing.restore({**values["part_dealing"], "starts": dealt})
     trainer.epochs = list(values["epochs"])
     world.on_all(lambda: trainer.restore_models((arrays, values), str(checkpoints.path / saved.name)))
     trainer.restarts, trainer.seconds_before = values["restarts"] + 1, values["run_seconds"]

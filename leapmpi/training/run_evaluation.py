@@ -12,9 +12,8 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.own_model import changed_code
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
-from leapmpi.runs.file_names import weights_file
 from leapmpi.runs.run import Run
-from leapmpi.runs.weights import read_weights
+from leapmpi.runs.weights import read_weights, weights_place
 from leapmpi.sampling.edge_lookup import reads_times
 from leapmpi.training.edges.edge_trainer import evaluator_class
 from leapmpi.training.evaluation import Evaluator
@@ -35,7 +34,7 @@ def evaluate(
     metrics: Sequence[str] = (),
     by_class: bool = False,
 ) -> list[dict[str, Any]]:
-    """Score the saved weights (`which`: best or final) of runs on val and test. Collective.
+    """Score the saved weights (`which`: best, final, or a file) of runs on val and test. Collective.
 
     Each run comes with the config it is scored by; all must name the same dataset, sampler and fan-outs. Returns
     {"metric", "epoch" (from 1), "val", "test"} for each; a split without vertices has None. With `metrics`, the first
@@ -52,7 +51,7 @@ def _evaluate(
     models: Sequence[tuple[Config, Run]], which: str, session: Session, metrics: Sequence[str], by_class: bool
 ) -> list[dict[str, Any]]:
     world = session.world
-    files = world.on_all(lambda: [read_weights(run.path / weights_file(which), schemas.WEIGHTS) for _, run in models])
+    files = world.on_all(lambda: [read_weights(weights_place(run.path, which), schemas.WEIGHTS) for _, run in models])
 
     # Evaluation draws as it does while training: node-wise, unless it must not see later edges.
     draws = {} if reads_times(models[0][0]) else {"sampling.sampler": "node-wise", "sampling.options": ()}

@@ -6,16 +6,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+import numpy as np
 import torch
 
-from leapmpi.comm.launcher import launched_rank
-from leapmpi.comm.world import World, finish, start
+from leapmpi.comm.launcher import launched_rank, launcher_size
+from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_seconds
 from leapmpi.dataset.file_stamps import FileStamps
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.context import Loaded
@@ -31,8 +33,11 @@ from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs import progress_line
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.disaggregated.checks import check_roles
+from leapmpi.training.disaggregated.loading import LoadedByRole, load_by_role
 from leapmpi.training.scoring.metric import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training, with_batch_size
 from leapmpi.training.topology_kind import check_topology
@@ -59,17 +64,39 @@ class Session:
     watchdog: Watchdog
     signals: Signals = field(default_factory=Signals)
     job_end: float | None = None
+    roles: list[World] = field(default_factory=list)
+    """The ranks that have the same role as this one, where ranks have roles."""
 
     def open(self, config: Config) -> Dataset:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
         return self.world.on_all(lambda: check_settings(config, self.world))
 
-    def load(self, config: Config, dataset: Dataset, rates: MachineRates | None = None) -> Loaded:
-        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective."""
+    def load(
+        self,
+        config: Config,
+        dataset: Dataset,
+        rates: MachineRates | None = None,
+        starts: np.ndarray | None = None,
+        goes_through_all: bool = False,
+    ) -> Loaded:
+        """Load this rank's share of `dataset`; choices rest on `rates`, or those kept for this machine. Collective.
+
+        starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about. goes_through_all: as
+        in setup.load.
+        """
         self.watchdog.inputs.append(FileStamps(dataset))
         with self.phases("load"):
             rates = rates or machine_rates(self.world, self.device)
-            return load(config, dataset, self.world, self.device, self.phases, rates)
+            return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
+
+    def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
+        """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
+        self.watchdog.inputs.append(FileStamps(dataset))
+        with self.phases("load"):
+            role = split(self.world, int(prepares(config, self.world)))
+            self.roles.append(role)
+            rates = machine_rates(self.world, self.device)
+            return load_by_role(config, dataset, self.world, role, self.device, self.phases, rates)
 
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
@@ -87,24 +114,35 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
     try:
         with (
             _log_to_screen(config.run.log_level, world),
+            _steps_shown(config.run.progress, world),
             _deterministic(config.run.deterministic),
             ends_the_job(watchdog),
             session.signals.handled(),
             bus_errors_told(world.size),
         ):
-            session.world.on_all(lambda: check_device(config.run.device, device))
+            session.world.on_all(lambda: None if prepares(config, world) else check_device(config.run.device, device))
             return action(session)
     finally:
         watchdog.stop()
-        finish(session.world)
+        for each in (*session.roles, session.world):
+            finish(each)
         take_back_lasting_objects()
+
+
+def prepares(config: Config, world: World) -> bool:
+    """Whether this rank prepares mini-batches for others, and computes with none. Local."""
+    preparing = config.strategy.prepare_ranks
+    return 0 < preparing < world.size and world.rank >= world.size - preparing
 
 
 def check_settings(config: Config, world: World) -> Dataset:
     """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
     dataset = open_for_training(config)
     config = with_batch_size(config, dataset)
-    rank_offsets(dataset.offsets, world.size)
+    if config.strategy.prepare_ranks:
+        check_roles(config, dataset, world.size)
+    else:
+        rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
     task = task_of(config, dataset)
     edges = dataset.edge_splits
@@ -117,6 +155,11 @@ def check_settings(config: Config, world: World) -> Dataset:
         raise ConfigError(f"strategy.replicas: {config.strategy.name} moves no raw rows, which models can share")
     placement.check_settings(config, dataset)
     placement.choose_time_steps(config.strategy, world.size)
+    if config.strategy.balance_parts != "off" and not placement.deals_parts:
+        raise ConfigError(
+            f"strategy.balance_parts: {config.strategy.name} does not deal parts anew; leave it out, or train full "
+            "batches with depcomm, depcache or hybrid"
+        )
     check_topology(config, dataset)
     if not dataset.feature_dim:
         check_learned(config)
@@ -163,6 +206,23 @@ def _deterministic(setting: bool) -> Iterator[None]:
         module.fill_uninitialized_memory = before[1]
 
 
+def _steps_shown(progress: str, world: World) -> AbstractContextManager[None]:
+    """Show how far rank 0 has come: by a bar where it writes to a terminal itself, else by lines of the log."""
+    if world.rank != 0:
+        return nullcontext()
+    # What a launcher forwards may end in a file, whatever it looks like here.
+    out = None if launcher_size() else sys.stdout
+    return progress_line.shown_by(log.info, parse_seconds(progress, "run.progress"), out)
+
+
+class _Screen(logging.StreamHandler[TextIO]):
+    """Writes lines in the place of a bar that is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress_line.clear()
+        super().emit(record)
+
+
 @contextmanager
 def _log_to_screen(level: str, world: World) -> Iterator[None]:
     """Log from `level` on while the body runs: all of rank 0, warnings of the others, by name.
@@ -175,7 +235,7 @@ def _log_to_screen(level: str, world: World) -> Iterator[None]:
     log.propagate = False
     # A log that cannot be written (disk full) must not print tracebacks; metrics and summary report it.
     logging.raiseExceptions = False
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _Screen(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s" if world.rank == 0 else f"[{world.name}] %(message)s"))
     if world.rank != 0:
         handler.setLevel(max(logging.WARNING, log.level))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,20 +35,28 @@ from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
-from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.plan.homes import part_starts, rank_offsets
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.progress_line import step
 from leapmpi.sampling.build import build_sampler, build_sharded_sampler, largest_number
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.samplers.temporal import Temporal
+from leapmpi.sampling.sharded.root_times import share_root_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
-from leapmpi.system import jit
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import check_memory
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.system.worker_threads import set_threads
 from leapmpi.training.label_statistics import prepare_loss
-from leapmpi.training.topology_kind import is_sharded, names_sources, reads_last_sources
+from leapmpi.training.topology_kind import (
+    is_sharded,
+    names_sources,
+    reads_last_sources,
+    scores_exactly,
+)
 
 _VERIFY_BYTES = 1 << 30
 
@@ -110,24 +119,29 @@ def load(
     device: torch.device,
     phases: PhaseTimers,
     rates: MachineRates | None = None,
+    starts: np.ndarray | None = None,
+    goes_through_all: bool = False,
 ) -> Loaded:
     """Bring this rank's parts of `dataset`, the node's topology and the model into place. Collective.
 
-    What is left open will be chosen by `rates`, or the documented constants.
+    What is left open will be chosen by `rates`, or the documented constants. starts: int64[ranks + 1], the first part
+    of each rank; when None all hold as many, about. goes_through_all: each rank will go through all lists of its
+    vertices, and needs no others: the topology is sharded, whatever the setting.
 
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     torch.set_num_threads(world.threads)
-    jit.set_threads(world.threads)
+    set_threads(world.threads)
 
     # This rank's parts, verified before their bytes are trusted.
-    offsets = world.on_all(lambda: rank_offsets(dataset.offsets, world.size))
-    parts = parts_of_rank(dataset.parts, world.size, world.rank)
-    sharded = is_sharded(config, dataset, world)
+    starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
+    offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
+    sharded = goes_through_all or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened = [dataset.part(part) for part in parts]
     first = int(offsets[world.rank])
-    topology, held = _topology(config, world, dataset, parts, sharded)
+    numbers = goes_through_all or scores_exactly(config)
+    topology, held = _topology(config, world, dataset, parts, sharded, numbers)
     task = task_of(config, dataset)
 
     # Features and labels, and the communicator that moves them.
@@ -136,11 +150,8 @@ def load(
     if not dataset.feature_dim:
         learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
         host = learned.shard
-    elif dataset.sparse:
-        counts = share_entry_counts(world, dataset)
-        host = SparseShard([part.sparse_features for part in opened], first, counts)
     else:
-        host = HostShard([part.dense_features for part in opened], first, opened[0].feature_scale)
+        host = _shard(dataset, opened, first, share_entry_counts(world, dataset) if dataset.sparse else None)
     dtype = getattr(torch, config.train.dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -165,26 +176,70 @@ def load(
         device=device,
         seed=config.train.seed,
         machine=rates or MachineRates(),
-        edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases) if reads else None,
+        edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases, starts) if reads else None,
         answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, host.nbytes, ctx, verified)
+    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified)
+
+
+def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray) -> Loaded:
+    """`loaded` with the parts of its dataset dealt to the ranks by `starts`, int64[ranks + 1]. Collective.
+
+    Features and labels are read anew; topology, model and communicator stay. Raises DataError, on all ranks alike, for
+    a damaged part.
+    """
+    dataset, ctx = loaded.dataset, loaded.ctx
+    offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
+    verified = world.on_all(lambda: _verify(config, dataset, parts, True))
+    opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
+    held = ctx.features.shard
+    host = _shard(dataset, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    labels = HostShard([_labels(part, ctx.task) for part in opened], first)
+    rows = ctx.communicator, load_shard(host, ctx.device), offsets, ctx.device, ctx.phases
+    features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
+    features.errors = ctx.features.errors
+    edges = ctx.communicator, dataset, opened, ctx.device, dtype, ctx.phases, starts
+    moved = replace(
+        ctx,
+        features=features,
+        labels=FeatureFetcher(
+            ctx.communicator, labels, offsets, ctx.device, ctx.task.label_dtype(dtype), "labels", ctx.phases
+        ),
+        rank_offsets=offsets,
+        edge_features=edge_fetcher(*edges) if ctx.edge_features else None,
+    )
+    return replace(loaded, parts=parts, starts=starts, shard_bytes=host.nbytes, ctx=moved, verified=verified)
+
+
+def _parts_of(starts: np.ndarray, rank: int) -> range:
+    first, end = starts[rank : rank + 2].tolist()
+    return range(first, end)
+
+
+def _shard(dataset: Dataset, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
+    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse."""
+    if entry_counts is not None:
+        return SparseShard([part.sparse_features for part in parts], first, entry_counts)
+    return HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
 
 
 def _topology(
-    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool
+    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
 ) -> tuple[Topology | TopologyShard, str]:
-    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective."""
+    """The topology, or this rank's shard of it if `sharded`, and how it is held. Collective.
+
+    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+    """
     carried = uses_weights(config, dataset), uses_times(config, dataset)
     if not sharded:
         return share_topology(world, dataset, *carried, task_of(config, dataset).reads_edge_labels)
     needed = topology_bytes(dataset, *carried, parts=parts) * world.node_comm.size
     what, advice = "the shards of the graph's topology take", "start ranks on more nodes, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
-    named = names_sources(config, dataset)
-    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named)), "sharded"
+    named = world.on_all(lambda: names_sources(config, dataset, numbers))
+    return world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers)), "sharded"
 
 
 def _sampler(
@@ -202,7 +257,10 @@ def _sampler(
     numbers = all_gather_values(world.comm, largest_number(topology.own, dataset.vertices, config.sampling.fanout))
     last = world.on_all(lambda: reads_last_sources(config, dataset))
     arguments = config, topology, communicator, offsets, dataset, max(numbers), world.threads, reads, last
-    return world.on_all(lambda: build_sharded_sampler(*arguments))
+    sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
+    if isinstance(sampler.inner, Temporal):
+        share_root_times(sampler.inner, topology, communicator, offsets, vars(dataset.splits).values())
+    return sampler
 
 
 def _labels(part: Part, task: Task) -> np.ndarray:
@@ -310,5 +368,8 @@ def _verify(config: Config, dataset: Dataset, parts: range, sharded: bool) -> bo
     if sharded:
         verify_digests(dataset, parts, features)
     else:
-        verify(dataset, parts=parts, features=features)
+        mine = int(dataset.offsets[parts.stop] - dataset.offsets[parts.start])
+        first = int(dataset.offsets[parts.start])
+        with step("loading: checked", mine, "vertices") as shown:
+            verify(dataset, parts=parts, features=features, progress=lambda done: shown.reach(done - first))
     return features

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.config.options import SAMPLERS
+from leapmpi.config.options import SAMPLERS, sampler_options
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
@@ -15,8 +15,10 @@ from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
-from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.edge_lookup import reads_times, uses_times, uses_weights
+from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.sampler import NAMED_LISTS
+from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
 from leapmpi.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
         choices = f"{', '.join(able[:-1])} or {able[-1]}"
         return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
+    if reads_times(config) and sampler_options(sampler, config.sampling.options).root_time not in (AUTO, LATEST_EDGE):
+        return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if task_of(config, dataset).roots == "edges":
         return "--task link looks up edges of all vertices; train vertices"
     if why := placement_class(strategy.name).why_whole_topology(strategy):
@@ -76,11 +80,21 @@ def sources_named_by(sampler: str) -> bool | None:
     return None if found is None else found == NAMED_LISTS
 
 
-def names_sources(config: Config, dataset: Dataset) -> bool:
-    """Whether a shard holds original ids and in-degrees of the sources of its edges. Local."""
+def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool:
+    """Whether a shard holds original ids and in-degrees of the sources of its edges. Local.
+
+    exact: whether models are run on all in-neighbours, too. Raises ConfigError for one that cannot be built.
+    """
     # What edges carry is looked up by original ids.
     carries = uses_weights(config, dataset) or reads_features(config, dataset)
-    return carries or bool(sources_named_by(config.sampling.sampler))
+    if carries or sources_named_by(config.sampling.sampler):
+        return True
+    return exact and any(layer.names_sources for each in models_of(config) for layer in model_of(each, dataset).layers)
+
+
+def scores_exactly(config: Config) -> bool:
+    """Whether splits are scored by all in-neighbours. Local."""
+    return set(config.evaluation_fanout) == {ALL}
 
 
 def reads_last_sources(config: Config, dataset: Dataset) -> bool:

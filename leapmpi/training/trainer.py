@@ -17,13 +17,19 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.engine import Engine, make_engine
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.engine.prefetch import Prefetcher, PrefetchTask
+from leapmpi.engine.tuning import check_memory
+from leapmpi.errors import ResourceError
+from leapmpi.full_batch.part_dealing import PartDealing
 from leapmpi.nn.parameters import ParameterLayout, digest
-from leapmpi.runs.run_folder import RunFolder
+from leapmpi.runs.progress_line import step
+from leapmpi.runs.run_folder import RunFolder, drop_figures_of_file
+from leapmpi.runs.tables.text import size_text
 from leapmpi.training.evaluation import Evaluator
 from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.records.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
+from leapmpi.training.setup import load_dealt, warm_up
 from leapmpi.training.simulation.strategy_choice import Choice
 
 log = logging.getLogger("leapmpi")
@@ -74,6 +80,8 @@ class Trainer:
         """What `--strategy auto` chose, where it did."""
         self.started_from: dict[str, Any] | None = None
         """What `--init` took from another run, where it did."""
+        self.part_dealing: PartDealing | None = None
+        """How parts are dealt anew between epochs, with --balance-parts."""
         self.best = Best()
         self.epochs: list[dict[str, Any]] = []
         self.progress = EpochProgress(np.zeros(self.per_epoch))
@@ -105,6 +113,52 @@ class Trainer:
         train = self.config.train
         return self.ctx.sampler.batches(self.loaded.dataset.splits.train, train.seed, epoch, train.batch_size)
 
+    def _deal_parts(self, dealing: PartDealing, epoch: int, seconds: list[float]) -> None:
+        """After `epoch`, with the `seconds` that this rank computed and that it took, deal parts anew if it pays.
+
+        Collective.
+        """
+        ctx, starts, begin, held = self.ctx, None, time.perf_counter(), self.loaded
+        spent = ctx.communicator.all_gather_rows(np.array(seconds))
+        dealing.seconds.append([*spent[:, 0].tolist(), float(spent[0, 1])])
+        if self.world.rank == 0:
+            starts = dealing.decide(self.engine, epoch + 1, self.config.train.epochs - epoch - 1)
+            starts = np.empty(0, np.int64) if starts is None else starts
+        starts = ctx.communicator.broadcast(starts, "control")
+        if not len(starts):
+            return
+        moved = size_text(dealing.moved_bytes(starts, ctx.features.shard.row_bytes))
+        with ctx.phases("load"):
+            anew = load_dealt(self.config, self.world, held, starts)
+            try:
+                self._take_over(anew)
+            except ResourceError as error:
+                if self.world.rank == 0:
+                    log.warning("warning: parts stay as they were dealt: %s", error)
+                dealing.settled = True
+                self._take_over(held)
+                return
+        dealing.take(starts)
+        held_by, took = ", ".join(map(str, np.diff(starts).tolist())), time.perf_counter() - begin
+        log.info("parts dealt anew: ranks hold %s; features of %s change ranks, %.2f s", held_by, moved, took)
+
+    def _take_over(self, loaded: Loaded) -> None:
+        """Go on with `loaded`, in which ranks are the homes of other parts. Collective.
+
+        Raises ResourceError, on all ranks alike, where an iteration does not fit then.
+        """
+        before = self.engine
+        self.loaded, self.ctx = loaded, loaded.ctx
+        self.engine = self.make_engine()
+        self.engine.tuning_log = before.tuning_log
+        self.engine.restore({**before.state(), "decisions": []})
+        self.feature_cache = FeatureCache(self.config, self.world, loaded, self.engine)
+        batches, evaluation_round = self.planned_batches(0), self.evaluator.round
+        self.evaluator = self.make_evaluator()
+        self.evaluator.round = evaluation_round
+        self.engine.plan(batches[0] if batches else None, 0, 0)
+        self.dry_run_evaluation()
+
     def planned_batches(self, epoch: int) -> Sequence[np.ndarray] | None:
         """The epoch's batches on rank 0, which plans; None elsewhere."""
         if self.world.rank != 0:
@@ -112,9 +166,26 @@ class Trainer:
         with self.ctx.phases("plan"):
             return self.epoch_batches(epoch)
 
+    def warm_up(self) -> None:
+        """Compile kernels, one rank per node first. Collective."""
+        warm_up(self.world, self.ctx, self.config)
+
+    def roles_record(self) -> dict[str, Any] | None:
+        """What records say of ranks that prepare and ranks that compute; None where all do both. Local."""
+        return None
+
+    def sentences(self) -> list[str]:
+        """What is told at the start, besides what the engine says. Local."""
+        return []
+
     def dry_run(self, batch: np.ndarray | None) -> None:
-        """Do what compiles the kernels of the first iteration and changes nothing. Collective."""
-        self.engine.dry_run(batch)
+        """Do what compiles the kernels of the first iteration and changes nothing. Collective.
+
+        Raises TooLarge where it would take more memory than machines have left.
+        """
+        minibatch = self.engine.plan(batch, 0, 0)
+        check_memory(self.engine, minibatch)
+        self.engine.dry_run(minibatch)
 
     def dry_run_evaluation(self) -> None:
         """The same for the kernels of an evaluation. Collective."""
@@ -127,13 +198,16 @@ class Trainer:
         for epoch in range(self.progress.epoch, self.config.train.epochs):
             if self.stops_early:
                 break
-            record = self.epoch(epoch)
+            record, compute = self.epoch(epoch), self.progress.phases["compute"]
             self.progress = EpochProgress(np.zeros(self.per_epoch), epoch + 1)
             if self.world.rank == 0:
                 for decision in self.engine.tuning_log.take():
                     folder.record("decision", **decision.to_values())
                 folder.record("epoch", **record)
+                drop_figures_of_file(record)
                 log.info(epoch_line(record, self.config.train.epochs, self.evaluator.metric.name))
+            if self.part_dealing and not self.stops_early:
+                self._deal_parts(self.part_dealing, epoch, [compute, record["seconds"]])
         self.ctx.phases.epoch = None
         final = self.ctx.parameters.by_name()
         if learned := self.ctx.learned:
@@ -160,7 +234,7 @@ class Trainer:
 
         # What the loop does between phases counts as computing, so that phases add up to the epoch.
         with phases("compute"):
-            self.meter.begin()
+            self.meter.begin(whole=self.progress.iteration == 0)
             self._iterations(epoch)
             with phases("wait"):
                 ctx.communicator.barrier()
@@ -183,7 +257,11 @@ class Trainer:
         batches, progress, watcher = self.planned_batches(epoch), self.progress, self._watcher
         left = range(progress.iteration, self.per_epoch)
         tasks = [PrefetchTask(batches[iteration] if batches else None, epoch, iteration) for iteration in left]
-        with Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher:
+        name = f"epoch {epoch + 1}/{self.config.train.epochs}"
+        with (
+            step(name, self.per_epoch, "iterations", progress.iteration) as shown,
+            Prefetcher(self.engine, tasks, self.prefetch_depth) as prefetcher,
+        ):
             for iteration in left:
                 self.ctx.phases.iteration = iteration
                 if watcher:
@@ -193,6 +271,7 @@ class Trainer:
                 progress.iteration = iteration + 1
                 if watcher:
                     watcher.iteration_ended(prefetcher.paused)
+                shown.reach(iteration + 1)
         self.ctx.phases.iteration = None
 
     def train_iteration(self, minibatch: MiniBatch, number: int) -> float:
@@ -238,6 +317,9 @@ class Trainer:
             record["figures"] = self.evaluator.details
         record["evaluation_seconds"] = time.perf_counter() - begin
         if self.best.is_beaten_by(scores, self.evaluator.metric):
+            with self.ctx.phases("evaluate"):
+                found = self.evaluator.take_breakdown()
+            record |= {"details": found} if found else {}
             weights = self.ctx.parameters.by_name()
             self.best = Best(epoch, scores["val"], scores["test"], weights if self.world.rank == 0 else {})
             if self.ctx.learned:

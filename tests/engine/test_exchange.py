@@ -80,8 +80,9 @@ def test_a_sub_class_does_not_share_the_sums_of_its_base(monkeypatch):
 
 def test_labels_are_local_only_where_a_rank_labels_its_own_roots():
     class Elsewhere(Pull):
-        def labelled(self, minibatch):
-            return []
+        @property
+        def labelled_rank(self):
+            return 0
 
     assert Placement.trains_labelled
     assert Pull.trains_labelled

@@ -5,7 +5,8 @@ import pytest
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, GraphBuilder, Split, build_all
-from leapmpi.full_batch.memory_needs import Needs, advice, too_much
+from leapmpi.full_batch.memory_needs import advice
+from leapmpi.plan.memory_model import Needs, too_much
 from leapmpi.sampling.node_wise import NodeWiseSampler
 
 VERTICES, LAYERS = 60, 3
@@ -99,8 +100,10 @@ def test_roots_are_the_first_destinations_of_all_layers(graphs):
     ],
 )
 def test_memory_is_held_against_limit_and_host(bytes, free, limit, sentence):
-    found = too_much([Needs("a", *each) for each in zip(bytes, (0, 0), free, strict=True)], limit)
+    ranks = [Needs("a", *each) for each in zip(bytes, (0, 0), free, strict=True)]
+    found, room = too_much("a full batch", ranks, limit)
     assert found == (f"a full batch takes {sentence}" if sentence else "")
+    assert room == (min(free) / 2 if "the ranks on a" in sentence else limit)
 
 
 def test_advice_names_what_takes_less():

@@ -6,7 +6,8 @@ from mpi4py import MPI
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.inference.chunks import ChunkBytes, cut
-from leapmpi.inference.closure import destinations_by_layer
+from leapmpi.inference.closure import needed_by_layer
+from leapmpi.inference.own_lists import OwnLists
 from tests.support.twin import random_topology
 
 EACH = ChunkBytes(destination=100, edge=8, source=40, remote=200, sent=16)
@@ -17,15 +18,20 @@ def topology():
     return random_topology(300, 4000, seed=3, hubs=2.0)
 
 
+@pytest.fixture(scope="module")
+def lists(topology):
+    return OwnLists(topology, 0, 300, np.array([0, 300]))
+
+
 @pytest.fixture
 def alone():
     return Communicator(MPI.COMM_SELF)
 
 
 @pytest.mark.parametrize("limit", [1, 4000, 40_000, 10**9])
-def test_counts_are_those_of_sets(topology, alone, limit):
+def test_counts_are_those_of_sets(lists, topology, alone, limit):
     wanted = np.arange(0, 300, 3)
-    found = cut(topology, alone, np.array([0, 300]), wanted, EACH, limit)
+    found = cut(lists, alone, wanted, EACH, limit)
     assert np.concatenate([wanted[chunk] for chunk in found]).tolist() == wanted.tolist()
     sizes = []
     for chunk, counts in zip(found, found.counts, strict=True):
@@ -37,9 +43,9 @@ def test_counts_are_those_of_sets(topology, alone, limit):
     assert found.bytes == max(sizes)
 
 
-def test_a_larger_chunk_would_not_fit(topology, alone):
+def test_a_larger_chunk_would_not_fit(lists, topology, alone):
     wanted = np.arange(300)
-    found = cut(topology, alone, np.array([0, 300]), wanted, EACH, 20_000)
+    found = cut(lists, alone, wanted, EACH, 20_000)
     begin = 0
     for end in found.ends[:-1]:
         longer = wanted[begin : end + 1]
@@ -49,9 +55,10 @@ def test_a_larger_chunk_would_not_fit(topology, alone):
         begin = end
 
 
-def test_layers_compute_what_the_layer_above_reads(topology, alone):
+def test_layers_compute_what_the_layer_above_reads(lists, topology, alone):
     wanted = np.array([5, 17])
-    found = destinations_by_layer(topology, alone, np.array([0, 300]), wanted, 3)
+    needed = needed_by_layer(lambda *_: lists, alone, np.array([0, 300]), wanted, 2)
+    found = [needed[0].read, *(each.destinations for each in needed)]
     expected = [{5, 17}]
     for _ in range(2):
         read = {int(u) for v in expected[0] for u in topology.indices[topology.indptr[v] : topology.indptr[v + 1]]}

@@ -1,10 +1,17 @@
 """jobs/configs: every file is a valid config or sweep; every recipe stands in the README, with a published figure."""
 
+import math
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from leapmpi import train
 from leapmpi.config.schema import Config
 from leapmpi.config.sweep_file import read_sweep
 from leapmpi.config.toml import read_toml
+from leapmpi.dataset.dataset_writer import write_dataset
+from tests.support.graphs import random_graph
 from tests.support.launch import PROJECT
 
 FOLDER = PROJECT / "jobs/configs"
@@ -33,3 +40,27 @@ def test_the_readme_has_a_published_figure_for_each_recipe(path):
     (row,) = [row for row in rows if f"`{path.stem}`" in row[1]]
     assert any(character.isdigit() for character in row[3])
     assert row[-2].strip() == "not run here"
+
+
+SHAPES = {
+    "ogbn-arxiv": (128, 40, False), "ogbn-products": (100, 47, False), "ogbn-proteins": (8, 112, True),
+    "reddit": (602, 41, False), "ppi": (50, 121, True),
+}  # fmt: skip
+"""Of the data of the recipes: features, classes or labels, and whether a vertex has several."""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_trains_a_small_graph_with_the_features_and_labels_of_its_own(path, tmp_path):
+    features, classes, several = SHAPES[path.stem.rpartition("-")[0]]
+    graph, rng = random_graph(n=150), np.random.default_rng(0)
+    labels = rng.integers(0, 2, (150, classes)).astype(np.float32) if several else rng.integers(0, classes, 150)
+    rows = rng.standard_normal((150, features)).astype(np.float32)
+    graph = replace(graph, features=rows, labels=labels, classes=classes)
+    write_dataset(tmp_path / "data", graph, np.zeros(150, np.int32), 1, method="test", figures={}, seed=0)
+    recipe = Config.from_values(read_toml(path), str(path))
+    short = {"train.epochs": 1, "run.threads": 1, "run.device": "cpu", "run.log_level": "error"}
+    run = train(recipe.replaced({**short, "data": str(tmp_path / "data"), "run.folder": str(tmp_path / "run")}))
+    assert run.finished
+    assert math.isfinite(run.summary["epochs"][0]["loss"])
+    assert 0 <= run.summary["best"]["test"] <= 1

@@ -10,7 +10,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 KEY = DrawKey(TRAIN, 5, 2, 7)
 

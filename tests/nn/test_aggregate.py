@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from leapmpi.nn.aggregate import edge_softmax, maximum, mean, total, weighted_sum
 from leapmpi.nn.kernels import csr
 from leapmpi.nn.tensors import BlockTensors, Edges
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 

@@ -16,7 +16,7 @@ from leapmpi.nn.model import build_model, canonical, settings_without_effect
 from leapmpi.nn.tensors import Edges, to_tensors
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 

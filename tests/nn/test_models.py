@@ -12,7 +12,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import MODELS, build_model
 from leapmpi.system.counter_rng import TRAIN, DrawKey
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 from tests.support.tasks import weighted_loss
 
 pytestmark = pytest.mark.compiles

@@ -13,7 +13,7 @@ from leapmpi.nn.kernels.gemm import product, sum_of_outer
 from leapmpi.nn.kernels.row_types import NO_SCALE, row_type
 from leapmpi.nn.rows import LEAST_WIDTH, ScatteredRows, dense
 from leapmpi.nn.tensors import Edges
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 

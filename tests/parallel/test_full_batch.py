@@ -19,7 +19,7 @@ from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
 from tests.support.pairs import pair, pairwise
 
-ANY_SPLIT = "any split"
+ANY_SPLIT, BY_OWNER = "any split", "owner by owner"
 SOAKS = "LEAPMPI_SOAK" in os.environ
 # What else layers sum up makes no difference to layer graphs and steps: tests/soak takes all models.
 MODELS = (*MODEL, *DEEP) if SOAKS else (*MODEL, "deepgcn", "deepgcn softmax", "film", "gin", "gatv2")
@@ -37,15 +37,19 @@ OPTIONS = {
     "fanout": ("all,all", "all,all,all", "all"),
     "prefetch": (0, 1),
     "remote": (OWN, "projected", "partial"),
+    "held": ("all rows", BY_OWNER),
 }
 # What cannot feed a layer of the model.
 EXCLUDED = {
     *(pair("remote", kind, "shape", "both") for kind in ("projected", "partial")),
     *(pair("remote", "partial", "model", model) for model in MODELS if model not in ("gcn", "sage", "gin")),
-    *(pair("remote", "projected", "model", model) for model in ("film", "film mean", "gatv2")),
     *(pair("remote", kind, "strategy", "depcache") for kind in ("projected", "partial")),
     *(pair("remote", kind, "strategy", "hybrid") for kind in ("projected", "partial")),
     pair("model", "gin", "labels", "single, edges with data"),
+    *(pair("held", BY_OWNER, "model", model) for model in MODELS if model not in ("gcn", "sage")),
+    *(pair("held", BY_OWNER, "strategy", name) for name in ("depcache", ANY_SPLIT)),
+    *(pair("held", BY_OWNER, "remote", kind) for kind in ("projected", "partial")),
+    pair("held", BY_OWNER, "fanout", "all"),
 }
 PAIRS = sorted(pairwise(OPTIONS, EXCLUDED), key=lambda values: crc32(repr(values).encode()))
 # Each number of ranks takes a quarter of them, in no order.
@@ -55,14 +59,19 @@ CASES = PAIRS if SOAKS else PAIRS[MPI.COMM_WORLD.size - 1 :: 4]
 def case_of(values: dict) -> Case:
     """The case, of the strategy of which splits are a variation."""
     strategy = "depcomm" if values["strategy"] == ANY_SPLIT else values["strategy"]
-    return Case(**{**values, "strategy": strategy}, **FIXED)
+    return Case(**{name: each for name, each in values.items() if name != "held"} | {"strategy": strategy}, **FIXED)
 
 
 def split(placement, inputs, kind):
     """Another half of the remote inputs is cached for each layer and rank; the others come from some owners as rows."""
     rank, layer = placement.ctx.rank, inputs.layer
     owners = np.arange(placement.ctx.ranks)
-    return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0)
+    as_rows = placement.ctx.model.layers[layer].own_width > 0
+    return Split((inputs.block.src * 7 + layer * 3 + rank * 5) % 11 < 5, (owners + rank + layer) % 3 > 0, as_rows)
+
+
+def holds_all(engine, minibatch):
+    return not minibatch.exchange_plans[0].by_owner
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,10 @@ def test_the_steps_are_those_of_a_single_process(values, base, alone, world, mon
     case = case_of(values)
     if values["strategy"] == ANY_SPLIT:
         monkeypatch.setattr(DepComm, "split", split)
+    if values["held"] == BY_OWNER and world.size > 1:
+        # Whatever holds more is too much.
+        monkeypatch.setattr(FullBatchEngine, "exceeds", holds_all)
+        monkeypatch.setattr(FullBatchEngine, "_too_much", lambda *given: ("too much" * holds_all(*given), 0))
     check(case, Runner(base, world).run(case), alone[case.alone()], world.comm)
 
 

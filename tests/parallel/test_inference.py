@@ -10,7 +10,10 @@ import torch
 from leapmpi.config.schema import Config
 from leapmpi.inference import layerwise
 from leapmpi.inference.own_inference import inference_for
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.scoring import scoring_by_layers
 from leapmpi.training.setup import load, open_for_training
 from tests.support import datasets
 from tests.support.equality import here
@@ -47,16 +50,17 @@ def variant(labels):
 
 @pytest.fixture(scope="module")
 def base(world, folder):
-    kinds = {labels for _, labels in CASES}
+    kinds = {labels for _, labels in CASES} | {"single"}
     datasets.build(world.comm, folder, {variant(each) for each in kinds} | {datasets.whole(each) for each in kinds})
     return folder
 
 
-def loaded(world, base, name, labels, dtype, **settings):
+def loaded(world, base, name, labels, dtype, goes_through_all=False, **settings):
     settings = {"model.name": name, "model.hidden": 8, "sampling.fanout": "3,3,3", **MODELS.get(name, {}), **settings}
     folder = str(variant(labels).folder(base))
     config = Config.from_values({"data": folder, "train.dtype": dtype, "train.seed": 3, **settings})
-    found = load(config, open_for_training(config), world, CPU, PhaseTimers())
+    dataset = open_for_training(config)
+    found = load(config, dataset, world, CPU, PhaseTimers(), goes_through_all=goes_through_all)
     return config, found.ctx, found.topology
 
 
@@ -68,9 +72,11 @@ def test_outputs_are_those_of_a_dense_computation(name, labels, world, base, mon
         truth = whole_outputs(config, datasets.make_graph(datasets.TWIN if "sparse" in labels else labels))
         expected = truth[(topology.original_id[wanted] - 5) // 3]
 
-        # Whole, in small chunks, and for some vertices alone: in float32 with the same bits.
+        # Whole, and of own lists alone in small chunks and for some vertices: in float32 with the same bits.
         allowed = tolerance * np.abs(truth).max()
         at_once = inference_for(ctx, topology).outputs(wanted)
+        _, ctx, topology = loaded(world, base, name, labels, dtype, goes_through_all=True)
+        assert isinstance(topology, TopologyShard)
         with monkeypatch.context() as patch:
             patch.setattr(layerwise, "CHUNK_BYTES", 60_000)
             reports = []
@@ -93,3 +99,34 @@ def test_ranks_without_wanted_vertices_serve_the_others(world, base):
     found = inference_for(ctx, topology).outputs(wanted)
     assert found.shape == (len(wanted), 5)
     np.testing.assert_allclose(found, every[len(own) - len(wanted) :], rtol=1e-5, atol=1e-6)
+
+
+def test_bytes_are_those_that_were_expected(world, base):
+    for name in ("gcn", "sage"):
+        _, ctx, topology = loaded(world, base, name, "single", "float32", goes_through_all=True)
+        expected, network = [], ctx.communicator
+        inference = inference_for(ctx, topology, expect=expected.append)
+        network.byte_counters.take()
+        inference.outputs(np.arange(*ctx.local_range))
+        sent = network.byte_counters.take()[0]
+        kinds = ("ids", "features", "activations")
+        rows = [[sent.get(kind, 0) for kind in kinds], [expected[0].received.get(kind, 0) for kind in kinds]]
+        counted, foretold = network.all_gather_rows(np.array(rows)).sum(axis=0).tolist()
+        assert counted == foretold
+        assert (sum(counted) > 0) == (world.size > 1)
+
+
+def test_scores_by_layers_are_those_of_batches(world, base, monkeypatch):
+    monkeypatch.setattr(scoring_by_layers, "MOST_EDGES", 9)
+    for name in ("gcn", "gat"):
+        settings = {"sampling.fanout": "3,3", "evaluate.batch_size": 2}
+        config, ctx, topology = loaded(world, base, name, "single", "float64", **settings)
+        outputs = []
+        for least in (10**9, 1):
+            monkeypatch.setattr(scoring_by_layers, "LEAST_BATCHES", least)
+            evaluator = Evaluator(config, open_for_training(config), topology, ctx)
+            outcomes = evaluator.outcomes("val", [None])[0]
+            assert (len(outcomes) == 1) == (least == 1)
+            outputs.append([np.concatenate(each) for each in zip(*outcomes, strict=True)])
+        for by_batches, by_layers in zip(*outputs, strict=True):
+            np.testing.assert_allclose(by_layers, by_batches, rtol=0, atol=1e-12)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from data_prep.assembly.split_edges import split_edges
+from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi.comm.byte_counters import KINDS
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config, variations
@@ -47,6 +47,7 @@ CASES = {
     "ring": (PLAIN, {"strategy.remote": "projected"} | RING),
     "pull": (PLAIN, {"strategy.name": "pull", "strategy.remote": "partial"}),
     "p3": (PLAIN, {"strategy.name": "p3"}),
+    "naive": (PLAIN, {"strategy.name": "naive"}),
     "partial": (PLAIN | OTHER, {"strategy.remote": "partial", "strategy.balance": "on"}),
     "pulled mlp": (PLAIN | OTHER, {"strategy.name": "pull", "strategy.remote": "raw"}),
     "third": (PLAIN | THIRD, {"strategy.remote": "projected"} | RING),
@@ -54,6 +55,7 @@ CASES = {
     "classes": (PLAIN | CLASSES, {"strategy.remote": "raw"}),
     "classes, labels held back": (PLAIN | LEFT_OUT, {"strategy.remote": "partial"} | RING),
     "pulled classes": (PLAIN | CLASSES, {"strategy.name": "pull", "strategy.remote": "projected"}),
+    "naive classes": (PLAIN | CLASSES, {"strategy.name": "naive"}),
 }
 LABELS_HELD = {"classes, labels held back"}
 """Cases whose data hold back labels alone."""

@@ -35,7 +35,6 @@ OPTIONS = {
 EXCLUDED = {
     *(pair("remote", kind, "shape", "both") for kind in ("projected", "partial")),
     *(pair("remote", "partial", "model", model) for model in MODELS if model not in ("gcn", "sage", "gin")),
-    *(pair("remote", "projected", "model", model) for model in ("film", "film mean", "gatv2")),
     pair("model", "gin", "labels", "single, edges with data"),
     *(
         pair("sampler", sampler, "model", model)

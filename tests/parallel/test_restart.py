@@ -84,7 +84,27 @@ def test_the_same_ranks_end_with_the_same_bits(name, world, folder, parts, monke
         assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
     for got, wanted in zip(epochs(run), epochs(whole), strict=True):
         assert all(got[key] == wanted[key] for key in ("losses", "loss", "accuracy", "bytes", "rows", "remote", "lr"))
+        assert got.get("details") == wanted.get("details")
+        check_by_rank(wanted, world.size)
     assert run.summary["best"] == whole.summary["best"]
+    # Nobody knows to whom an earlier start sent.
+    assert ["sent" in each.get("by_rank", {}) for each in epochs(run)] == [world.size > 1, False, world.size > 1]
+
+
+def check_by_rank(record, size):
+    """Figures by rank add up to those of all ranks."""
+    if size == 1:
+        assert "by_rank" not in record
+        return
+    found = record["by_rank"]
+    assert (found["ranks"], found["each"], len(found["memory"])) == (size, 1, size)
+    sent = np.array(found["sent"])
+    assert sent.shape == (size, size)
+    assert not np.diag(sent).any()
+    assert sent.sum() == sum(record["bytes"].values())
+    assert sum(map(sum, found["rows"].values())) == sum(record["rows"].values())
+    for phase, seconds in found["phases"].items():
+        assert np.mean(seconds) == pytest.approx(record["phases"][phase]["mean"], abs=1e-6)
 
 
 VARIED = {

@@ -39,6 +39,7 @@ CASES = [
         ("pull", "raw", "gat", {"labels": DATA, "fanout": "4,3,2", "dropout": "hidden"}),
         ("leap", "partial", "sage", {"labels": DATA, "sampler": "weighted,weights=edge"}),
         ("leap, two steps, nothing travels", "raw", "gcn", {"sampler": "with-replacement", "labels": DATA}),
+        ("leap", "partial", "sage", {"sampler": "temporal,window=25", "labels": DATA}),
     ]
 ]
 SAMPLERS = [
@@ -145,7 +146,7 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sampling.sampler": "ladies"}, "choose labor-0, node-wise, weighted or with-replacement"),
+        ({"sampling.sampler": "ladies"}, "choose labor-0, node-wise, temporal, weighted or with-replacement"),
         ({"strategy.name": "p3"}, "choose leap or pull, or use --topology node"),
         ({"strategy.balance": "on"}, "--balance counts the lists of all vertices"),
         ({"strategy.cache": 0.1}, "--cache scores the vertices of all lists"),

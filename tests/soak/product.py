@@ -12,7 +12,7 @@ from pathlib import Path
 
 from leapmpi.comm.world import World, start
 from tests.support import datasets
-from tests.support.equality import DEEP, EXCLUDED, OPTIONS, Case, Runner, check, references
+from tests.support.equality import DEEP, EXCLUDED, OPTIONS, OWN, Case, Runner, check, references
 from tests.support.pairs import full_product, pair
 
 # Batch, strategy, remote mode, merge rule, how rows are read and prefetch vary fastest: a dataset is loaded once for
@@ -52,13 +52,46 @@ UNMOVED = {
     pair("strategy", strategy, "balance", "off" if strategy in MOVING else "on") for strategy in OPTIONS["strategy"]
 }
 
+# A second product: what owners compute layer by layer, statistics of the batch, other samplers, what edges carry, and a
+# topology in shards.
+EDGES = "single, edges with data"
+SECOND = {
+    "partition": ("metis", "uneven"),
+    "labels": ("single", "multi", EDGES, "single, sparse features"),
+    "model": PRODUCT["model"],
+    "dropout": PRODUCT["dropout"],
+    "shape": ("plain", "batch norm"),
+    "sampler": ("node-wise", "labor-0", "with-replacement"),
+    "topology": ("node", "sharded"),
+    "strategy": ("leap", "pull", "p3", "owner"),
+    "remote": OPTIONS["remote"],
+}
+WEIGHTING = SECOND["sampler"][1:]
+SECOND_EXCLUDED = {
+    *(pair("strategy", name, "remote", OWN) for name in ("leap", "pull")),
+    *(pair("strategy", name, "remote", kind) for name in ("p3", "owner") for kind in ("raw", "projected", "partial")),
+    *(pair("strategy", name, "topology", "sharded") for name in ("p3", "owner")),
+    pair("strategy", "owner", "shape", "batch norm"),
+    # Edges are sent without weights, maxima cannot use them, and features of edges stay with whole rows.
+    *(pair("strategy", "p3", "sampler", sampler) for sampler in WEIGHTING),
+    *(pair("model", model, "sampler", sampler) for model in ("sage max", "deepgcn max") for sampler in WEIGHTING),
+    *(pair("remote", "partial", "model", model) for model in ("gat", "gatv2")),
+    pair("remote", "partial", "labels", EDGES),
+    pair("model", "gin", "labels", EDGES),
+}
+SECOND_FIXED = {
+    "fanout": "4,3,2", "batch": "one root in the last batch", "parts": 4, "merge": "paper", "rows": "copied",
+    "cache": "none", "prefetch": 0, "balance": "off", "threads": 1,
+}  # fmt: skip
+
 
 def cases() -> list[Case]:
-    """All combinations, on 4 and 7 parts in turn."""
-    return [
+    """All combinations, those of the first product on 4 and 7 parts in turn."""
+    first = [
         Case(**values, parts=(4, 7)[number // 36 % 2], threads=1)
         for number, values in enumerate(full_product(PRODUCT, EXCLUDED | UNMERGED | UNCACHED | UNMOVED))
     ]
+    return first + [Case(**values, **SECOND_FIXED) for values in full_product(SECOND, SECOND_EXCLUDED)]
 
 
 def run_all(world: World, base: Path, chosen: list[Case]) -> tuple[int, float]:

@@ -283,7 +283,7 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         if plan.by_kind:
             rows = {vertex for vertex, row in zip(src, plan.by_kind.source_rows.tolist(), strict=True) if row >= 0}
         asked = [int(home[vertex]) for vertex in set(src) - rows]
-        width = {"projected": layer.projected_width, "partial": layer.partial_width}.get(plan.kind, layer.in_dim)
+        width = {"projected": layer.source_width, "partial": layer.partial_width}.get(plan.kind, layer.in_dim)
         if plan.kind == "partial":
             # One sum of each owner of what a destination reads.
             degrees = np.diff(plan.block.indptr)

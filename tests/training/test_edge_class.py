@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from data_prep.assembly.split_edges import split_edges
+from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.comm.world import start
@@ -139,7 +139,7 @@ def test_by_time_no_edge_is_scored_by_later_ones(folders, held, monkeypatch):
     bounds = {}
     for split in ("val", "test"):
         for key, chosen in evaluator.groups(split):
-            bounds[key] = getattr(evaluator.held_back, f"{split}_time")[chosen].min()
+            bounds[key] = evaluator.times[split][chosen].min()
     assert len(bounds) > 4
     times, seen = by_ends(topology, topology.edge_time), []
     sampled = type(evaluator.ctx.sampler.drawing).sample

@@ -19,8 +19,8 @@ from leapmpi.system.allocator import without_collection
 HELP = "score the weights of a run again"
 
 _SETTINGS = (
-    *("evaluate.fanout", "evaluate.batch_size"),
-    *("run.device", "run.threads", "run.topology", "run.log_level"),
+    *("evaluate.fanout", "evaluate.batch_size", "evaluate.limit"),
+    *("run.device", "run.threads", "run.topology", "run.log_level", "run.progress"),
 )
 
 
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The dataset, the run, and the settings that may differ from the run's."""
     parser.add_argument("data", metavar="DATA", help="dataset folder")
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
+    which = "those of which epoch, or a file of weights"
+    parser.add_argument("--weights", default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",

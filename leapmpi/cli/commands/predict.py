@@ -16,7 +16,7 @@ from leapmpi.runs.tables.text import size_text
 
 HELP = "write what a run answers for vertices, exactly, to a file"
 
-_SETTINGS = ("run.device", "run.threads", "run.log_level")
+_SETTINGS = ("run.device", "run.threads", "run.log_level", "run.progress")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IDS.npy|train|val|test",
         help="original ids, in whose order rows are written, or a split; all when not given",
     )
-    parser.add_argument("--weights", choices=("best", "final"), default="best", help="which epoch's")
+    which = "those of which epoch, or a file of weights"
+    parser.add_argument("--weights", default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",

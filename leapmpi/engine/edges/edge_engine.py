@@ -38,11 +38,6 @@ class EdgeEngine(Engine):
         self.task = ctx.task
         self.deals = not self.placement.roots_are_local or config.replicas == "independent"
         """Whether edges are dealt: a model that differs is on one rank at a time, and so are its embeddings."""
-        if not self.placement.trains_labelled:
-            raise ConfigError(
-                f"strategy: {config.name} computes losses away from the roots' rank, where edges cannot be scored; "
-                f"use leap, pull or p3 with --task {self.task.name}"
-            )
         if self.task.leaves_out() and not ctx.sampler.leaves_edges_out:
             raise ConfigError(
                 "sampling.sampler: this sampler cannot leave out the edges that a batch is to predict, and the model "
@@ -141,5 +136,6 @@ class EdgeEngine(Engine):
             sampler.leave_out(key, plan.edges)
         sampler.drawing.root_edges(key, plan.edges)
         minibatch = self.sample(plan.schedule, key)
-        minibatch.edge_loss = EdgeLoss(plan, self.ctx.rank, self.task, self.ctx.communicator, self.ctx.phases)
+        scores = self.placement.labelled_rank
+        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx.communicator, self.ctx.phases)
         return minibatch

@@ -40,9 +40,13 @@ def edge_fetcher(
     device: torch.device,
     dtype: torch.dtype,
     phases: PhaseTimers | None = None,
+    starts: np.ndarray | None = None,
 ) -> FeatureFetcher:
-    """Fetches rows by the numbers of edges; `parts` are those of this rank. Their features must be there."""
-    offsets = rank_offsets(dataset.edge_offsets, communicator.size)
+    """Fetches rows by the numbers of edges; `parts` are those of this rank. Their features must be there.
+
+    starts: int64[ranks + 1], the first part of each rank; when None all hold as many, about.
+    """
+    offsets = rank_offsets(dataset.edge_offsets, communicator.size, starts)
     rows = [part.edge_data.features for part in parts]
     held = [array for array in rows if array is not None]
     shard = HostShard(held, int(offsets[communicator.rank]))

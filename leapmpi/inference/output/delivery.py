@@ -33,14 +33,15 @@ def deliver(
     communicator: Communicator,
     places: np.ndarray,
     rows: np.ndarray,
+    order: np.ndarray,
     vertices: np.ndarray,
     total: int,
     write: Callable[[Window], None],
 ) -> None:
     """Bring `rows` to the ranks that write them and hand them to `write`, window by window. Collective.
 
-    places: int64[k] ascending, where the rows (k, ...) of this rank stand in the file of `total` rows, each on one
-    rank; vertices: int64[k], their original ids.
+    places: int64[k] ascending, where rows of this rank stand in the file of `total` rows, each place on one rank;
+    order: int64[k], the number in `rows` (n, ...) of each; vertices: int64[k], their original ids.
     """
     ranks, flat = communicator.size, rows.reshape(len(rows), -1)
     bounds = np.arange(ranks + 1, dtype=np.int64) * total // ranks
@@ -51,7 +52,7 @@ def deliver(
         ends = np.minimum(starts + step, bounds[1:])
         chosen = _between(places, starts, ends)
         window = int(starts[communicator.rank]), int(ends[communicator.rank])
-        found, names = _gathered(communicator, bounds, places[chosen], flat[chosen], vertices[chosen], window)
+        found, names = _gathered(communicator, bounds, places[chosen], flat[order[chosen]], vertices[chosen], window)
         if len(found):
             write(Window(window[0], found.reshape(-1, *rows.shape[1:]), names))
 

@@ -11,20 +11,24 @@ of a row of `z` is its h-th slice of width // heads columns. float is float32 or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numba import get_num_threads
 from torch import Tensor
 
 from leapmpi.nn.kernels import row_sums
-from leapmpi.system.jit import compiled, compiled_dot, compiled_parallel, prange
+from leapmpi.system.jit import compiled, compiled_dot
+from leapmpi.system.worker_threads import share_rows
 
 _WIDE_ROW = 128
 """Columns from which on rows are prefetched: 512 bytes and more. Rows of 300 columns out of memory then take half the
 time, narrower ones more than torch's own kernel."""
+
+_COLUMNS = 16
+"""Fewer columns are not worth another thread: a cache line."""
 
 _U = np.uint64  # unsigned positions spare the kernels numba's test for negative ones
 
@@ -57,11 +61,11 @@ def _sum_row(first, last, indices, weight, z, out, i, heads, width):
         e += _U(1)
 
 
-@compiled_parallel
-def _weighted_sum(indptr, indices, weight, z, out):
+@compiled
+def _weighted_sum(first, end, indptr, indices, weight, z, out):
     heads = _U(weight.shape[1])
     width = _U(z.shape[1]) // heads
-    for i in prange(len(indptr) - 1):
+    for i in range(first, end):
         _sum_row(indptr[i], indptr[i + 1], indices, weight, z, out, _U(i), heads, width)
 
 
@@ -106,17 +110,17 @@ def _products_row(first, last, indices, g, z, out, heads, width):
         e += 1
 
 
-@compiled_parallel
-def _edge_products(indptr, indices, g, z, out):
+@compiled
+def _edge_products(first, end, indptr, indices, g, z, out):
     heads = out.shape[1]
     width = z.shape[1] // heads
-    for i in prange(len(indptr) - 1):
+    for i in range(first, end):
         _products_row(indptr[i], indptr[i + 1], indices, g[i], z, out, heads, width)
 
 
-@compiled_parallel
-def _maximum(indptr, indices, z, out, chosen):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _maximum(first, end, indptr, indices, z, out, chosen):
+    for i in range(first, end):
         if indptr[i] == indptr[i + 1]:  # no edges
             for f in range(z.shape[1]):
                 out[i, f] = 0
@@ -141,20 +145,18 @@ def _maximum_row(first, last, indices, z, out, chosen):
             chosen[f] = np.int32(source) if larger else before
 
 
-@compiled_parallel
-def _maximum_backward(chosen, grad, slices, out):
+@compiled
+def _maximum_backward(first, end, chosen, grad, out):
     # A thread takes some columns of all rows: no two threads add to the same element, and each sum has a fixed order.
-    width = grad.shape[1]
-    for s in prange(slices):
-        for i in range(len(chosen)):
-            for f in range(width * s // slices, width * (s + 1) // slices):
-                if chosen[i, f] >= 0:
-                    out[chosen[i, f], f] += grad[i, f]
+    for i in range(len(chosen)):
+        for f in range(first, end):
+            if chosen[i, f] >= 0:
+                out[chosen[i, f], f] += grad[i, f]
 
 
-@compiled_parallel
-def _edge_sums(indptr, edges, values, out):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _edge_sums(first, end, indptr, edges, values, out):
+    for i in range(first, end):
         for h in range(values.shape[1]):
             total = values.dtype.type(0)
             for k in range(indptr[i], indptr[i + 1]):
@@ -183,16 +185,16 @@ def _softmax_row(first, last, indices, source, target, h, slope, out):
         out[e, h] /= total
 
 
-@compiled_parallel
-def _softmax(indptr, indices, source, target, slope, out):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _softmax(first, end, indptr, indices, source, target, slope, out):
+    for i in range(first, end):
         for h in range(source.shape[1]):
             _softmax_row(indptr[i], indptr[i + 1], indices, source, target[i, h], h, slope, out)
 
 
-@compiled_parallel
-def _softmax_backward(indptr, indices, source, target, slope, share, grad, out):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _softmax_backward(first, end, indptr, indices, source, target, slope, share, grad, out):
+    for i in range(first, end):
         for h in range(source.shape[1]):
             mean = source.dtype.type(0)
             for e in range(indptr[i], indptr[i + 1]):
@@ -241,9 +243,14 @@ def _with_self(indptr, indices, out_indptr, out_indices):
         out_indptr[i + 1] = place
 
 
-def run_compiled(kernel: Callable[..., None], *arguments: Tensor | np.generic | float) -> None:
-    """Run a compiled kernel on the memory of tensors, of which those that it fills are contiguous."""
-    kernel(*(each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments))
+def _arrays(*arguments: Tensor | np.generic | float) -> Iterator[Any]:
+    """The memory of tensors; of those that are not contiguous, copies. Numbers stay what they are."""
+    return (each.detach().contiguous().numpy() if isinstance(each, Tensor) else each for each in arguments)
+
+
+def run_compiled(kernel: Callable[..., None], rows: int, *arguments: Tensor | np.generic | float) -> None:
+    """Run a compiled kernel for all of `rows` on the memory of tensors, of which those that it fills are contiguous."""
+    share_rows(kernel, rows, *_arrays(*arguments))
 
 
 def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
@@ -252,12 +259,12 @@ def weighted_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> 
     if weight.shape[1] == 1 and z.dtype == torch.float32:
         if z.shape[1] >= _WIDE_ROW and len(indices):
             out = z.new_empty(len(indptr) - 1, z.shape[1])
-            run_compiled(row_sums.weighted_sums_of_matrix, indptr, indices, weight.view(-1), z, out, get_num_threads())
+            row_sums.weighted_sums_of_matrix(*_arrays(indptr, indices, weight.view(-1), z, out))
             return out
         offsets = indptr[:-1].to(indices.dtype)
         return F.embedding_bag(indices, z.contiguous(), offsets, mode="sum", per_sample_weights=weight.reshape(-1))
     out = z.new_empty(len(indptr) - 1, z.shape[1])
-    run_compiled(_weighted_sum, indptr, indices, weight, z, out)
+    run_compiled(_weighted_sum, len(out), indptr, indices, weight, z, out)
     return out
 
 
@@ -267,7 +274,7 @@ def edge_products(indptr: Tensor, indices: Tensor, g: Tensor, z: Tensor, heads: 
     `g` is float[rows, width].
     """
     out = z.new_empty(len(indices), heads)
-    run_compiled(_edge_products, indptr, indices, g, z, out)
+    run_compiled(_edge_products, len(indptr) - 1, indptr, indices, g, z, out)
     return out
 
 
@@ -278,7 +285,7 @@ def maximum(indptr: Tensor, indices: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
     """
     out = z.new_empty(len(indptr) - 1, z.shape[1])
     chosen = torch.empty(out.shape, dtype=torch.int32)
-    run_compiled(_maximum, indptr, indices, z, out, chosen)
+    run_compiled(_maximum, len(out), indptr, indices, z, out, chosen)
     return out, chosen
 
 
@@ -288,8 +295,7 @@ def maximum_backward(chosen: Tensor, grad: Tensor, sources: int) -> Tensor:
     `chosen` int32[rows, width] is what `maximum` returned.
     """
     out = grad.new_zeros(sources, grad.shape[1])
-    slices = max(1, min(torch.get_num_threads(), grad.shape[1]))
-    run_compiled(_maximum_backward, chosen, grad, slices, out)
+    share_rows(_maximum_backward, grad.shape[1], *_arrays(chosen, grad, out), least=_COLUMNS)
     return out
 
 
@@ -299,7 +305,7 @@ def edge_sums(indptr: Tensor, edges: Tensor, values: Tensor) -> Tensor:
     `edges` int64[edges] are edge numbers, `values` float[edges, heads].
     """
     out = values.new_empty(len(indptr) - 1, values.shape[1])
-    run_compiled(_edge_sums, indptr, edges, values, out)
+    run_compiled(_edge_sums, len(out), indptr, edges, values, out)
     return out
 
 
@@ -310,7 +316,7 @@ def softmax(indptr: Tensor, indices: Tensor, source: Tensor, target: Tensor, slo
     scores do not overflow.
     """
     out = source.new_empty(len(indices), source.shape[1])
-    run_compiled(_softmax, indptr, indices, source, target, out.numpy().dtype.type(slope), out)
+    run_compiled(_softmax, len(target), indptr, indices, source, target, out.numpy().dtype.type(slope), out)
     return out
 
 
@@ -323,7 +329,8 @@ def softmax_backward(
     gradient.
     """
     out = torch.empty_like(share)
-    run_compiled(_softmax_backward, indptr, indices, source, target, out.numpy().dtype.type(slope), share, grad, out)
+    number = out.numpy().dtype.type(slope)
+    run_compiled(_softmax_backward, len(target), indptr, indices, source, target, number, share, grad, out)
     return out
 
 
@@ -335,7 +342,7 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
     out_indptr = torch.zeros(sources + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices), dtype=indices.dtype)
     edges = torch.empty(len(indices), dtype=torch.int64)
-    run_compiled(_transpose, indptr, indices, out_indptr, out_indices, edges)
+    _transpose(*_arrays(indptr, indices, out_indptr, out_indices, edges))
     return out_indptr, out_indices, edges
 
 
@@ -344,5 +351,5 @@ def with_self(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     rows = len(indptr) - 1
     out_indptr = torch.empty(rows + 1, dtype=torch.int64)
     out_indices = torch.empty(len(indices) + rows, dtype=indices.dtype)
-    run_compiled(_with_self, indptr, indices, out_indptr, out_indices)
+    _with_self(*_arrays(indptr, indices, out_indptr, out_indices))
     return out_indptr, out_indices

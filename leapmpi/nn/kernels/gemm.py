@@ -7,7 +7,6 @@ here rows may be given by number or by address, which saves a copy of the featur
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,7 +19,8 @@ from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
 
 
 @compiled
@@ -37,12 +37,12 @@ def _fill_by_address(addresses, out):
         out[k] = addresses[min(k, len(addresses) - 1)]
 
 
-@compiled_parallel
-def _sum_of_outer(g, x, out):
+@compiled
+def _sum_of_outer(first, end, g, x, out):
     # A thread takes a row of out, so each sum has a fixed order; four rows of x at a time, so that the row of out is
     # loaded and stored a quarter as often.
     four = len(x) // 4 * 4
-    for h in prange(g.shape[1]):
+    for h in range(first, end):
         for r in range(0, four, 4):
             a, b, c, d = g[r, h], g[r + 1, h], g[r + 2, h], g[r + 3, h]
             for f in range(x.shape[1]):
@@ -81,11 +81,11 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     # Whole tiles, of which the last may repeat the last row.
     out = weight.new_empty(count + -count % gemm_tile.ROWS, len(weight))
     x = _contiguous(x)
-    places, arrays = _addresses(x, rows, len(out)), (out.numpy(), numba.get_num_threads())
+    places = _addresses(x, rows, len(out))
     if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
-        gemm_tile.products_of(x.kind)(places, slices.numpy(), x.scale, *arrays)
+        gemm_tile.products_of(x.kind)(places, slices.numpy(), x.scale, out.numpy())
     else:
-        gemm_tile.products(places, slices.numpy(), *arrays)
+        gemm_tile.products(places, slices.numpy(), out.numpy())
 
     # Cut the padding off. A slice out[:count] would be a view, and autograd forbids in-place changes of a view that a
     # Function returns, such as `add_`. So a new tensor takes the same memory, without the rows of the padding: it is no
@@ -110,7 +110,8 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
     # Double precision, and rows narrower than a tile.
     if x.dtype != torch.float32 or width < gemm_tile.ROWS:
         out = g.new_zeros(columns, width)
-        _sum_of_outer(_array(g), _array(dense(select(x, rows))), out.numpy())
+        arrays = _array(g), _array(dense(select(x, rows))), out.numpy()
+        share_rows(_sum_of_outer, columns, *arrays, least=2)
         return out
 
     # The tiles compute x^T g, of 16 columns of g at a time.
@@ -118,11 +119,11 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
         g = F.pad(g, (0, -columns % COLUMNS))
     out = g.new_zeros(width, g.shape[1])
     x = _contiguous(x)
-    places, arrays = _addresses(x, rows, count), (out.numpy(), numba.get_num_threads())
+    places = _addresses(x, rows, count)
     if isinstance(x, ScatteredRows) and x.kind != FLOAT32:
-        gemm_tile.sum_of_outer_of(x.kind)(_array(g), places, x.scale, *arrays)
+        gemm_tile.sum_of_outer_of(x.kind)(_array(g), places, x.scale, out.numpy())
     else:
-        gemm_tile.sum_of_outer(_array(g), places, *arrays)
+        gemm_tile.sum_of_outer(_array(g), places, out.numpy())
     return out.t()[:columns].contiguous()
 
 

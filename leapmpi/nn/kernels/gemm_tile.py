@@ -19,10 +19,14 @@ from numba.extending import intrinsic
 
 from leapmpi.nn.kernels.row_types import RowType, decoder
 from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer, prefetch
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
 
 ROWS = 6
 """Height of a tile: 6 x 2 registers hold its sums, and 4 are left for operands."""
+
+_LEAST_TILES = 8
+"""Fewer tiles are not worth another thread."""
 
 _CACHED = 28_800
 """Elements of the rows that `sum_of_outer` reads at once, so that they and the next ones stay in cache."""
@@ -116,35 +120,37 @@ def _add_columns(addresses, begin, ahead, count, g, out, offset):
             )  # fmt: skip
 
 
-@compiled_parallel
-def sum_of_outer(g, addresses, out, shares):
-    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
-
-    All are C-contiguous. The columns of x are divided into `shares`, one per thread. Each element is summed in the
-    order of rows.
-    """
+@compiled
+def _sum_tiles_of_outer(first, end, g, addresses, out):
+    """Tiles `first` to `end` (exclusive) of `sum_of_outer`."""
     count, width = len(addresses), len(out)
     block = max(COLUMNS, _CACHED // width)
 
     # Columns that fill no tile are the last of a tile that overlaps the one before, whose other sums are not used.
-    tiles = width // ROWS
-    rest = width - tiles * ROWS
+    rest = width % ROWS if end == width // ROWS else 0
     last = np.zeros((ROWS, g.shape[1]), np.float32)
 
-    # A thread goes through all rows, block by block, for its share of the columns.
-    for share in prange(shares):
-        first, end = ROWS * (tiles * share // shares), ROWS * (tiles * (share + 1) // shares)
-        for begin in range(0, count, block):
-            here = min(block, count - begin)
-            ahead = begin + block if begin + 2 * block <= count else begin
-            _add_columns(addresses, begin, ahead, here, g, out[first:end], 4 * first)
-            if rest and share == shares - 1:
-                _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
-    out[width - rest :] += last[ROWS - rest :]
+    # All rows, block by block.
+    for begin in range(0, count, block):
+        here = min(block, count - begin)
+        ahead = begin + block if begin + 2 * block <= count else begin
+        _add_columns(addresses, begin, ahead, here, g, out[ROWS * first : ROWS * end], 4 * ROWS * first)
+        if rest:
+            _add_columns(addresses, begin, begin, here, g, last, 4 * (width - ROWS))
+    if rest:
+        out[width - rest :] += last[ROWS - rest :]
+
+
+def sum_of_outer(g: np.ndarray, addresses: np.ndarray, out: np.ndarray) -> None:
+    """out += x^T g for float32 g[n, 16 k] and out[in, 16 k], `in` at least 6, and x given by int64 addresses[n].
+
+    All are C-contiguous. Threads share the columns of x. Each element is summed in the order of rows.
+    """
+    share_rows(_sum_tiles_of_outer, len(out) // ROWS, g, addresses, out, least=_LEAST_TILES)
 
 
 @compiled
-def _set_products(addresses, first, end, weight, out):
+def _set_products(first, end, addresses, weight, out):
     """Tiles `first` to `end` (exclusive) of `products`."""
     height, width = out.shape[1], weight.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
@@ -158,22 +164,18 @@ def _set_products(addresses, first, end, weight, out):
             )  # fmt: skip
 
 
-@compiled_parallel
-def products(addresses, weight, out, shares):
+def products(addresses: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """out[i] = x[i] weight for float32 weight[k, in, 16] and out[n, 16 k], and x given by int64 addresses[n].
 
-    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. The rows are
-    divided into `shares`, one per thread. Each element is summed in the order of columns.
+    All are C-contiguous, and n is a multiple of 6, not 0. Slice k of weight gives 16 columns of out. Threads share the
+    rows. Each element is summed in the order of columns.
     """
-    # `_set_products` gets the arrays, not their addresses: numba frees an array of which only the address is in use.
-    tiles = len(out) // ROWS
-    for share in prange(shares):
-        _set_products(addresses, tiles * share // shares, tiles * (share + 1) // shares, weight, out)
+    share_rows(_set_products, len(out) // ROWS, addresses, weight, out, least=_LEAST_TILES)
 
 
 @functools.cache
 def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
-    """As `sum_of_outer`, a kernel (g, addresses, scale, out, shares) of rows of `kind`; scale float32[2, in]."""
+    """As `sum_of_outer`, a function (g, addresses, scale, out) of rows of `kind`; scale float32[2, in]."""
     decode, kind_size = decoder(kind), kind.size
 
     @compiled
@@ -194,25 +196,26 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
             _add_columns(places, 0, 0, len(g), g, last, 4 * (width - ROWS))
             out[whole:] += last[ROWS - (width - whole) :]
 
-    @compiled_parallel
-    def sum_of_outer(g, addresses, scale, out, shares):
+    @compiled
+    def sum_tiles(first_tile, end_tile, g, addresses, scale, out):
         count, width = len(addresses), len(out)
-        tiles = width // ROWS
         block = max(COLUMNS, _CACHED // width)
-        for share in prange(shares):
-            first = ROWS * (tiles * share // shares)
-            end = width if share == shares - 1 else ROWS * (tiles * (share + 1) // shares)
-            buffer, places = np.empty((block, end - first), np.float32), np.empty(block, np.int64)
-            for begin in range(0, count if first < end else 0, block):
-                rows = g[begin : min(begin + block, count)]
-                add_block(addresses, begin, begin + block, first, rows, scale, buffer, places, out[first:end])
+        first = ROWS * first_tile
+        end = width if end_tile == width // ROWS else ROWS * end_tile
+        buffer, places = np.empty((block, end - first), np.float32), np.empty(block, np.int64)
+        for begin in range(0, count if first < end else 0, block):
+            rows = g[begin : min(begin + block, count)]
+            add_block(addresses, begin, begin + block, first, rows, scale, buffer, places, out[first:end])
+
+    def sum_of_outer(g: np.ndarray, addresses: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+        share_rows(sum_tiles, len(out) // ROWS, g, addresses, scale, out, least=_LEAST_TILES)
 
     return sum_of_outer
 
 
 @functools.cache
 def products_of(kind: RowType) -> Callable[..., None]:
-    """As `products`, a kernel (addresses, weight, scale, out, shares) of rows of `kind`; scale float32[2, in]."""
+    """As `products`, a function (addresses, weight, scale, out) of rows of `kind`; scale float32[2, in]."""
     decode, size = decoder(kind, ahead=False), kind.size
 
     @compiled
@@ -232,12 +235,13 @@ def products_of(kind: RowType) -> Callable[..., None]:
             at = weight_at + 4 * h * width
             _set_inner(places_at, later, bytes_each, at, out_at + 4 * h, 4 * height, width)
 
-    @compiled_parallel
-    def products(addresses, weight, scale, out, shares):
-        tiles = len(out) // ROWS
-        for share in prange(shares):
-            buffer, places = np.empty((ROWS, weight.shape[1]), np.float32), np.empty(ROWS, np.int64)
-            for tile in range(tiles * share // shares, tiles * (share + 1) // shares):
-                set_tile(addresses, tile, weight, scale, buffer, places, out)
+    @compiled
+    def set_tiles(first, end, addresses, weight, scale, out):
+        buffer, places = np.empty((ROWS, weight.shape[1]), np.float32), np.empty(ROWS, np.int64)
+        for tile in range(first, end):
+            set_tile(addresses, tile, weight, scale, buffer, places, out)
+
+    def products(addresses: np.ndarray, weight: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+        share_rows(set_tiles, len(out) // ROWS, addresses, weight, scale, out, least=_LEAST_TILES)
 
     return products

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leapmpi.nn.kernels.csr import run_compiled
 from leapmpi.nn.kernels.exponential import exponential, logarithm
-from leapmpi.system.jit import compiled_dividing, compiled_parallel, prange
+from leapmpi.system.jit import compiled, compiled_dividing
 
 
 @compiled_dividing
@@ -66,10 +66,10 @@ def _add_exponentials(row, t, extra, top, total, weighted):
         weighted[f] += share * row[f]
 
 
-@compiled_parallel
-def _softmax_mean(indptr, indices, shift, z, t, logs, mean):
-    for i in prange(len(indptr) - 1):
-        total = np.empty(z.shape[1], z.dtype)
+@compiled
+def _softmax_mean(first, end, indptr, indices, shift, z, t, logs, mean):
+    total = np.empty(z.shape[1], z.dtype)
+    for i in range(first, end):
         _softmax_row(indptr[i], indptr[i + 1], indices, shift, z, t, logs[i], mean[i], total)
 
 
@@ -79,9 +79,9 @@ def _add_share(row, t, extra, logs, grad, out):
         out[f] += exponential(t * row[f] + extra - logs[f]) * grad[f]
 
 
-@compiled_parallel
-def _softmax_mean_backward(indptr, indices, shift, z, t, logs, grad, change, out, out_change):
-    for j in prange(len(indptr) - 1):
+@compiled
+def _softmax_mean_backward(first, end, indptr, indices, shift, z, t, logs, grad, change, out, out_change):
+    for j in range(first, end):
         for e in range(indptr[j], indptr[j + 1]):
             i, extra = indices[e], shift[e] if len(shift) else z.dtype.type(0)
             _add_share(z[j], t, extra, logs[i], grad[i], out[j])
@@ -89,40 +89,43 @@ def _softmax_mean_backward(indptr, indices, shift, z, t, logs, grad, change, out
                 _add_share(z[j], t, extra, logs[i], change[i], out_change[j])
 
 
-@compiled_parallel
-def _modulated_sum(indptr, indices, weight, z, gamma, beta, out):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _modulated_sum(first, end, indptr, indices, weight, z, gamma, beta, out):
+    for i in range(first, end):
         for e in range(indptr[i], indptr[i + 1]):
             source = indices[e]
             for f in range(z.shape[1]):
                 out[i, f] += weight[e] * max(gamma[i, f] * z[source, f] + beta[i, f], z.dtype.type(0))
 
 
-@compiled_parallel
-def _modulated_sum_backward(indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta):
-    for i in prange(len(indptr) - 1):
+@compiled
+def _modulated_sum_backward(first, end, indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta):
+    for i in range(first, end):
         for e in range(indptr[i], indptr[i + 1]):
-            source = indices[e]
+            # Unsigned, and without branches in the inner loop, so that the compiler turns it into vector code.
+            source, each = np.uint64(indices[e]), weight[e]
             for f in range(z.shape[1]):
-                if gamma[i, f] * z[source, f] + beta[i, f] > 0:
-                    grad_gamma[i, f] += weight[e] * grad[i, f] * z[source, f]
-                    grad_beta[i, f] += weight[e] * grad[i, f]
+                value, share = z[source, f], each * grad[i, f]
+                passed = share if gamma[i, f] * value + beta[i, f] > 0 else z.dtype.type(0)
+                grad_gamma[i, f] += passed * value
+                grad_beta[i, f] += passed
 
 
-@compiled_parallel
-def _modulated_sum_sources(indptr, indices, weight, z, gamma, beta, grad, out):
-    for j in prange(len(indptr) - 1):
+@compiled
+def _modulated_sum_sources(first, end, indptr, indices, weight, z, gamma, beta, grad, out):
+    for j in range(first, end):
         for e in range(indptr[j], indptr[j + 1]):
-            i = indices[e]
+            i, each = np.uint64(indices[e]), weight[e]
             for f in range(z.shape[1]):
-                if gamma[i, f] * z[j, f] + beta[i, f] > 0:
-                    out[j, f] += weight[e] * grad[i, f] * gamma[i, f]
+                scale, share = gamma[i, f], each * grad[i, f]
+                passed = share if scale * z[j, f] + beta[i, f] > 0 else z.dtype.type(0)
+                out[j, f] += passed * scale
 
 
-@compiled_parallel
-def _pair_scores(indptr, indices, source, target, attend, slope, out):
+@compiled
+def _pair_scores(first, end, indptr, indices, source, target, attend, slope, out):
     heads, width = attend.shape
-    for i in prange(len(indptr) - 1):
+    for i in range(first, end):
         for e in range(indptr[i], indptr[i + 1]):
             j = indices[e]
             for h in range(heads):
@@ -134,12 +137,12 @@ def _pair_scores(indptr, indices, source, target, attend, slope, out):
                 out[e, h] = score
 
 
-@compiled_parallel
-def _pair_scores_backward(indptr, indices, edges, rows, others, attend, slope, grad, out, out_attend):
+@compiled
+def _pair_scores_backward(first, end, indptr, indices, edges, rows, others, attend, slope, grad, out, out_attend):
     """Gradients of `rows`, whose edges lead to `others` and are numbered `edges`; with `out_attend`, each row's share
     of that of `attend`."""
     heads, width = attend.shape
-    for i in prange(len(indptr) - 1):
+    for i in range(first, end):
         for k in range(indptr[i], indptr[i + 1]):
             e, j = edges[k], indices[k]
             for h in range(heads):
@@ -158,7 +161,7 @@ def softmax_mean(indptr: Tensor, indices: Tensor, shift: Tensor | None, z: Tenso
     The mean weighs z by these exponentials. Both float[rows, width]; rows without edges get -inf and 0.
     """
     logs, mean = (z.new_empty(len(indptr) - 1, z.shape[1]) for _ in range(2))
-    run_compiled(_softmax_mean, indptr, indices, _or_empty(shift, z), z, _number(t), logs, mean)
+    run_compiled(_softmax_mean, len(mean), indptr, indices, _or_empty(shift, z), z, _number(t), logs, mean)
     return logs, mean
 
 
@@ -182,6 +185,7 @@ def softmax_mean_backward(
     given = z.new_zeros(0, 0) if change is None else change
     run_compiled(
         _softmax_mean_backward,
+        len(z),
         *(indptr, indices, _or_empty(shift, z), z, _number(t), logs, grad, given, out, out_change),
     )
     return out, None if change is None else out_change
@@ -193,7 +197,7 @@ def modulated_sum(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor, ga
     `weight` float[edges], `z` float[sources, width], `gamma` and `beta` float[rows, width].
     """
     out = torch.zeros_like(gamma)
-    run_compiled(_modulated_sum, indptr, indices, weight, z, gamma, beta, out)
+    run_compiled(_modulated_sum, len(out), indptr, indices, weight, z, gamma, beta, out)
     return out
 
 
@@ -202,7 +206,9 @@ def modulated_sum_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `gamma` and `beta`, given that of the result of `modulated_sum`: float[rows, width] each."""
     grad_gamma, grad_beta = torch.zeros_like(gamma), torch.zeros_like(beta)
-    run_compiled(_modulated_sum_backward, indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta)
+    run_compiled(
+        _modulated_sum_backward, len(grad), indptr, indices, weight, z, gamma, beta, grad, grad_gamma, grad_beta
+    )
     return grad_gamma, grad_beta
 
 
@@ -211,7 +217,7 @@ def modulated_sum_sources(
 ) -> Tensor:
     """The gradient of `z`, over the transposed list: float[sources, width]; `weight` is in its order of edges."""
     out = torch.zeros_like(z)
-    run_compiled(_modulated_sum_sources, indptr, indices, weight, z, gamma, beta, grad, out)
+    run_compiled(_modulated_sum_sources, len(out), indptr, indices, weight, z, gamma, beta, grad, out)
     return out
 
 
@@ -223,7 +229,7 @@ def pair_scores(
     `source` float[sources, heads x width], `target` float[rows, heads x width], `attend` float[heads, width].
     """
     out = source.new_empty(len(indices), len(attend))
-    run_compiled(_pair_scores, indptr, indices, source, target, attend, out.numpy().dtype.type(slope), out)
+    run_compiled(_pair_scores, len(target), indptr, indices, source, target, attend, out.numpy().dtype.type(slope), out)
     return out
 
 
@@ -245,7 +251,9 @@ def pair_scores_backward(
     out = torch.zeros_like(rows)
     shares = torch.zeros_like(rows) if with_attend else rows.new_zeros(0, 0)
     number = out.numpy().dtype.type(slope)
-    run_compiled(_pair_scores_backward, indptr, indices, edges, rows, others, attend, number, grad, out, shares)
+    run_compiled(
+        _pair_scores_backward, len(rows), indptr, indices, edges, rows, others, attend, number, grad, out, shares
+    )
     return out, shares.sum(0).view(attend.shape) if with_attend else None
 
 

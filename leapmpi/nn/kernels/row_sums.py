@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 
 from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, load_floats, prefetch_columns
 from leapmpi.nn.kernels.simd import COLUMNS, FLOAT, INDEX, VECTOR, add_product, load, pointer
-from leapmpi.system.jit import compiled, compiled_parallel, prange
+from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import share_rows
 
 _WIDE = 4
 """Vectors of a row that are summed at once."""
@@ -126,41 +127,46 @@ def _most_edges(indptr):
 
 @functools.cache
 def weighted_sums_of(kind: RowType) -> Callable[..., None]:
-    """A kernel weighted_sums(indptr, indices, weight, addresses, scale, out, shares) of rows of `kind`.
+    """A function weighted_sums(indptr, indices, weight, addresses, scale, out) of rows of `kind`.
 
     out[i] = sum over edges e of destination i of weight[e] * x[indices[e]], in the order of edges.
 
     indptr int64[n + 1], indices int32 or int64[edges], not empty, and weight float32[edges] list the edges; x is given
     by addresses int64[sources] of rows, and scale float32[2, width] if their columns are scaled; out is float32[n,
-    width], of 16 columns or more. All are C-contiguous. The destinations are divided into `shares`, one per thread.
+    width], of 16 columns or more. All are C-contiguous. Threads share the destinations.
     """
     sum_rows = _sum_rows if kind == FLOAT32 else _sum_rows_of(kind)
 
-    @compiled_parallel
-    def weighted_sums(indptr, indices, weight, addresses, scale, out, shares):
-        # The address of each edge's row. Destinations prefetch as many addresses behind theirs: pad for the last ones.
-        rows, edges = len(indptr) - 1, len(indices)
-        of_edges = np.empty(edges + _most_edges(indptr), np.int64)
-        of_edges[edges:] = addresses[indices[-1]]
-        for share in prange(shares):
-            _locate(edges * share // shares, edges * (share + 1) // shares, indices, addresses, of_edges)
-
-        for share in prange(shares):
-            sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, scale, out)
+    def weighted_sums(
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        weight: np.ndarray,
+        addresses: np.ndarray,
+        scale: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        of_edges = _room_for_addresses(indptr, indices, addresses[indices[-1]])
+        share_rows(_locate, len(indices), indices, addresses, of_edges)
+        share_rows(sum_rows, len(out), indptr, of_edges, weight, scale, out)
 
     return weighted_sums
 
 
-@compiled_parallel
-def weighted_sums_of_matrix(indptr, indices, weight, x, out, shares):
-    """As the kernels of `weighted_sums_of`, for x float32[sources, width], C-contiguous, which may be read-only."""
-    rows, edges = len(indptr) - 1, len(indices)
-    base, step = np.int64(x.ctypes.data), np.int64(4 * x.shape[1])
-    of_edges = np.empty(edges + _most_edges(indptr), np.int64)
-    of_edges[edges:] = base + step * np.int64(indices[-1])
-    for share in prange(shares):
-        first, end = edges * share // shares, edges * (share + 1) // shares
-        _locate_in_matrix(first, end, indices, base, step, of_edges)
+def weighted_sums_of_matrix(
+    indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:
+    """As the functions of `weighted_sums_of`, for x float32[sources, width], C-contiguous, which may be read-only."""
+    base, step = x.ctypes.data, 4 * x.shape[1]
+    of_edges = _room_for_addresses(indptr, indices, base + step * int(indices[-1]))
+    share_rows(_locate_in_matrix, len(indices), indices, base, step, of_edges)
+    share_rows(_sum_rows, len(out), indptr, of_edges, weight, NO_SCALE, out)
 
-    for share in prange(shares):
-        _sum_rows(rows * share // shares, rows * (share + 1) // shares, indptr, of_edges, weight, NO_SCALE, out)
+
+def _room_for_addresses(indptr: np.ndarray, indices: np.ndarray, last: int) -> np.ndarray:
+    """int64: room for the address of each edge's row, and behind them the `last` one, repeated.
+
+    Destinations prefetch as many addresses behind theirs.
+    """
+    room = np.empty(len(indices) + _most_edges(indptr), np.int64)
+    room[len(indices) :] = last
+    return room

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
+from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.messages import modulated_sum
 from leapmpi.nn.model import Model, aggregate_of, hidden_layers
@@ -56,9 +57,13 @@ class FiLMLayer(Layer):
     def project_source(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
-    def project_own(self, x: Rows) -> Tensor:
+    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
         """gamma and beta for what the row gets, and what it gives to itself."""
-        return torch.cat([self.film(x), modulated(self.own(x), self.own_film(x))], dim=1)
+        # One product, so that wide rows are read once.
+        projections, width = (self.film, self.own, self.own_film), self.out_dim
+        products = product(x, torch.cat([each.weight for each in projections]), rows)
+        film, own, own_film = products.split([2 * width, width, 2 * width], dim=1)
+        return torch.cat([film, modulated(own, own_film)], dim=1)
 
     def project(self, x: Rows) -> Tensor:
         """Linear in the row, so that p3 may add up shares of columns: all products, side by side."""

@@ -68,8 +68,8 @@ class GATv2Layer(GATLayer):
     def project_source(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
-    def project_own(self, x: Rows) -> Tensor:
-        return self.target(x)
+    def project_own(self, x: Rows, rows: Tensor | None = None) -> Tensor:
+        return self.target(x, rows)
 
     def project(self, x: Rows) -> Tensor:
         return torch.cat([self.neighbour(x), self.target(x)], dim=1)

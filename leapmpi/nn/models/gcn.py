@@ -19,7 +19,7 @@ from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows, dense, select
-from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -48,6 +48,7 @@ class GCNLayer(Layer):
 
     partial_form = SUM
     shares_sums = True
+    sums_ahead = True
     edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:
@@ -57,8 +58,8 @@ class GCNLayer(Layer):
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        return weighted_sum(block.edges_with_self, z, symmetric_weight(block, z.dtype))
+    def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
+        return block.edges_with_self, symmetric_weight(block, dtype)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the normalised sums, the destination's own where its home is here."""

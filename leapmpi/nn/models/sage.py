@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import maximum, mean, weighted_sum
+from leapmpi.nn.aggregate import maximum, weighted_sum
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.layer import Layer, Projection
 from leapmpi.nn.model import Model, aggregate_of, stack
 from leapmpi.nn.partial_form import MAXIMUM, SUM, PartialForm
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import BlockTensors, PartialBlock
+from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -35,6 +35,7 @@ class SAGELayer(Layer):
 
     partial_form: PartialForm | None = SUM
     shares_sums = True
+    sums_ahead = True
     reads_names = False
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 
@@ -46,8 +47,8 @@ class SAGELayer(Layer):
     def project(self, x: Rows) -> Tensor:
         return self.neighbour(x)
 
-    def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        return mean(block, z)
+    def edge_sums(self, block: BlockTensors, dtype: torch.dtype) -> tuple[Edges, Tensor]:
+        return block.edges, block.share(dtype)
 
     def self_part(self, x_dst: Rows) -> Tensor:
         return self.own(x_dst)

@@ -78,9 +78,9 @@ class LeftOut:
         sources = np.ascontiguousarray(both[:, 1])
         count = _without(self.vertices, starts, sources, topology.indptr, topology.indices, indptr, numbers)
         numbers = numbers[:count]
-        carried = {name: array for name, array in topology.arrays.items() if name in ("edge_weight", "edge_time")}
-        carried = {name: array[numbers] for name, array in carried.items()}
-        self.topology = Topology(indptr, topology.indices[numbers], topology.original_id, **carried)
+        weight, time = (None if each is None else each[numbers] for each in (topology.edge_weight, topology.edge_time))
+        indices, original = topology.indices[numbers], topology.original_id
+        self.topology = Topology(indptr, indices, original, edge_weight=weight, edge_time=time)
         self._scale = degree / np.maximum(1, np.diff(indptr))
 
     def draw(

@@ -19,10 +19,10 @@ import numpy as np
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.edge_lookup import numbers_of_edges
-from leapmpi.sampling.epoch_order import batches, by_time, epoch_order, shuffled
+from leapmpi.sampling.epoch_order import batches, by_time, shuffled
 from leapmpi.sampling.hop_sampler import HopSampler, capped_indptr
 from leapmpi.sampling.node_wise import distinct_positions
-from leapmpi.sampling.sampler import ITERATION_GLOBAL, Drawn, Setup
+from leapmpi.sampling.sampler import ITERATION_GLOBAL, LISTS, Drawn, Setup
 from leapmpi.system.counter_rng import ORDER, DrawKey, fold, key_hash
 from leapmpi.system.jit import compiled
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leapmpi.sampling.edges.training_edges import TrainingEdges
 
 READS_TIMES = True
+SHARDED = LISTS
 LATEST_EDGE, AUTO = "latest-edge", "auto"
 
 
@@ -136,9 +137,25 @@ def _latest_in_edges(indptr, edge_time, times):
             times[v] = edge_time[e] if e == indptr[v] else max(times[v], edge_time[e])
 
 
+class TimesOf:
+    """The times of some vertices by their ids, where an array has no place for all."""
+
+    def __init__(self, ids: np.ndarray, times: np.ndarray) -> None:
+        """`times` (numbers[k]) are those of `ids` (int64[k], ascending)."""
+        self._ids, self._times = ids, times
+        self.dtype = times.dtype
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        return self._times[np.searchsorted(self._ids, ids)]
+
+
 class Temporal(HopSampler):
     """Iteration-global: the bound is that of the batch. Keeps 8 bytes per vertex of the graph on every rank, and, where
-    an edge is a root, the times of the edges that were named last."""
+    an edge is a root, the times of the edges that were named last.
+
+    Of a sharded topology `root_time` holds the vertices of the splits, once `share_root_times` has brought them here
+    (leapmpi/sampling/sharded/root_times.py): 16 bytes for each.
+    """
 
     family = ITERATION_GLOBAL
     leaves_edges_out = True
@@ -149,17 +166,16 @@ class Temporal(HopSampler):
         if setup.topology.edge_time is None:
             raise ValueError("the topology was loaded without the times of edges")
         self.options = options
-        self.root_time = _root_times(setup, options.root_time)
+        self.root_time: np.ndarray | TimesOf = _root_times(setup, options.root_time)
         self._setup = setup
         self._of_edges: dict[int, tuple[DrawKey, Any]] = {}
         """By stream, the last key whose roots are edges, and the time of the earliest."""
         self._interval = self.interval(self.root_time[:1], strict=False)
 
-    def batches(
-        self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
+    def cut(
+        self, order: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        """All of `train` once, cut into batches by time; roots of one time in shuffled order."""
-        order = epoch_order(train, self.topology.original_id[train], seed, epoch, stream)
+        """By time; roots of one time in shuffled order."""
         return self._ordered(batches(by_time(order, self.root_time[order]), batch_size), seed, epoch, stream)
 
     def edge_batches(
@@ -236,7 +252,7 @@ class ScoringSampler(Temporal):
         self,
         setup: Setup,
         options: Options,
-        root_time: np.ndarray,
+        root_time: np.ndarray | TimesOf,
         fanouts: tuple[int, ...],
         splits: Mapping[int, np.ndarray],
         batch_size: int,

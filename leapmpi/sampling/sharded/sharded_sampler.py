@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.block import Block
-from leapmpi.sampling.epoch_order import batches, epoch_order
+from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Drawn, Sampler
@@ -52,6 +52,11 @@ class ShardedSampler(Sampler):
         self._last_train: tuple[np.ndarray, np.ndarray] | None = None
         """Training vertices and their original ids: files are read once."""
 
+    @property
+    def inner(self) -> HopSampler:
+        """What draws from this rank's lists."""
+        return self._lists.sampler
+
     def __getattr__(self, name: str) -> NoReturn:
         if name == "topology":
             raise ConfigError(
@@ -61,6 +66,7 @@ class ShardedSampler(Sampler):
 
     def sample(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
         """See Sampler.sample. Collective."""
+        self.inner.begin(key, roots if batch is None else batch)
         return self._sample(key, roots, alone=False)
 
     def sample_here(self, key: DrawKey, roots: np.ndarray, batch: np.ndarray | None = None) -> list[Block]:
@@ -69,6 +75,7 @@ class ShardedSampler(Sampler):
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """See Sampler.neighbours. Collective."""
+        self.inner.begin(key, vertices if batch is None else batch)
         self._lists.begin()
         found = self._lists.draw(key, hop, vertices)
         return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
@@ -79,22 +86,30 @@ class ShardedSampler(Sampler):
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
-        return batches(epoch_order(train, self._original_ids_of(train), seed, epoch, stream), batch_size)
+        order = epoch_order(train, self._original_ids_of(train), seed, epoch, stream)
+        return self.inner.cut(order, seed, epoch, batch_size, stream)
 
     def for_scoring(
         self, fanouts: tuple[int, ...], splits: Mapping[int, np.ndarray], batch_size: int
     ) -> ShardedSampler:
-        lists, inner = self._lists, NodeWiseSampler(self.shard.own, fanouts, self.threads)
+        lists = self._lists
+        inner = self.inner.for_scoring(fanouts, splits, batch_size)
+        if inner is None:
+            inner = NodeWiseSampler(self.shard.own, fanouts, self.threads)
+        assert isinstance(inner, HopSampler), "what scores goes hop by hop where training does"
         answers = replace(self.answers, weighted=False)
         return ShardedSampler(
             *(inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
 
+    def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
+        return self.inner.scoring_groups(stream)
+
     def describing_all(self) -> ShardedSampler:
         """The same, but that original ids and degrees of the last hop's sources are asked for."""
         lists, answers = self._lists, replace(self.answers, last=True)
         return ShardedSampler(
-            *(lists.sampler, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
+            *(self.inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
         )
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:

@@ -1,8 +1,10 @@
 """TopologyShard: the in-edges of one rank's vertices alone, of a topology that is spread over the ranks.
 
 A rank's vertices are numbered from 0 there: own number = id less the first id. Sources keep their ids in the dataset,
-unless they are `named`: then a source that is not the rank's own has a number after those, with its original id and
-in-degree beside it, for what draws by these. Memory grows with the rank's vertices, in-edges and distinct sources.
+unless they are *numbered*: then a source that is not the rank's own has a number after those, for what goes through all
+lists; or *named*, and its original id and in-degree stand beside it, for what draws by these. Memory grows with the
+rank's vertices, in-edges and distinct sources; while sources are numbered, a quarter of a byte per vertex of the graph
+comes on top.
 """
 
 from __future__ import annotations
@@ -14,10 +16,8 @@ import numpy as np
 
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology
+from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.jit import compiled
-
-_CHUNK = 1 << 22
-"""Edges whose sources are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class TopologyShard:
     """The lists of the vertices `first` to `end` (exclusive) of a graph of `vertices` vertices and `edges` edges."""
 
     own: Topology
-    """The rank's vertices by their own numbers; then, where sources are named, those of others that are sources."""
+    """The rank's vertices by their own numbers; then, where sources are numbered, those of others that are sources."""
     first: int
     end: int
     first_edge: int
@@ -33,7 +33,7 @@ class TopologyShard:
     vertices: int
     edges: int
     outside: np.ndarray | None = None
-    """int64[k], ascending: the ids of the sources that follow the rank's own vertices in `own`; None: not named."""
+    """Integers[k], ascending: the ids of the sources that follow the rank's own vertices in `own`; None: none do."""
 
     @property
     def nbytes(self) -> int:
@@ -69,22 +69,18 @@ def _to_ids(sources, first, end, outside):
         sources[e] = first + sources[e] if sources[e] < own else outside[sources[e] - own]
 
 
-@compiled
-def _to_numbers(sources, first, end, outside):
-    """Replace ids in the dataset by numbers in a shard, of which `outside` has every id that is not its own."""
-    own = end - first
-    for e in range(len(sources)):
-        vertex = np.int64(sources[e])
-        sources[e] = vertex - first if first <= vertex < end else own + np.searchsorted(outside, vertex)
-
-
 def load_shard_of_topology(
-    dataset: Dataset, parts: range, weights: bool = False, times: bool = False, named: bool = False
+    dataset: Dataset,
+    parts: range,
+    weights: bool = False,
+    times: bool = False,
+    named: bool = False,
+    numbered: bool = False,
 ) -> TopologyShard:
     """The lists of the vertices of `parts`, which follow each other, read from their files alone.
 
-    weights, times: whether those of edges are held, which the dataset must have; named: whether sources are named,
-    for which the files of other parts are mapped and read here and there.
+    weights, times: whether those of edges are held, which the dataset must have; numbered: whether sources are; named:
+    whether they are named too, for which the files of other parts are mapped and read here and there.
 
     Raises DataError when a part is missing or damaged, or a weight that is to be held is negative.
     """
@@ -94,12 +90,18 @@ def load_shard_of_topology(
     first, end = int(dataset.offsets[parts.start]), int(dataset.offsets[parts.stop])
     first_edge = int(dataset.edge_offsets[parts.start])
     outside = None
-    if named:
-        outside = _outside_sources(own.indices, first, end)
-        _to_numbers(own.indices, first, end, outside)
-        original = np.concatenate((own.original_id, original_ids(dataset, outside)))
-        own = replace(own, original_id=original, outside_degree=_in_degrees(dataset, outside))
+    if named or numbered:
+        found = _outside_sources(own.indices, dataset.vertices, first, end)
+        outside = found.listed(own.indices.dtype)
+        found.renumber(own.indices)
+        own = _named(dataset, own, outside) if named else replace(own, unnamed=len(outside))
     return TopologyShard(own, first, end, first_edge, dataset.vertices, dataset.edges, outside)
+
+
+def _named(dataset: Dataset, own: Topology, outside: np.ndarray) -> Topology:
+    """`own` with original ids and in-degrees of the sources `outside`."""
+    original = np.concatenate((own.original_id, original_ids(dataset, outside)))
+    return replace(own, original_id=original, outside_degree=_in_degrees(dataset, outside))
 
 
 def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
@@ -111,16 +113,17 @@ def shard_bytes(topology: Topology, first: int, end: int, named: bool) -> int:
     of_edges = [topology.indices, topology.edge_weight, topology.edge_time]
     held = sum(each.nbytes for each in of_vertices)
     held += sum(each[edges].nbytes for each in of_edges if each is not None)
+    if not named:
+        return held
     # The id, the original id and the in-degree of each source elsewhere.
-    return held + (24 * len(_outside_sources(topology.indices[edges], first, end)) if named else 0)
+    outside = _outside_sources(topology.indices[edges], topology.vertices, first, end).count
+    return held + (topology.indices.itemsize + 16) * outside
 
 
-def _outside_sources(indices: np.ndarray, first: int, end: int) -> np.ndarray:
-    """The distinct ids int64 among `indices` that are not in [first, end), ascending."""
-    found = np.empty(0, np.int64)
-    for start in range(0, len(indices), _CHUNK):
-        chunk = indices[start : start + _CHUNK]
-        found = np.union1d(found, chunk[(chunk < first) | (chunk >= end)].astype(np.int64))
+def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:
+    """The distinct ids among `indices`, of a graph of `vertices`, that are not in [first, end)."""
+    found = IdSet(vertices, first, end)
+    found.add(indices)
     return found
 
 

@@ -99,7 +99,7 @@ def _rates(world: World, device: int | None, measures: bool) -> dict[str, Any]:
     # Imported here: they need torch, and kernels that can be compiled.
     import torch
 
-    from leapmpi.system.jit import set_threads
+    from leapmpi.system.worker_threads import set_threads
     from leapmpi.tools.doctor import machine_measurement
 
     torch.set_num_threads(world.threads)

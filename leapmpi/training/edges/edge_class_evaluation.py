@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,15 +33,13 @@ class EdgeClassEvaluator(EdgeEvaluator):
         super().__init__(config, dataset, topology, ctx)
         labels = {"val": self.held_back.val_labels, "test": self.held_back.test_labels}
         self._labels: dict[str, np.ndarray] = {}
-        times: dict[str, Any] = {}
         for split, edges in self.edges.items():
-            found = labels[split]
-            known = np.empty(0, bool) if found is None else np.asarray(found) >= 0
-            self.edges[split] = edges[known] if found is not None else edges[:0]
-            if (time := getattr(self.held_back, f"{split}_time")) is not None:
-                times[f"{split}_time"] = np.asarray(time)[known]
-            self._labels[split] = np.empty(0, np.int64) if found is None else np.asarray(found)[known].astype(np.int64)
-        self.held_back = replace(self.held_back, **times)
+            found = np.full(len(edges), -1) if labels[split] is None else np.asarray(labels[split])
+            self.keep(split, found >= 0)
+            self._labels[split] = found[found >= 0].astype(np.int64)
+        self._left_out = dict(self.edges)
+        for split, chosen in self.keep_sample().items():
+            self._labels[split] = self._labels[split][chosen]
         self.splits = {split: (self.key(split).stream, edges) for split, edges in self.edges.items()}
         assert isinstance(ctx.task, EdgeTask), "the trainer chooses by task"
         self._leaves_out = ctx.task.leaves_out() and self.held_back.held == HELD_LABELS
@@ -67,7 +63,7 @@ class EdgeClassEvaluator(EdgeEvaluator):
             edges, labels = self.edges[split][chosen], self._labels[split][chosen]
             self.hear_times(split, key, chosen)
             if self._leaves_out:
-                self.ctx.sampler.leave_out(key, self.edges[split])
+                self.ctx.sampler.leave_out(key, self._left_out[split])
             own, embeddings = self.embedded(key, np.unique(edges))
 
             # Some edges at a time: the embeddings of their sources go to all ranks.

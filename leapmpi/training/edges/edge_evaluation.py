@@ -24,6 +24,7 @@ from leapmpi.nn.scorer import Scorer
 from leapmpi.plan.homes import home_of
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
 from leapmpi.training.evaluation import Evaluator
+from leapmpi.training.scoring.scored_sample import scored_sample
 
 _STREAMS = {"val": VAL, "test": TEST}
 
@@ -35,6 +36,8 @@ class EdgeEvaluator(Evaluator):
         super().__init__(config, dataset, topology, ctx)
         self.held_back = dataset.edge_splits or EdgeSplits(*np.zeros((2, 0, 2), np.int64))
         self.edges = {"val": np.array(self.held_back.val), "test": np.array(self.held_back.test)}
+        self.times = {split: getattr(self.held_back, f"{split}_time") for split in self.edges}
+        """Times of these edges, where they have some."""
         self.topology = topology
 
     @property
@@ -45,6 +48,21 @@ class EdgeEvaluator(Evaluator):
 
     def size(self, split: str) -> int:
         return len(self.edges[split])
+
+    def keep(self, split: str, chosen: np.ndarray) -> None:
+        """Score only the edges of `split` at `chosen`, positions or bool. Local."""
+        self.edges[split] = self.edges[split][chosen]
+        if (times := self.times[split]) is not None:
+            self.times[split] = np.asarray(times)[chosen]
+
+    def keep_sample(self) -> dict[str, np.ndarray]:
+        """Score as many edges as the settings allow; their positions among all, by split. Local."""
+        self.whole_sizes = {split: len(edges) for split, edges in self.edges.items()}
+        original, found = self.topology.original_id, {}
+        for split, edges in self.edges.items():
+            found[split] = scored_sample(_STREAMS[split], self.ctx.seed, original[edges], self.limit)
+            self.keep(split, found[split])
+        return found
 
     def scores_of(self, models: Sequence[Model]) -> list[dict[str, float | None]]:
         """What `scores` gives for each of `models`, one after the other, on raw rows. Collective."""
@@ -77,7 +95,7 @@ class EdgeEvaluator(Evaluator):
             self.ctx.sampler.drawing.root_times(key, times[chosen])
 
     def _times(self, split: str) -> np.ndarray | None:
-        found = getattr(self.held_back, f"{split}_time")
+        found = self.times[split]
         return None if found is None else np.asarray(found)
 
     def dry_run_on(self, vertices: np.ndarray) -> None:

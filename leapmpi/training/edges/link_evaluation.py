@@ -19,6 +19,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError
+from leapmpi.runs import progress_line
 from leapmpi.sampling.edges.known_edges import KnownEdges
 from leapmpi.sampling.edges.negative_sampler import NEGATIVES, Candidates
 from leapmpi.training.edges.edge_evaluation import EdgeEvaluator
@@ -37,6 +38,7 @@ class LinkEvaluator(EdgeEvaluator):
 
     def __init__(self, config: Config, dataset: Dataset, topology: Topology, ctx: RankContext) -> None:
         super().__init__(config, dataset, topology, ctx)
+        self.keep_sample()
         asked = config.link.eval_negatives
         self._all = asked == ALL
         self._count = int(asked) if asked.isdigit() else _DRAWN
@@ -134,7 +136,7 @@ class LinkEvaluator(EdgeEvaluator):
         greater, equal = np.zeros((2, len(edges)), np.int64)
 
         # Chunk by chunk: sources to all ranks, scores of true destinations, then of the candidates at home here.
-        for chunk in self._chunks(len(edges), len(own)):
+        for chunk in self._shown_chunks(name, len(edges), len(own)):
             with self.round(), torch.no_grad():
                 sources = self.to_all(edges[chunk, 0], own, embeddings)
                 true[chunk] = self._true_scores(sources, edges[chunk, 1], own, embeddings)
@@ -164,6 +166,13 @@ class LinkEvaluator(EdgeEvaluator):
         step = max(1, _CHUNK_NUMBERS // max(1, width))
         for first in range(0, edges, step):
             yield slice(first, min(edges, first + step))
+
+    def _shown_chunks(self, name: str, edges: int, own: int) -> Iterator[slice]:
+        """`_chunks`, and how far the evaluation of the split `name` has come."""
+        with progress_line.step(f"evaluation of {name}", edges, "edges") as shown:
+            for chunk in self._chunks(edges, own):
+                yield chunk
+                shown.reach(chunk.stop)
 
     def _true_scores(
         self, sources: torch.Tensor, destinations: np.ndarray, own: np.ndarray, embeddings: torch.Tensor

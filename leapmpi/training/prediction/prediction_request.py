@@ -10,9 +10,9 @@ import torch
 
 from leapmpi.config.setting import check_size
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.dataset.topology import Topology
 from leapmpi.engine.context import RankContext
 from leapmpi.errors import ConfigError, DataError
+from leapmpi.sampling.sharded.topology_shard import original_ids
 
 LOGITS, CLASSES, EMBEDDINGS = "logits", "classes", "embeddings"
 WHAT = (LOGITS, CLASSES, EMBEDDINGS)
@@ -32,6 +32,7 @@ class PredictionRequest:
     vertices: str = ""
     """A .npy file of original ids, or one of SPLITS; empty: all."""
     weights: str = "best"
+    """`best` or `final` of the run, or a file of weights."""
     memory_limit: str = ""
     stage: Path | None = None
     resume: bool = False
@@ -65,15 +66,15 @@ class PredictionRequest:
             )
         return found
 
-    def wanted(self, dataset: Dataset, topology: Topology) -> np.ndarray | None:
+    def wanted(self, dataset: Dataset) -> np.ndarray | None:
         """int64: the original ids asked for, in the order of the output; None for all. Local.
 
-        Raises DataError for a file that cannot be read, and for ids that the graph does not have.
+        Raises DataError for a file that cannot be read.
         """
         if not self.vertices:
             return None
         if self.vertices in SPLITS:
-            return topology.original_id[getattr(dataset.splits, self.vertices)]
+            return original_ids(dataset, np.asarray(getattr(dataset.splits, self.vertices)))
         path = Path(self.vertices)
         try:
             ids = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -87,14 +88,25 @@ class PredictionRequest:
             raise DataError(
                 f"{path}: it holds {ids.dtype} of shape {list(ids.shape)}; expected a list of whole numbers"
             )
-        ids = ids.astype(np.int64)
-        unknown = np.flatnonzero(~np.isin(ids, topology.original_id))
-        if len(unknown):
-            raise DataError(
-                f"{path}: row {unknown[0]} names vertex {ids[unknown[0]]}, which {dataset.folder} does not have "
-                f"({len(unknown):,} such rows); give original ids, which count the rows of the source"
-            )
-        return ids
+        return ids.astype(np.int64)
+
+    def check_known(self, wanted: np.ndarray, places: np.ndarray, dataset: Dataset, ctx: RankContext) -> None:
+        """Raise DataError, on all ranks alike, where `wanted` has ids that the graph lacks. Collective.
+
+        places: int64, where in `wanted` those of this rank's vertices stand.
+        """
+        if ctx.communicator.all_gather_rows(np.array([len(places)])).sum() == len(wanted):
+            return
+        here = np.zeros(len(wanted), np.int8)
+        here[places] = 1
+        unknown = np.flatnonzero(~ctx.communicator.all_gather_rows(here).any(axis=0))
+        row = unknown[0]
+        error = DataError(
+            f"{self.vertices}: row {row} names vertex {wanted[row]}, which {dataset.folder} does not have "
+            f"({len(unknown):,} such rows); give original ids, which count the rows of the source"
+        )
+        error.agreed = True
+        raise error
 
     def answers(self, ctx: RankContext, outputs: np.ndarray) -> np.ndarray:
         """What is written of `outputs` (float[n, width]): themselves, numbers of classes int32[n], or int8[n, labels].

@@ -19,8 +19,9 @@ from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.engine.own_model import changed_code, code_of
 from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.inference.layer_work import FEATURES, HIDDEN, Expectation
 from leapmpi.inference.layerwise import LayerReport
-from leapmpi.inference.output.delivery import deliver, places_of
+from leapmpi.inference.output.delivery import WINDOW_BYTES, deliver, places_of
 from leapmpi.inference.output.parquet import ParquetFolder
 from leapmpi.inference.output.raw_files import HDF5File, RawFile, Shape
 from leapmpi.inference.own_inference import inference_for
@@ -29,13 +30,12 @@ from leapmpi.nn.model import input_width
 from leapmpi.nn.task import TASKS
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
-from leapmpi.runs.file_names import weights_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.tables.text import size_text
-from leapmpi.runs.weights import read_weights
-from leapmpi.sampling.sharded.topology_shard import whole
+from leapmpi.runs.weights import read_weights, weights_place
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.atomic_files import check_place, hold, remove_abandoned, written_aside
-from leapmpi.system.memory import peak_bytes
+from leapmpi.system.memory import peak_bytes, used_bytes
 from leapmpi.training.prediction.assigned_weights import assign
 from leapmpi.training.prediction.prediction_request import PredictionRequest
 from leapmpi.training.session import Session, in_session
@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from leapmpi.engine.context import Loaded, RankContext
 
 log = logging.getLogger("leapmpi")
+
+KINDS = ("ids", FEATURES, HIDDEN)
+"""The kinds of bytes that are foretold."""
+
+PER_ANSWER, WINDOWS = 24, 4
+"""Bytes of places and names of a row that is written, and how many windows of rows are held while they are ordered."""
 
 FORMATS: dict[str, type[RawFile]] = {".h5": HDF5File, ".npy": RawFile, ".parquet": ParquetFolder}
 """By the end of the file's name."""
@@ -65,47 +71,61 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     begun, world = time.perf_counter(), session.world
     if request.stage is not None:
         session.signals.exit_code = RESUMABLE
-    arrays, about = world.on_all(lambda: read_weights(run.path / weights_file(request.weights), schemas.WEIGHTS))
+    arrays, about = world.on_all(lambda: read_weights(weights_place(run.path, request.weights), schemas.WEIGHTS))
     kind = FORMATS[request.out.suffix]
     world.on_all(kind.check)
     world.on_root(lambda: check_place(request.out, request.overwrite))
     dataset = world.on_all(lambda: _opened(config, about))
-    loaded = session.load(_plain(config, about), dataset, MachineRates())
+    loaded = session.load(_plain(config, about), dataset, MachineRates(), goes_through_all=True)
     world.on_all(partial(assign, config, run, loaded, arrays, about))
-    ctx, topology = loaded.ctx, whole(loaded.topology)
+    ctx, shard = loaded.ctx, loaded.topology
+    assert isinstance(shard, TopologyShard), "what goes through all lists has its own alone"
     layer = world.on_all(lambda: request.layer_of(ctx))
-    wanted = world.on_all(lambda: request.wanted(dataset, topology))
+    wanted = world.on_all(lambda: request.wanted(dataset))
     if world.rank == 0:
         _note(config, about, loaded)
 
-    # Which vertices of this rank are asked for, and where each stands in the file.
+    # Which vertices of this rank are asked for.
     first, end = ctx.local_range
-    own = topology.original_id[first:end]
-    chosen, places = places_of(own, wanted)
-    distinct, copies = np.unique(chosen, return_inverse=True)
-    total = int(topology.original_id.max()) + 1 if wanted is None else len(wanted)
+    own = shard.own.original_id[: end - first]
+    if wanted is None:
+        total = int(ctx.communicator.all_gather_rows(np.array([own.max(initial=-1)])).max()) + 1
+        vertices = np.arange(first, end)
+    else:
+        total = len(wanted)
+        chosen, places = places_of(own, wanted)
+        request.check_known(wanted, places, dataset, ctx)
+        distinct, order = np.unique(chosen, return_inverse=True)
+        vertices = first + distinct
 
     # Compute.
     store = world.on_all(lambda: _store(config, request, loaded, arrays, wanted, layer, world))
     limit = parse_size(request.memory_limit, "--memory-limit") if request.memory_limit else None
     told: list[dict[str, Any]] = []
+    predicted: dict[str, Any] = {}
     layers = layer or len(ctx.model.layers)
 
     def report(each: LayerReport) -> None:
         told.append(_told(each, layers, ctx, store.on_disk))
 
-    inference = inference_for(ctx, loaded.topology, limit, store, report=report)
+    def expect(each: Expectation) -> None:
+        predicted.update(_expected(each, ctx, len(vertices)))
+
+    inference = inference_for(ctx, loaded.topology, limit, store, report=report, expect=expect)
     ctx.communicator.byte_counters.take()
     with session.phases("evaluate"):
-        outputs = request.answers(ctx, inference.outputs(first + distinct, layer))
+        outputs = inference.outputs(vertices, layer, partial(request.answers, ctx))
         computing = _total(ctx, ctx.communicator.byte_counters.take()[0])
 
-        # Write.
+        # Write: of all vertices each is in the row of its original id.
+        if wanted is None:
+            order, places = places_of(own, None)
         facts = {"what": request.what, "layer": layer or 0, "epoch": about["epoch"] + 1, "version": VERSION}
         facts |= {"graph_uuid": dataset.graph_uuid, "data": config.data, "run": str(run.path)}
         file = kind(Shape((total, *outputs.shape[1:]), outputs.dtype), world.rank)
         with _written(ctx, world, request, file, facts):
-            deliver(ctx.communicator, places, outputs[copies], own[chosen], total, file.write)
+            named = places if wanted is None else wanted[places]
+            deliver(ctx.communicator, places, outputs, order, named, total, file.write)
         writing = _total(ctx, ctx.communicator.byte_counters.take()[0])
     store.close()
     seconds = time.perf_counter() - begun
@@ -122,6 +142,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
         "bytes": computing,
         "bytes_of_writing": writing,
         "peak_memory_bytes": peaks,
+        "predicted": predicted,
         "layers": told,
     }
 
@@ -146,7 +167,6 @@ def _plain(config: Config, about: dict[str, Any]) -> Config:
         "sampling.sampler": "node-wise",
         "sampling.options": (),
         "train.class_weights": "",
-        "run.topology": "node",
     }
     return config.replaced(values | ({"train.task": about["task"]} if "task" in about else {}))
 
@@ -211,6 +231,27 @@ def _written(
         yield
         world.on_all(file.close)
         world.on_root(stack.close)
+
+
+def _expected(expected: Expectation, ctx: RankContext, answers: int) -> dict[str, Any]:
+    """What is expected of all ranks, each of which writes `answers` rows; rank 0 shows it. Collective."""
+    received = [expected.received.get(kind, 0) for kind in KINDS]
+    features = ctx.features.shard.nbytes
+    work = expected.held + max(expected.chunk + expected.look_ups, PER_ANSWER * answers + WINDOWS * WINDOW_BYTES)
+    own = [*received, used_bytes() + features + work, expected.held]
+    table = ctx.communicator.all_gather_rows(np.array(own))
+    sums = table[:, : len(KINDS)].sum(axis=0)
+    sent = {kind: int(count) for kind, count in zip(KINDS, sums, strict=True) if count}
+    peaks, held = ([int(each) for each in column] for column in table[:, len(KINDS) :].T)
+    log.info(
+        f"expected: {_bytes_text(sent)} between ranks; at most {size_text(max(peaks))} on a rank, with rows of "
+        f"{size_text(max(held))}, features (which the system may take back) {size_text(features)}"
+    )
+    return {"bytes": sent, "peak_memory_bytes": peaks}
+
+
+def _bytes_text(counted: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {size_text(count)}" for kind, count in counted.items()) or "nothing"
 
 
 def _told(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool) -> dict[str, Any]:

@@ -12,9 +12,13 @@ from leapmpi.comm.byte_counters import KINDS, ROWS
 from leapmpi.comm.communicator import Communicator
 from leapmpi.errors import LeapmpiError
 from leapmpi.runs.tables.text import scores_text, size_text
+from leapmpi.system.memory import peak_bytes
 from leapmpi.system.phase_timers import PHASES, PhaseTimers
 
 _COUNTS = (*KINDS, *ROWS)
+
+MOST_RANKS = 64
+"""Entries of lists by rank in a record; with more ranks, an entry stands for several."""
 
 
 @dataclass
@@ -78,12 +82,15 @@ class EpochMeter:
         self._communicator = communicator
         self._since: float | None = None
         self._processor = 0.0
+        self._sent_to: np.ndarray | None = None
+        """int64[ranks]: bytes of the epoch to each rank; None where an earlier start began it."""
 
-    def begin(self) -> None:
-        """An epoch begins: forget what was spent and counted before. Local."""
+    def begin(self, whole: bool = True) -> None:
+        """An epoch begins: forget what was spent and counted before. `whole`: it has not begun before. Local."""
         self._phases.take()
         self._phases.take_ahead()
-        self._communicator.byte_counters.take()
+        self.forget()
+        self._sent_to = np.zeros(self._communicator.size, np.int64) if whole else None
         self._since = self._phases.since
         self._processor = time.process_time()
 
@@ -93,7 +100,15 @@ class EpochMeter:
             spent = self._phases.take()
             now = self._phases.since
             progress.add(now - self._since, spent, *self._communicator.byte_counters.take())
+            sent_to = self._communicator.take_sent_to()
+            if self._sent_to is not None:
+                self._sent_to += sent_to
             self._since = now
+
+    def forget(self) -> None:
+        """Drop what was counted since the last call of `account`: it belongs to no epoch. Local."""
+        self._communicator.byte_counters.take()
+        self._communicator.take_sent_to()
 
     def end(self, progress: EpochProgress) -> tuple[np.ndarray, dict[str, Any], dict[str, int]]:
         """The epoch has ended: losses float64[iterations], figures for its record, and counts, all of all ranks.
@@ -104,6 +119,7 @@ class EpochMeter:
         processor = np.array([time.process_time() - self._processor])
         processors = self._communicator.all_gather_rows(processor)
         losses, counts, spent = progress.summed(self._communicator)
+        ranks = self._communicator.size
         figures = {
             "seconds": progress.seconds,
             # Of all ranks and threads, waiting included, since this start.
@@ -112,6 +128,7 @@ class EpochMeter:
             "bytes": {kind: counts[kind] for kind in KINDS},
             "rows": {place: counts[place] for place in ROWS},
             "ahead": work_ahead(self._phases, self._communicator),
+            **({"by_rank": by_rank(progress, spent, self._sent_to, self._communicator)} if ranks > 1 else {}),
         }
         return losses, figures, counts
 
@@ -137,6 +154,40 @@ def mean_and_max(seconds: np.ndarray) -> dict[str, dict[str, float]]:
         phase: {"mean": float(column.mean()), "max": float(column.max())}
         for phase, column in zip(PHASES, seconds.T, strict=True)
     }
+
+
+def by_rank(
+    progress: EpochProgress, spent: np.ndarray, sent_to: np.ndarray | None, communicator: Communicator
+) -> dict[str, Any]:
+    """Figures of an epoch by rank, or by groups of ranks where there are more than MOST_RANKS. Collective.
+
+    spent: float64[ranks, phases] seconds; sent_to: int64[ranks] bytes that this rank sent to each, or None. Returns
+    `ranks` and how many of them `each` entry stands for, then lists by entry: `phases` (seconds, means), `sent` (bytes
+    to each entry, sums), `rows` by place (sums), `memory` (bytes, peak so far, the most).
+    """
+    size = communicator.size
+    each = -(-size // MOST_RANKS)
+    firsts = np.arange(0, size, each)
+    members = np.diff([*firsts, size])
+    seconds = np.add.reduceat(spent, firsts) / members[:, None]
+    own = np.array([peak_bytes(), *(progress.counts[place] for place in ROWS)], np.int64)
+    gathered = communicator.all_gather_rows(own)
+    rows = np.add.reduceat(gathered[:, 1:], firsts)
+    found: dict[str, Any] = {
+        "ranks": size,
+        "each": each,
+        "phases": {
+            phase: [round(value, 6) for value in column.tolist()]
+            for phase, column in zip(PHASES, seconds.T, strict=True)
+            if column.any()
+        },
+        "rows": {place: column.tolist() for place, column in zip(ROWS, rows.T, strict=True) if column.any()},
+        "memory": np.maximum.reduceat(gathered[:, 0], firsts).tolist(),
+    }
+    if sent_to is not None:
+        to_groups = communicator.all_gather_rows(np.add.reduceat(sent_to, firsts))
+        found["sent"] = np.add.reduceat(to_groups, firsts).tolist()
+    return found
 
 
 def work_ahead(phases: PhaseTimers, communicator: Communicator) -> dict[str, Any]:
@@ -173,6 +224,9 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
     if cache := record.get("cache"):
         text += f" (cache spared {cache['hit_rate']:.0%})"
     text += f"  sent {size_text(sum(record['bytes'].values()))}"
+
+    if "busy" in record:
+        text += f"  compute ranks busy {record['busy']:.0%}"
 
     # Where the time went, and what ran ahead of training.
     spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}

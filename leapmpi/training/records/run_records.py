@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+import platform
+import shlex
+import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.config.schema import model_names
 from leapmpi.engine.exchange.selection import refused_modes
 from leapmpi.engine.own_model import code_of
 from leapmpi.engine.prefetch import about_depth
+from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.runs.file_names import CONFIG
 from leapmpi.runs.run import FAILED, FINISHED, Run
 from leapmpi.runs.run_folder import RunFolder, forget_end, without_losses
 from leapmpi.runs.tables.text import score_text, scores_text, size_text
@@ -40,7 +48,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     if before and before["status"] == FAILED:
         log.info("the start before this one failed: %s", before["why"])
     if saved is None:
-        folder.record("start", version=VERSION, config=trainer.config.to_values())
+        folder.record("start", **_about_program(), config=trainer.config.to_values())
         return
 
     # A resumed run: drop newer checkpoints, and say where it goes on.
@@ -49,7 +57,7 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     ended = {key: before[key] for key in ("status", "why")} if before else {"status": FINISHED} if finished else None
     progress = trainer.progress
     where = {**progress.position, "checkpoint": saved.name, "ranks": trainer.world.size}
-    folder.record("resumed", version=VERSION, **where, after=ended)
+    folder.record("resumed", **_about_program(), **where, after=ended)
     if finished:
         log.info("the finished run of %d epochs goes on to epoch %d", progress.epoch, trainer.config.train.epochs)
     log.info(
@@ -59,6 +67,20 @@ def open_records(checkpointer: Checkpointer, saved: SavedRun | None, before: dic
     changed = resume.changes(saved.state.values, trainer.config, trainer.loaded.dataset, trainer.world.size)
     if text := ", ".join(changed):
         log.info("resumed with %s", text)
+
+
+def _about_program() -> dict[str, Any]:
+    """The version, the command line of this process, and the versions of what it stands on."""
+    versions = {"python": platform.python_version()}
+    for name in ("numpy", "torch", "mpi4py", "numba", "h5py"):
+        # A library that was copied instead of installed does not say its version.
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    versions["mpi"] = library_name(load_mpi())
+    # As people type it, wherever the program lies.
+    program = Path(sys.argv[0]).name
+    command = shlex.join(["leapmpi" if program == "__main__.py" else program, *sys.argv[1:]])
+    return {"version": VERSION, "command": command, "versions": versions}
 
 
 class _LogFile(logging.StreamHandler[TextIO]):
@@ -99,7 +121,12 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
             log.info("remote %s is left out: %s", name, reason)
-    told = *engine.sentences(), *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()
+    told = (
+        *trainer.sentences(),
+        *engine.sentences(),
+        *about_depth(engine, trainer.prefetch_depth),
+        *trainer.feature_cache.sentences(),
+    )
     doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
     for sentence in (*told, *doubts):
         log.info(sentence)
@@ -114,6 +141,11 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
     if isinstance(trainer, ReplicaTrainer):
         log.info("%d models that differ: %s", len(trainer.replicas), ", ".join(r.label for r in trainer.replicas))
     log.info("run folder %s", folder.path)
+    if world.size == 1 and loaded.dataset.parts > 1:
+        log.info(
+            "one process; the same training on %d ranks: mpirun -n %d leapmpi train --config %s --run FOLDER",
+            *(loaded.dataset.parts, loaded.dataset.parts, folder.path / CONFIG),
+        )
     if not trainer.evaluator.size("val"):
         roots = loaded.ctx.task.roots
         log.info("no validation %s: the last epoch counts as the best", roots)
@@ -128,7 +160,9 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         economy=trainer.feature_cache.about,
         strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
         init=trainer.started_from,
+        roles=trainer.roles_record(),
         code=code_of(trainer.config),
+        rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
     )
 
 

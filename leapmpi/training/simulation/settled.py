@@ -15,13 +15,14 @@ from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.schemas import STRATEGY_CHOICE
 from leapmpi.training.resume import SavedRun
-from leapmpi.training.simulation.strategy_choice import AUTO, FIRST, Choice, choose
+from leapmpi.training.simulation.strategy_choice import AUTO, FIRST, Choice, choose, first_of
 
 
 def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None) -> tuple[Config, Choice | None]:
     """`config` with the strategy that auto stands for, and the choice; None where nothing was to choose. Collective.
 
-    One rank trains with leap. Raises ConfigError, DataError and RunFolderError on all ranks alike.
+    One rank trains with what stands where nothing is counted. Raises ConfigError, DataError and RunFolderError on all
+    ranks alike.
     """
     choice, name = None, FIRST
     if saved:
@@ -33,6 +34,8 @@ def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None)
     elif config.strategy.name == AUTO and world.size > 1:
         choice = _chosen(config, world, loaded)
         name = choice.strategy
+    elif config.strategy.name == AUTO and isinstance(loaded.topology, Topology):
+        name = first_of(config, loaded.dataset)
     if config.strategy.name == AUTO:
         config = config.replaced({"strategy.name": name}, "the strategy of auto")
     return config, choice

@@ -48,13 +48,16 @@ FIRST = "leap"
 
 _CANDIDATES = (FIRST, "pull", "p3", "owner")
 
+_FULL_BATCH = ("hybrid", "depcomm", "depcache", FIRST, "pull")
+"""Those for full batches of all neighbours; the first one stands."""
+
 _CLEARLY = 0.9
 """Another strategy must promise to take less than this share of the first one's seconds."""
 
 _ITERATIONS = 3
 """Iterations of an epoch that are counted, fewer where they are large."""
 
-_MOST_EDGES = 20_000_000
+MOST_EDGES = 20_000_000
 """Edges that are drawn for the count, about, of each strategy; a larger iteration is not counted."""
 
 _PROBED = 32
@@ -136,27 +139,45 @@ def choose(
 
     In a job `real` is the context of this rank. Raises ConfigError and DataError for what no strategy can train.
     """
+    candidates = _candidates(config, dataset)
+    stands = candidates[0]
     if why := _without_counting(config, dataset, ranks):
-        return Choice(FIRST, why)
+        return Choice(stands, why)
 
     # Caches bear on leap and pull alike, and take long to choose.
     config = config.replaced({"strategy.cache": 0.0})
     count = _Count(config, Forecaster(dataset, topology, real=real), ranks, machine)
     iterations = count.iterations
     if not iterations:
-        return Choice(FIRST, f"an iteration of about {count.edges:,.0f} edges takes long to count")
-    forecasts, left_out = {}, _left_out(config, dataset, ranks)
-    for name in _CANDIDATES:
+        return Choice(stands, f"an iteration of about {count.edges:,.0f} edges takes long to count")
+    forecasts, left_out = {}, _left_out(config, dataset, ranks) if stands == FIRST else {}
+    for name in candidates:
         try:
             if name not in left_out:
                 placement_class(name).check_settings(config.replaced({"strategy.name": name}), dataset)
                 forecasts[name] = count.forecast(name)
         except ConfigError as error:
-            if name == FIRST:
+            if name == stands:
                 raise
             left_out[name] = str(error).removeprefix("strategy: ").partition(";")[0]
     rates = "documented rates" if machine == MachineRates() else "kept rates"
     return Choice(_least(forecasts), "", forecasts, left_out, iterations, rates)
+
+
+def first_of(config: Config, dataset: Dataset) -> str:
+    """The strategy that stands where nothing is counted. Local."""
+    return _candidates(config, dataset)[0]
+
+
+def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
+    """The strategies to choose from; the first one stands unless another is clearly faster."""
+    first = _FULL_BATCH[0]
+    try:
+        placement_class(first).check_settings(config.replaced({"strategy.name": first}), dataset)
+    except ConfigError:
+        return _CANDIDATES
+    # Full batches of all neighbours; a setting that leap alone reads speaks for it.
+    return _CANDIDATES if _given(config, [each for each in _OF_LEAP if each != "memory_limit"]) else _FULL_BATCH
 
 
 def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
@@ -171,7 +192,7 @@ def _without_counting(config: Config, dataset: Dataset, ranks: int) -> str:
         return "a model of your own is not counted"
     if task_of(config, dataset).roots == "edges":
         return "the training of edges is not counted"
-    flags = _given(config, _OF_LEAP)
+    flags = _given(config, _OF_LEAP) if first_of(config, dataset) == FIRST else []
     return f"{flags[0]} is a setting of leap" if flags else ""
 
 
@@ -208,14 +229,14 @@ class _Count:
     def __init__(self, config: Config, forecaster: Forecaster, ranks: int, machine: MachineRates) -> None:
         self.config, self.forecaster, self.ranks, self.machine = config, forecaster, ranks, machine
         self._drawn: dict[tuple[type[Engine], int, bytes], list[MiniBatch]] = {}
-        # The batches of an epoch, by a sampler that all strategies share.
+        # The batches of an epoch, by a sampler that all strategies share. Settings of another hold for leap too.
         self.first = forecaster.engines(self._config_of(FIRST), ranks)
         sampler, train = self.first[0].ctx.sampler, config.train
         vertices = forecaster.dataset.splits.train
         self.batches = sampler.batches(vertices, train.seed, DRY_EPOCH, train.batch_size, PRESAMPLE)
-        self.edges = _edges_of(sampler, self.batches[0], draw_key(self.first[0], 0))
+        self.edges = edges_of(sampler, self.batches[0], draw_key(self.first[0], 0))
         passes = ranks if sampler.family == FRONTIER_GLOBAL else 1
-        self.iterations = int(min(_ITERATIONS, _MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
+        self.iterations = int(min(_ITERATIONS, MOST_EDGES // max(1, self.edges * passes), len(self.batches)))
 
     def _config_of(self, name: str) -> Config:
         return self.config.replaced({"strategy.name": name})
@@ -254,7 +275,7 @@ class _Count:
         return seconds, int(traffic.pairs().sum())
 
 
-def _edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey) -> float:
+def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey) -> float:
     """About how many edges the blocks of `batch` have over all ranks, by those of a few roots; at least so many."""
     roots = batch[:_PROBED]
     found = sum(block.edges for block in sampler.sample(key, roots, batch))

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from leapmpi.nn.kernels.gemm import product, sum_of_outer
-from leapmpi.system.jit import set_threads
+from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
 

@@ -10,6 +10,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.plan.list_traffic import predict_lists
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.samplers.temporal import TimesOf
 from leapmpi.sampling.sharded.answer_format import AnswerFormat, answer_format
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_bytes
@@ -21,14 +22,15 @@ pytestmark = pytest.mark.compiles
 
 KEY = DrawKey(TRAIN, 7, 1, 2)
 VERTICES = 90
-KINDS = ["node-wise", "with-replacement", "labor-0", "labor-0, fixed-size=no", "weighted", "weighted, unbiased"]
+TIMED = ["temporal", "temporal, latest"]
+KINDS = [*TIMED, "node-wise", "with-replacement", "labor-0", "labor-0, fixed-size=no", "weighted", "weighted, unbiased"]
 OFFSETS = {1: [0, 90], 2: [0, 89, 90], 4: [0, 30, 30, 31, 90]}
 """First vertices of the ranks; one has a single vertex, one has none."""
 
 
 @pytest.fixture(scope="module")
 def whole() -> Topology:
-    return twin.random_topology(vertices=VERTICES, edges=900, seed=5, hubs=4.0)
+    return kinds.with_times(twin.random_topology(vertices=VERTICES, edges=900, seed=5, hubs=4.0))
 
 
 def with_weights(topology: Topology) -> Topology:
@@ -43,14 +45,15 @@ def cut(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
     indptr = topology.indptr[first : end + 1] - topology.indptr[first]
     ids, original, degree, outside = topology.indices[edges], topology.original_id[first:end], None, None
     if named:
-        outside = np.array(sorted({int(u) for u in ids if not first <= u < end}), np.int64)
+        outside = np.array(sorted({int(u) for u in ids if not first <= u < end}), topology.indices.dtype)
         number = {int(u): end - first + i for i, u in enumerate(outside)}
         ids = np.array([u - first if first <= u < end else number[int(u)] for u in ids], topology.indices.dtype)
         original = np.concatenate((original, topology.original_id[outside]))
         degree = topology.degree(outside)
     weight = None if topology.edge_weight is None else topology.edge_weight[edges]
     sums = None if topology.weight_sum is None else topology.weight_sum[first:end]
-    own = Topology(indptr, ids, original, weight, sums, outside_degree=degree)
+    time = None if topology.edge_time is None else topology.edge_time[edges]
+    own = Topology(indptr, ids, original, weight, sums, time, outside_degree=degree)
     return TopologyShard(own, first, end, int(edges.start), topology.vertices, topology.edges, outside)
 
 
@@ -59,6 +62,9 @@ def sampler_of(rank, topology, kind, offsets, answers: AnswerFormat) -> ShardedS
         topology, *offsets[rank.rank : rank.rank + 2], named=kind.startswith(("labor", "weighted")) or answers.numbers
     )
     inner = kinds.make(kind, shard.own, (4, 3), train=np.empty(0, np.int64))
+    if kind in TIMED:
+        # All vertices may be roots: their times have come from all ranks.
+        inner.root_time = TimesOf(np.arange(VERTICES), kinds.make(kind, topology, (4, 3)).root_time)
     return ShardedSampler(inner, shard, rank, np.array(offsets), answers, lambda ids: topology.original_id[ids])
 
 
@@ -80,12 +86,15 @@ def test_blocks_and_bytes_are_those_of_a_whole_topology(kind, ranks, largest, wh
     answers = answer_format(largest, whole.edges, plain.weighted)
     roots = [np.random.default_rng(rank).permutation(VERTICES)[: 25 * (rank != 1)] for rank in range(ranks)]
 
+    batch = np.unique(np.concatenate(roots))
+
     def work(rank):
-        return sampler_of(rank, whole, kind, offsets, answers).sample(KEY, roots[rank.rank]), rank.sent, rank.exchanges
+        sampler = sampler_of(rank, whole, kind, offsets, answers)
+        return sampler.sample(KEY, roots[rank.rank], batch), rank.sent, rank.exchanges
 
     traffic, found = Traffic(ranks), on_ranks(ranks, work)
     for rank, (blocks, _, _) in enumerate(found):
-        same(blocks, plain.sample(KEY, roots[rank]))
+        same(blocks, plain.sample(KEY, roots[rank], batch))
         predict_lists(blocks, rank, np.array(offsets), answers, traffic)
     assert [sent["topology"] for _, sent, _ in found] == traffic.sent["topology"].sum(axis=1).tolist()
     # Every rank makes the same exchanges, whatever it has to ask: names and answers at each hop, then names alone.

@@ -91,6 +91,20 @@ def test_settings_that_leap_alone_reads_leave_no_choice(values, why, chosen):
     assert why in choice.sentence()
 
 
+def test_full_batches_are_computed_layer_by_layer_unless_another_is_clearly_faster(chosen, data):
+    full = {"train.batch_size": len(open_dataset(data / "8").splits.train), "sampling.fanout": (-1, -1)}
+    choice = chosen(8, **full)
+    assert set(choice.forecasts) == {"hybrid", "depcomm", "depcache", "leap", "pull"}
+    assert choice.forecasts[choice.strategy].seconds <= 1.1 * min(each.seconds for each in choice.forecasts.values())
+    # Rows are fetched once, or in every iteration.
+    assert choice.forecasts["hybrid"].bytes < choice.forecasts["leap"].bytes
+    assert chosen(8, ranks=1, **full).strategy == "hybrid"
+    assert "hybrid" not in chosen(8, **full | {"sampling.fanout": (-1, 5)}).forecasts
+    assert chosen(8, **full, **{"strategy.tune": True}).strategy == "leap"
+    limited = chosen(8, **full, **{"strategy.memory_limit": "1G"})
+    assert set(choice.forecasts) - set(limited.forecasts) == {"pull"}
+
+
 def test_one_rank_has_no_choice(chosen):
     assert chosen(3000, ranks=1).why == "there is one rank"
 
@@ -112,7 +126,7 @@ def test_a_strategy_that_cannot_serve_is_left_out_with_the_reason(values, why, c
 
 def test_large_iterations_are_not_counted(chosen, monkeypatch):
     for most, iterations in ((3000, (1, 2)), (500, (0,))):
-        monkeypatch.setattr(strategy_choice, "_MOST_EDGES", most)
+        monkeypatch.setattr(strategy_choice, "MOST_EDGES", most)
         choice = chosen(8, **{"sampling.fanout": (-1, -1)})
         assert choice.iterations in iterations
     assert "takes long to count" in choice.why

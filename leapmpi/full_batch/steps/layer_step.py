@@ -1,4 +1,4 @@
-"""One layer of a full batch, forward and backward, by each kind of what is communicated.
+"""One layer of a full batch, forward and backward, and its exchange of rows with other ranks.
 
 A step is given the output of the layer below on this rank (for the first layer: feature rows) and computes the layer's
 output; later it is given the gradient of that, lets the weights learn, and returns the gradient of the output below.
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, KindRoutes, LayerPlan, RowRoutes
-from leapmpi.full_batch.own_and_foreign import partial_block
+from leapmpi.full_batch.layer_graphs import LayerPlan, RowRoutes
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
@@ -146,128 +145,3 @@ class RawStep(LayerStep):
     def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
         with self.ctx.phases("compute"):
             return self.layer(self.block, rows, key)
-
-
-class KindStep(LayerStep):
-    """Base of steps in which ranks compute rows for others: `computed` holds those for this rank and for others."""
-
-    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
-        super().__init__(ctx, layer, block, plan)
-        assert plan.by_kind is not None, "the kind is not raw"
-        routes = plan.by_kind
-        self.exchange = Exchange(ctx, routes.sent_counts, routes.received_counts)
-        self.received = torch.from_numpy(routes.received).to(ctx.device)
-
-    @abstractmethod
-    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        """What is computed of the matrix `rows`, for this rank and for others; differentiable. Local."""
-
-    @abstractmethod
-    def answers(self, computed: Tensor) -> Tensor:
-        """Those of the `computed` rows that go to others, by rank. Local."""
-
-    @abstractmethod
-    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
-        """What the layer reads, of `computed` rows and those that `arrived`; without gradient. Local."""
-
-    @abstractmethod
-    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        """The layer's output; differentiable. Local."""
-
-    @abstractmethod
-    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
-        """That of `computed`, from that of what was combined and from what others `returned`. Local."""
-
-    def output(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        with self.ctx.phases("compute"):
-            computed = self.computed(rows, key)
-            answers = self.answers(computed.detach()).contiguous()
-        arrived = self.exchange.start(answers)()
-        with self.ctx.phases("compute"):
-            combined = self.combined(computed.detach(), arrived).requires_grad_(torch.is_grad_enabled())
-            self._computed, self._combined = computed, combined
-            return self.finished(combined, key)
-
-    def learn(self) -> None:
-        computed, combined = self._computed, self._combined
-        del self._computed, self._combined
-        with self.ctx.phases("compute"):
-            gradient = torch.zeros_like(combined) if combined.grad is None else combined.grad
-            sent = gradient.index_select(0, self.received)
-        returned = self.exchange.start_back(sent)()
-        with self.ctx.phases("compute"):
-            pass_back(computed, self.computed_gradient(gradient, returned, computed))
-
-
-class ProjectedStep(KindStep):
-    """Rows arrive multiplied by the layer's weights."""
-
-    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
-        super().__init__(ctx, layer, block, plan)
-        routes = plan.by_kind
-        assert routes is not None, "the kind is not raw"
-        assert routes.sent_rows is not None, "the kind is projected"
-        self.original = _original(ctx, routes)
-        self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
-        here = np.flatnonzero(routes.source_rows >= 0)
-        self.local_positions = torch.from_numpy(here).to(ctx.device)
-        self.local_rows = torch.from_numpy(routes.source_rows[here]).to(ctx.device)
-
-    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        return self.layer.projected(rows, self.original, key)
-
-    def answers(self, computed: Tensor) -> Tensor:
-        return computed.index_select(0, self.sent_rows)
-
-    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
-        matrix = computed.new_empty((self.block.n_src, computed.shape[1]))
-        matrix[self.local_positions] = computed[self.local_rows]
-        matrix[self.received] = arrived
-        return matrix
-
-    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        return self.layer.finish(None, self.layer.from_projected(self.block, combined, key), None)
-
-    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
-        out = torch.zeros_like(computed)
-        out[self.local_rows] = gradient.index_select(0, self.local_positions)
-        self.exchange.add(returned, self.sent_rows, out)
-        return out
-
-
-class PartialStep(KindStep):
-    """Sums arrive: of each owner one row for a destination."""
-
-    def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
-        super().__init__(ctx, layer, block, plan)
-        self.shares = partial_block(ctx.sampler.topology, plan, ctx.device)
-
-    def computed(self, rows: Rows, key: DropoutKey | None) -> Tensor:
-        return self.layer.partial(self.shares, rows, key)
-
-    def answers(self, computed: Tensor) -> Tensor:
-        return computed[self.block.n_dst :]
-
-    def combined(self, computed: Tensor, arrived: Tensor) -> Tensor:
-        sums = computed[: self.block.n_dst].clone()
-        counts = self.exchange.received_counts.tolist()
-        for place, part in zip(self.received.split(counts), arrived.split(counts), strict=True):
-            sums.index_add_(0, place, part)
-        return sums
-
-    def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
-        return self.layer.finish(*self.layer.from_partial(self.block, combined), None)
-
-    def computed_gradient(self, gradient: Tensor, returned: Tensor, computed: Tensor) -> Tensor:
-        return torch.cat([gradient, returned])
-
-
-def _original(ctx: RankContext, routes: KindRoutes) -> Tensor:
-    """int64[rows]: the original ids of the rows of the matrix."""
-    return torch.from_numpy(ctx.sampler.topology.original_id[routes.vertices]).to(ctx.device)
-
-
-def step_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> LayerStep:
-    """The step of `layer` as `plan` says."""
-    kind: type[LayerStep] = {PROJECTED: ProjectedStep, PARTIAL: PartialStep}.get(plan.kind, RawStep)
-    return kind(ctx, layer, block, plan)

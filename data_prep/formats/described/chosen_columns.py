@@ -1,0 +1,44 @@
+"""Some columns of several files of one table, under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data_prep.formats.columns import Table, TableColumns
+from data_prep.formats.tables import open_table
+from leapmpi.errors import DataError
+
+
+class ChosenColumns:
+    """The rows of all `files`, one after the other; `chosen` maps new names to those of the files.
+
+    A Table. Raises DataError for a file that is damaged or lacks a column.
+    """
+
+    unread: tuple[str, ...] = ()
+
+    def __init__(self, files: Sequence[Path], chosen: Mapping[str, str]) -> None:
+        self._tables: list[Table] = [open_table(file) for file in files]
+        self._chosen = dict(chosen)
+        for table in self._tables:
+            if missing := [name for name in self._chosen.values() if name not in table.names]:
+                raise DataError(
+                    f"{table.path} has no column {missing[0]!r} of texts or numbers; it has {', '.join(table.names)}"
+                )
+        self.path = files[0]
+        self.names = list(self._chosen)
+        whole = frozenset.intersection(*(table.integers for table in self._tables))
+        self.integers = frozenset(name for name, old in self._chosen.items() if old in whole)
+
+    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
+        """The columns `only` of at most ROWS_AT_ONCE rows at a time."""
+        before = 0
+        for table in self._tables:
+            rows = 0
+            for batch in table.batches(list(dict.fromkeys(self._chosen[name] for name in only))):
+                columns = {name: batch.columns[old] for name in only if (old := self._chosen[name]) in batch.columns}
+                yield replace(batch, columns=columns, first_row=before + batch.first_row, rows_before=before)
+                rows += batch.rows
+            before += rows

@@ -1,0 +1,90 @@
+"""`leapmpi report`: one HTML page about runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.system.allocator import without_collection
+
+if TYPE_CHECKING:
+    from leapmpi.report.run_data import RunData
+
+HELP = "write a page about runs: results, time, bytes, advice"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Run folders, their dataset, and what is written."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; speed-ups are to the first")
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="dataset folder of the runs: show what it is like, and what leapmpi plan predicts beside what was counted",
+    )
+    parser.add_argument("-o", "--out", default="report.html", metavar="FILE.html", help="the page")
+    add_figures(parser)
+
+
+def add_figures(parser: argparse.ArgumentParser) -> None:
+    """Figures of the page as files of their own."""
+    for kind in ("png", "pdf"):
+        parser.add_argument(
+            f"--{kind}",
+            action="append",
+            default=[],
+            metavar="FIGURE",
+            help=f"write this figure of the page (or all) as {kind.upper()} beside it, too; needs matplotlib",
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page, on one rank where there are several."""
+    from leapmpi.comm.launcher import launched_rank
+
+    if launched_rank():
+        return 0
+    from leapmpi.report.page import figures_of, write_page
+    from leapmpi.report.paper_figures import write_figures
+    from leapmpi.report.run_data import read_runs
+    from leapmpi.report.run_report import run_page, run_sections
+
+    runs, out = read_runs(arguments.runs), Path(arguments.out)
+    known = _of_dataset(arguments.data, runs) if arguments.data else (None, {}, ())
+    sections = run_sections(runs, *known)
+    figures = figures_of(sections)
+    written = [
+        path
+        for kind in ("png", "pdf")
+        if (names := getattr(arguments, kind))
+        for path in write_figures(figures, names, kind, out)
+    ]
+    write_page(out, run_page(runs, sections))
+    sys.stdout.writelines(f"{path}\n" for path in (*written, out))
+    return 0
+
+
+def _of_dataset(
+    data: str, runs: Sequence[RunData]
+) -> tuple[Mapping[str, Any], dict[str, dict[str, Any]], Sequence[str]]:
+    """The health of the dataset, forecasts by run, and names of its classes. Raises DataError where it is none."""
+    from leapmpi.config.schema import Config
+    from leapmpi.dataset.partitioned import open_dataset
+    from leapmpi.report.dataset_health import class_names, health
+
+    dataset = open_dataset(data)
+    for each in runs:
+        if each.ended.get("graph_uuid", dataset.graph_uuid) != dataset.graph_uuid:
+            raise DataError(f"{data} holds another graph than {each.run.path} was trained on; give its own with --data")
+    found, forecasts = health(dataset), {}
+    with without_collection():
+        from leapmpi.tools import forecast
+    for each in runs:
+        try:
+            forecasts[each.label] = forecast.compare(Config().replaced({"data": data}), str(each.run.path))
+        except LeapmpiError as error:
+            forecasts[each.label] = {"why": f"nothing is predicted: {error}"}
+    return found, forecasts, class_names(dataset)

@@ -1,0 +1,139 @@
+"""`--balance-parts`: which parts the ranks hold from the next epoch on, by the seconds that epochs took.
+
+Seconds that ranks computed are fitted to counts of their parts (leapmpi/plan/part_balance.py), and the deal with the
+fastest slowest rank is taken where it pays. Where epochs are no faster then, the former deal comes back for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.tuning_log import PARTS, TuningRecord
+from leapmpi.full_batch.part_counts import part_counts
+from leapmpi.plan.part_balance import dealt, fitted, rank_seconds
+
+_EPOCHS = 3
+"""Epochs by whose medians a deal is judged; the first one with it is left out."""
+
+_CLEARLY = 0.95
+"""The slowest rank must be predicted to take less than this share of its seconds."""
+
+_READ_SECONDS = 2e-9
+"""Seconds to read a byte of the features that move."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Medians of a few epochs with one deal: seconds of computing float64[ranks], and of an epoch."""
+
+    starts: np.ndarray
+    seconds: np.ndarray
+    epoch: float
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values, for checkpoints."""
+        return {"starts": self.starts.tolist(), "seconds": self.seconds.tolist(), "epoch": self.epoch}
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Observation:
+        """What `to_values` gave."""
+        return cls(np.array(values["starts"]), np.array(values["seconds"]), values["epoch"])
+
+
+@dataclass
+class PartDealing:
+    """What was observed and decided; the same on all ranks but for what `decide` keeps, on rank 0.
+
+    starts: int64[ranks + 1], the first part of each rank. seconds: of each epoch with this deal, seconds of computing
+    by rank, then those of the epoch.
+    """
+
+    dataset: Dataset
+    topology: Topology
+    starts: np.ndarray
+    seconds: list[list[float]] = field(default_factory=list)
+    observed: list[Observation] = field(default_factory=list)
+    settled: bool = False
+    _segments: np.ndarray | None = None
+
+    def decide(self, engine: Engine, epoch: int, left: int) -> np.ndarray | None:
+        """A better deal from `epoch` on, of which `left` follow, int64[ranks + 1], recorded; or None. On rank 0."""
+        log = engine.tuning_log
+        if log.replays:
+            earlier = log.earlier(PARTS, epoch, 0)
+            found = (np.array(earlier.value, np.int64), dict(earlier.evidence)) if earlier else None
+        else:
+            found = self._better(engine, left)
+        if found is None:
+            return None
+        starts, evidence = found
+        log.make(TuningRecord(PARTS, epoch, 0, starts.tolist(), evidence))
+        return starts
+
+    def take(self, starts: np.ndarray) -> None:
+        """Parts are dealt by `starts` from now on. Local."""
+        self.starts, self.seconds = starts, []
+
+    def moved_bytes(self, starts: np.ndarray, row_bytes: int) -> int:
+        """Bytes of features, rows of `row_bytes`, whose home `starts` changes. Local."""
+        offsets = self.dataset.offsets
+        before, after = offsets[self.starts], offsets[starts]
+        stay = np.minimum(before[1:], after[1:]) - np.maximum(before[:-1], after[:-1])
+        return int(offsets[-1] - np.maximum(stay, 0).sum()) * row_bytes
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for checkpoints. Those of rank 0 hold."""
+        observed = [each.to_values() for each in self.observed]
+        kept = {"settled": self.settled, "seconds": self.seconds, "observed": observed}
+        return {"starts": self.starts.tolist(), **kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the `state` of an earlier start, whose parts the ranks hold. Local."""
+        self.seconds, self.settled = list(state["seconds"]), state["settled"]
+        self.observed = [Observation.from_values(each) for each in state["observed"]]
+
+    def _better(self, engine: Engine, left: int) -> tuple[np.ndarray, dict[str, Any]] | None:
+        """A deal that pays over `left` epochs, and why."""
+        if self.settled or not left or len(self.seconds) <= _EPOCHS:
+            return None
+        *seconds, epoch = np.median(self.seconds[-_EPOCHS:], axis=0).tolist()
+        now = Observation(self.starts, np.array(seconds), epoch)
+        before = self.observed[-1] if self.observed else None
+        self.observed.append(now)
+        self.seconds = self.seconds[-1:]
+
+        # A deal that did not help is taken back.
+        if before and not np.array_equal(before.starts, now.starts) and now.epoch >= before.epoch:
+            self.settled = True
+            return before.starts, {"why": "epochs were no faster", "seconds": [before.epoch, now.epoch]}
+
+        # What the fit promises.
+        counts = self._counts(engine)
+        weights = fitted(
+            np.concatenate([rank_seconds(counts, each.starts) for each in self.observed]),
+            np.concatenate([each.seconds for each in self.observed]),
+        )
+        predicted = counts @ weights
+        starts = dealt(predicted, engine.ctx.ranks)
+        slowest, least = (float(rank_seconds(predicted, each).max()) for each in (now.starts, starts))
+        moved = self.moved_bytes(starts, engine.ctx.features.shard.row_bytes)
+        price = engine.planning_seconds + _READ_SECONDS * moved
+        tried = any(np.array_equal(starts, each.starts) for each in self.observed)
+        if tried or least >= _CLEARLY * slowest or (slowest - least) * left <= price:
+            return None
+        evidence = {"weights": weights.tolist(), "predicted": [slowest, least], "seconds": now.seconds.tolist()}
+        return starts, evidence | {"price": price}
+
+    def _counts(self, engine: Engine) -> np.ndarray:
+        """The counts of all segments of parts, float64[P + 1, P + 1, 3]."""
+        if self._segments is None:
+            train, offsets = self.dataset.splits.train, self.dataset.offsets
+            found = part_counts(self.topology, train, offsets, engine.ctx.model.layers)
+            self._segments = found.of_segments()
+        return self._segments

@@ -1,0 +1,54 @@
+"""Numbers as people read them, with units; the same text for the same number."""
+
+from __future__ import annotations
+
+import math
+
+from leapmpi.runs.tables.text import size_text
+
+SECONDS, BYTES, SHARE, COUNT = "s", "B", "%", "count"
+"""Units that `shown` knows; any other is written after the number."""
+
+
+def shown(value: float | None, unit: str = "") -> str:
+    """A number with four significant digits and its unit; '-' where there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if unit == BYTES:
+        return size_text(value)
+    if unit == SHARE:
+        return f"{100 * value:.1f} %"
+    if unit == COUNT or (not unit and value == round(value) and abs(value) < 1e15):
+        return f"{value:,.0f}"
+    text = f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def short(value: float, unit: str = "") -> str:
+    """The same for an axis, where there is little room: 1.5k, 2M."""
+    if unit in (BYTES, SHARE):
+        return shown(value, unit).replace(".0 ", " ")
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def ticks(low: float, high: float, most: int = 6, unit: str = "", whole: bool = False) -> list[float]:
+    """Round numbers from `low` to `high`, at most about `most`: steps of 1, 2 or 5 times a power of ten.
+
+    Bytes are round in the unit in which they are shown; `whole` leaves fractions out.
+    """
+    if unit == BYTES:
+        scale = 1024.0 ** max(0, min(3, math.floor(math.log(max(high, 1), 1024))))
+        return [scale * each for each in ticks(low / scale, high / scale, most)]
+    if whole:
+        return [each for each in ticks(low, high, most) if each == round(each)]
+    if not high > low:
+        return [low]
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    # Products, and not sums, so that 0.3 is 0.3.
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]

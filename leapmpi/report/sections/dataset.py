@@ -1,0 +1,163 @@
+"""The dataset: how large, how connected, how labelled, how cut; and what of it may make training hard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from leapmpi.report.figures import MOST_CELLS, BarFigure, Figure
+from leapmpi.report.markup import bullets, element, facts
+from leapmpi.report.numbers import COUNT, SHARE, shown
+from leapmpi.report.page import Section
+
+_MOST_CLASSES = 40
+
+
+def section(health: Mapping[str, Any] | None, names: Sequence[str] = ()) -> Section:
+    """What `dataset_health.health` found; `names` are those of classes, where they are known."""
+    if health is None:
+        note = "Not looked at: give its folder, as in leapmpi report RUN --data DATA."
+        return Section("Dataset", [element("p", note, class_="note")])
+    figures: list[Figure] = [_degrees(health)]
+    if health["class_counts"]:
+        figures.append(_classes(health, names))
+    if health["cut"]:
+        figures.append(_parts(health))
+    told = [sentence for _, sentence in findings(health)]
+    return Section("Dataset", [bullets(told or ["Nothing about it stands out."]), facts(_facts(health))], figures)
+
+
+def findings(health: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What may make training hard or slow: 'bad' or 'fair', and a sentence."""
+    return list(_findings(health))
+
+
+def _findings(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not health["splits"].get("train"):
+        yield "bad", "No vertex is in the training split, so that vertices cannot be trained; import with a split."
+    elif not health["splits"].get("val"):
+        yield "fair", "No vertex is in the validation split: the last epoch counts as the best."
+    yield from _of_vertices(health)
+    yield from _of_labels(health)
+
+    # What makes the cut expensive.
+    cut = _cut_share(health)
+    if cut is not None and cut > 0.5:
+        sentence = f"{shown(cut, SHARE)} of the edges run between parts, so that most neighbours lie elsewhere"
+        yield "fair", f"{sentence}; leapmpi-prep compare shows which --method cuts less."
+    for name, what in (("training_balance", "training vertices"), ("vertex_balance", "vertices")):
+        if (largest := health.get(name, 1.0)) > 1.2:
+            yield "fair", f"The largest part has {shown(largest)} times the mean of {what}: its rank is waited for."
+
+
+def _of_vertices(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Vertices that can learn little from others, and rows of features that say nothing."""
+    vertices, features = max(1, health["vertices"]), health["features"]
+    isolated, alone = health["isolated"] / vertices, health["no_in_neighbours"] / vertices
+    if isolated > 0.05:
+        level = "bad" if isolated > 0.10 else "fair"
+        yield level, f"{shown(isolated, SHARE)} of the vertices have no neighbour: a graph network adds nothing there."
+    if alone > 0.10 and alone > 2 * isolated:
+        sentence = f"{shown(alone, SHARE)} of the vertices have no in-neighbour and see themselves alone"
+        yield "fair", f"{sentence}; import without --directed, if an edge means the same both ways."
+    if undefined := features["undefined"]:
+        yield "bad", f"{undefined:,} rows of features hold a number that is infinite or undefined; mend the source."
+    zero = features["all_zero"] / max(1, features["examined"])
+    if zero > 0.10:
+        level = "bad" if zero > 0.90 else "fair"
+        yield level, f"{shown(zero, SHARE)} of the rows of features are all zero: missing, or never filled in."
+
+
+def _of_labels(health: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    counts = [count for count in health["class_counts"] if count]
+    if len(counts) > 1 and (ratio := max(counts) / min(counts)) > 10:
+        sentence = f"The most frequent class has {shown(ratio)} times the vertices of the rarest"
+        yield "fair", f"{sentence}; --class-weights balanced and --metric f1-macro keep rare ones in sight."
+    if empty := sum(not count for count in health["class_counts"]):
+        yield "fair", f"{empty} of {len(health['class_counts'])} classes have no vertex."
+    found, chance = health["homophily"], shown(health["homophily_by_chance"], SHARE)
+    if found is not None and found < 0.3:
+        sentence = f"Only {shown(found, SHARE)} of the edges join vertices of one class (by chance {chance})"
+        yield "fair", f"{sentence}; a model that keeps a vertex apart from its neighbours (sage) may do better."
+
+
+def _cut_share(health: Mapping[str, Any]) -> float | None:
+    if not health["cut"]:
+        return None
+    return sum(part["from_elsewhere"] for part in health["cut"]) / max(1, health["edges"])
+
+
+def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    vertices, features = max(1, health["vertices"]), health["features"]
+
+    def share(count: float) -> str:
+        return f"{shown(count, COUNT)} ({shown(count / vertices, SHARE)})"
+
+    yield "graph (content)", health["graph_uuid"] or "-"
+    yield "vertices, edges", f"{health['vertices']:,}, {health['edges']:,}"
+    yield (
+        "in-degree",
+        f"median {health['degree_median']:,}, 99 % up to {health['degree_p99']:,}, "
+        f"largest {health['degree_largest']:,}",
+    )
+    yield "isolated", share(health["isolated"])
+    yield "without in-neighbours", share(health["no_in_neighbours"])
+    yield "in-neighbour of nobody", share(health["never_read"])
+    yield "splits", ", ".join(f"{name} {count:,}" for name, count in health["splits"].items())
+    if health["label_kind"]:
+        yield "labels", f"{health['label_kind']}, {health['classes']}; labelled {share(health['labelled'])}"
+    if health["homophily"] is not None:
+        chance = shown(health["homophily_by_chance"], SHARE)
+        yield "homophily", f"{shown(health['homophily'], SHARE)} of edges join one class; by chance {chance}"
+    if examined := features["examined"]:
+        zero = f"{features['all_zero']:,} of {examined:,} examined rows are all zero"
+        yield f"features ({health['feature_dim']})", zero
+    cut = _cut_share(health)
+    if cut is not None:
+        yield "edges between parts", shown(cut, SHARE)
+        yield "replication", f"{shown(health.get('replication'))} parts need a vertex, on average"
+    if shares := str(health.get("cut_on_ranks", "")):
+        pairs = (each.partition(":") for each in shares.split())
+        yield "the same by number of ranks", ", ".join(f"{n}: {shown(float(part), SHARE)}" for n, _, part in pairs)
+    for name, what in (
+        ("method", "partitioned by"),
+        ("vertex_balance", "largest part over mean, vertices"),
+        ("training_balance", "largest part over mean, training vertices"),
+        ("edge_balance", "largest part over mean, edges"),
+        ("micrograph_locality", "R_micro"),
+        ("leap_remote_rows", "remote rows of an iteration, leap"),
+        ("pull_remote_rows", "remote rows of an iteration, pull"),
+    ):
+        if name in health:
+            yield what, health[name] if isinstance(health[name], str) else shown(health[name])
+
+
+def _degrees(health: Mapping[str, Any]) -> BarFigure:
+    groups = health["in_degrees"]
+    return BarFigure(
+        "degrees", "Vertices by in-degree", list(groups), [("vertices", list(groups.values()))], COUNT, "in-degree"
+    )
+
+
+def _classes(health: Mapping[str, Any], names: Sequence[str]) -> BarFigure:
+    counts = health["class_counts"]
+    order = sorted(sorted(range(len(counts)), key=lambda each: -counts[each])[:_MOST_CLASSES])
+    labels = [f"{each} {names[each]}" if each < len(names) else str(each) for each in order]
+    left = len(counts) - len(order)
+    title = "Vertices by class" + f"; {left} more classes have fewer" * (left > 0)
+    return BarFigure("classes", title, labels, [("vertices", [counts[each] for each in order])], COUNT, "class")
+
+
+def _parts(health: Mapping[str, Any]) -> BarFigure:
+    """Edges within and between parts; of very many parts, sums of neighbours."""
+    cut = health["cut"]
+    each = -(-len(cut) // MOST_CELLS)
+    firsts = range(0, len(cut), each)
+    labels = [f"part {first}" if each == 1 else f"parts {first}-{first + each - 1}" for first in firsts]
+    elsewhere = [sum(part["from_elsewhere"] for part in cut[first : first + each]) for first in firsts]
+    whole = [sum(part["edges"] for part in cut[first : first + each]) for first in firsts]
+    stacks = [
+        ("from the same part", [a - b for a, b in zip(whole, elsewhere, strict=True)]),
+        ("from other parts", elsewhere),
+    ]
+    return BarFigure("cut", "In-edges of each part, by where they come from", labels, stacks, COUNT, "part")

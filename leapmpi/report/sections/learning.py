@@ -1,0 +1,91 @@
+"""What was learned: loss and scores, over epochs and over seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from leapmpi.report.figures import Figure, Line, LineFigure, line_of
+from leapmpi.report.markup import Markup, element, table
+from leapmpi.report.numbers import SECONDS, shown
+from leapmpi.report.page import Section
+from leapmpi.report.run_data import SCORED, RunData
+
+
+def section(runs: Sequence[RunData]) -> Section:
+    """Loss of the batches, loss and scores of the epochs, scores over seconds, and a table of the best epochs."""
+    figures: list[Figure] = []
+    if batches := [line for run in runs for line in _batch_losses(run)]:
+        figures.append(LineFigure("batch-loss", "Loss of each batch", "epoch", "loss", batches))
+    if epochs := [line for run in runs for line in _epoch_losses(run)]:
+        figures.append(LineFigure("loss", "Mean loss of an epoch", "epoch", "loss", epochs))
+    metric = _metric(runs)
+    if scores := [line for run in runs for line in _scores(run, len(runs) > 1, None)]:
+        figures.append(LineFigure("scores", f"{metric.capitalize()} by epoch", "epoch", metric, scores))
+    if scores := [line for run in runs for line in _scores(run, len(runs) > 1, run.finished_at())]:
+        title = f"{metric.capitalize()} by seconds of training and evaluation"
+        figures.append(LineFigure("scores-over-seconds", title, "seconds", metric, scores))
+    return Section("Learning", [_best(runs, metric), *_models(runs)], figures)
+
+
+def _metric(runs: Sequence[RunData]) -> str:
+    names = dict.fromkeys(run.metric for run in runs)
+    return next(iter(names)) if len(names) == 1 else "score"
+
+
+def _named(run: RunData, what: str, several: bool) -> str:
+    return f"{run.label}: {what}" if several else what
+
+
+def _batch_losses(run: RunData) -> list[Line]:
+    known = [(each["epoch"], each["losses"]) for each in run.epochs if each.get("losses")]
+    if not known:
+        return []
+    x = np.concatenate([epoch - 1 + (np.arange(len(losses)) + 1) / len(losses) for epoch, losses in known])
+    return [Line(run.label, x, np.concatenate([np.array(losses, np.float64) for _, losses in known]))]
+
+
+def _epoch_losses(run: RunData) -> list[Line]:
+    known = [(each["epoch"], each["loss"]) for each in run.epochs if "loss" in each]
+    return [line_of(run.label, known)] if known else []
+
+
+def _scores(run: RunData, several: bool, seconds: np.ndarray | None) -> list[Line]:
+    """Scores of the splits, over epochs or over `seconds`, float64[epochs]."""
+    lines = []
+    for split in SCORED if not several else SCORED[:1]:
+        points = [
+            (each["epoch"] if seconds is None else seconds[number], each["accuracy"][split])
+            for number, each in enumerate(run.epochs)
+            if each.get("accuracy", {}).get(split) is not None
+        ]
+        if points:
+            lines.append(line_of(_named(run, split, several), points))
+    return lines
+
+
+def _best(runs: Sequence[RunData], metric: str) -> Markup:
+    """The best epoch of each run."""
+    rows = [["run", "best epoch", "of", f"{metric}: val", "test", "one answer for all: val", "seconds until then"]]
+    for run in runs:
+        best, ended = run.best, run.finished_at()
+        position = next((n for n, each in enumerate(run.epochs) if each["epoch"] == best.get("epoch")), None)
+        cells = [shown(best.get("epoch")), shown(len(run.epochs)), shown(best.get("val")), shown(best.get("test"))]
+        until = None if position is None else float(ended[position])
+        rows.append([run.label, *cells, shown(run.trivial.get("val")), shown(until, SECONDS)])
+    return table(rows)
+
+
+def _models(runs: Sequence[RunData]) -> list[Markup]:
+    """Of runs of several models, the scores of each."""
+    parts = []
+    for run in runs:
+        if models := run.ended.get("models"):
+            rows = [["model", "what differs", "best epoch", "val", "test"]]
+            for number, each in enumerate(models):
+                best = each.get("best", {})
+                cells = (shown(best.get(key)) for key in ("epoch", *SCORED))
+                rows.append([f"model {number}", each.get("varied", ""), *cells])
+            parts += [element("p", f"{run.label} trained {len(models)} models that differ:"), table(rows, 2)]
+    return parts

@@ -1,0 +1,85 @@
+"""Where the figures come from: commands, versions, hosts, digests, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from leapmpi.config.sections import flattened
+from leapmpi.config.toml import to_toml
+from leapmpi.report.markup import Markup, details, element, facts, table
+from leapmpi.report.numbers import BYTES, shown
+from leapmpi.report.page import Section
+from leapmpi.report.run_data import RunData
+
+_MOST_RANKS = 64
+
+
+def section(runs: Sequence[RunData]) -> Section:
+    """Of each run; of several, the settings that differ come first."""
+    body: list[Markup] = []
+    if len(runs) > 1:
+        differing = differences(runs)
+        body.append(element("h3", "Settings that differ"))
+        body.append(table(differing, len(runs) + 1) if len(differing) > 1 else element("p", "None."))
+    for run in runs:
+        body += [element("h3", run.label)] if len(runs) > 1 else []
+        body += [facts(_facts(run)), *_ranks(run)]
+        if run.config:
+            body.append(details("All settings", element("pre", to_toml(run.config))))
+    return Section("Provenance", body)
+
+
+def differences(runs: Sequence[RunData]) -> list[list[str]]:
+    """A row of headings, then one for each setting, folder names apart, that is not the same in all runs."""
+    values = [flattened(run.config.to_values()) if run.config else {} for run in runs]
+    keys = dict.fromkeys(key for each in values for key in each)
+    rows = [["setting", *(run.label for run in runs)]]
+    for key in keys:
+        of_runs = [str(each.get(key, "-")) for each in values]
+        if len(set(of_runs)) > 1 and key != "run.folder":
+            rows.append([key, *of_runs])
+    return rows
+
+
+def _facts(run: RunData) -> Iterator[tuple[str, Any]]:
+    start, banner = run.last("resumed") or run.last("start"), run.last("banner")
+    first = run.last("start")
+    yield "folder", str(run.run.path)
+    yield "status", run.status
+    yield "command", start.get("command") or first.get("command") or "not recorded"
+    yield "begun", first.get("time", "-")
+    yield "ended", run.last("end").get("time", "-")
+    yield "leapmpi", start.get("version", "-")
+    versions = start.get("versions") or first.get("versions") or {}
+    yield "versions", ", ".join(f"{name} {each}" for name, each in versions.items()) or "not recorded"
+    hosts = dict.fromkeys(each.get("host", "-") for each in run.ranks)
+    yield "hosts", f"{len(hosts)}: {', '.join(list(hosts)[:_MOST_RANKS])}"
+    yield "ranks", run.size
+    if run.config:
+        yield "data", run.config.data
+        yield "seed", run.config.train.seed
+    yield "strategy", run.ended.get("strategy") or (run.config.strategy.name if run.config else "-")
+    yield "model", run.ended.get("model") or (run.config.model.name if run.config else "-")
+    yield "dataset (content and cut)", run.ended.get("uuid") or banner.get("uuid", "-")
+    yield "graph (content)", run.ended.get("graph_uuid", "-")
+    yield "digest of the parameters", run.ended.get("parameters_digest", "-")
+    for name, digest in (run.ended.get("code") or banner.get("code") or {}).items():
+        yield f"code {name}", digest
+    yield "restarts", run.ended.get("restarts", len(run.all("resumed")))
+
+
+def _ranks(run: RunData) -> list[Markup]:
+    """The table of ranks, hosts, devices, parts."""
+    if not run.ranks:
+        return []
+    rows = [["rank", "host", "device", "threads", "parts", "features", "topology"]]
+    for rank, each in enumerate(run.ranks[:_MOST_RANKS]):
+        first, last = each.get("parts", ("-", "-"))
+        sizes = (shown(each.get(name), BYTES) for name in ("features", "topology"))
+        parts = str(first) if first == last else f"{first}-{last}"
+        rows.append(
+            [str(rank), each.get("host", "-"), each.get("device", "-"), each.get("threads", "-"), parts, *sizes]
+        )
+    left = len(run.ranks) - _MOST_RANKS
+    return [details("Ranks" + f", the first {_MOST_RANKS} of {len(run.ranks)}" * (left > 0), table(rows, 3))]

@@ -1,0 +1,92 @@
+"""How good the answers of the best epoch are: by class, by degree, by part, and what was taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from leapmpi.report.figures import BarFigure, Figure, HeatFigure
+from leapmpi.report.markup import Markup, element
+from leapmpi.report.numbers import COUNT, shown
+from leapmpi.report.page import Section
+from leapmpi.report.run_data import RunData
+
+_MOST_CLASSES = 40
+
+
+def section(runs: Sequence[RunData], names: Sequence[str] = ()) -> Section:
+    """For each run the figures of its validation vertices, or of those of test where there are none.
+
+    `names` are those of classes, where the dataset knows them.
+    """
+    figures: list[Figure] = []
+    missing = []
+    for number, run in enumerate(runs):
+        suffix, of = (f"-{number}", f", {run.label}") if len(runs) > 1 else ("", "")
+        split = next((each for each in ("val", "test") if run.details.get(each)), None)
+        if split is None:
+            missing.append(run.label)
+            continue
+        figures += _of_split(run.details[split], split, suffix, of, names)
+    why = "Scores by class, degree and part are not recorded (older runs, tasks on edges, several models, no scores): "
+    body: list[Markup] = [element("p", f"{why}{', '.join(missing)}.", class_="note")] if missing else []
+    return Section("Scores of the best epoch", body, figures)
+
+
+def _of_split(found: Mapping[str, Any], split: str, suffix: str, of: str, names: Sequence[str]) -> list[Figure]:
+    figures: list[Figure] = []
+    measure = found.get("measure", "score")
+    if classes := found.get("classes"):
+        figures.append(_by_class(classes, f"{split}{of}", suffix, names))
+    if confusion := found.get("confusion"):
+        figures.append(_confusion(confusion, f"{split}{of}", suffix, names))
+    for key, title in (("by_degree", "in-degree"), ("by_part", "part")):
+        if groups := found.get(key):
+            labels = [f"{label} ({shown(count, COUNT)})" for label, count, _ in groups]
+            values = [np.nan if value is None else value for _, _, value in groups]
+            name = f"{measure} by {title} of the vertex (how many), {split}{of}"
+            figures.append(
+                BarFigure(
+                    f"scores-{key.replace('_', '-')}{suffix}", name.capitalize(), labels, [(measure, values)], "", title
+                )
+            )
+    return figures
+
+
+def _label(number: int, names: Sequence[str]) -> str:
+    return f"{number} {names[number]}" if number < len(names) else str(number)
+
+
+def _by_class(classes: Mapping[str, Sequence[float]], of: str, suffix: str, names: Sequence[str]) -> BarFigure:
+    """Precision, recall and F1; of very many classes, those with most vertices."""
+    right, wrongly, missed = (np.array(classes[name], np.float64) for name in ("right", "wrongly", "missed"))
+    support = right + missed
+    order = np.sort(np.argsort(-support, kind="stable")[:_MOST_CLASSES])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bars = [
+            ("precision", (right / (right + wrongly))[order].tolist()),
+            ("recall", (right / support)[order].tolist()),
+            ("F1", (2 * right / (2 * right + wrongly + missed))[order].tolist()),
+        ]
+    labels = [f"{_label(number, names)} ({shown(support[number], COUNT)})" for number in order.tolist()]
+    left = len(support) - len(order)
+    title = f"By class (vertices that have it), {of}" + f"; {left} more with fewer vertices" * (left > 0)
+    return BarFigure(f"scores-by-class{suffix}", title, labels, bars, "", "class", stacked=False)
+
+
+def _confusion(found: Sequence[Sequence[int]], of: str, suffix: str, names: Sequence[str]) -> HeatFigure:
+    """Rows are true classes, columns what they were taken for, as shares of the row."""
+    size = 1 + max(max(truth, given) for truth, given, _ in found)
+    counts = np.zeros((size, size))
+    for truth, given, count in found:
+        if given >= 0:
+            counts[truth, given] += count
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    labels = [_label(number, names) for number in range(size)]
+    columns = [str(number) for number in range(size)]
+    title = f"What each class was taken for, as a share of its vertices, {of}"
+    return HeatFigure(
+        f"confusion{suffix}", title, shares, [label[:12] for label in labels], columns, "class", "taken for", "%"
+    )

@@ -1,0 +1,35 @@
+"""Times of the vertices of the splits, by which batches and bounds are chosen, brought together from their homes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapmpi.sampling.samplers.temporal import Temporal, TimesOf
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+
+def share_root_times(
+    sampler: Temporal,
+    shard: TopologyShard,
+    communicator: Communicator,
+    rank_offsets: np.ndarray,
+    splits: Iterable[np.ndarray],
+) -> None:
+    """Give `sampler`, which draws from `shard`, the times of all vertices of `splits` (int64 each). Collective."""
+    # Ids ascend, and so do those of one rank after the other.
+    ids = np.unique(np.concatenate([np.asarray(each) for each in splits]))
+    bounds = np.searchsorted(ids, rank_offsets)
+    own = ids[bounds[communicator.rank] : bounds[communicator.rank + 1]]
+
+    counts = np.diff(bounds)
+    times = sampler.root_time[shard.own_numbers(own)]
+    padded = np.zeros(counts.max(), times.dtype)
+    padded[: len(times)] = times
+    table = communicator.all_gather_rows(padded)
+    sampler.root_time = TimesOf(ids, np.concatenate([row[:count] for row, count in zip(table, counts, strict=True)]))

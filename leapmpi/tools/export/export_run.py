@@ -1,0 +1,96 @@
+"""Write a run in the format asked for: the file or folder appears when it is complete."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+
+from leapmpi.errors import ConfigError
+from leapmpi.registry import Registry
+from leapmpi.runs.run import Run
+from leapmpi.system.atomic_files import check_place, explain, remove_abandoned, written_aside
+from leapmpi.tools.export.run_series import RunSeries
+
+KINDS = Registry("export format", "leapmpi.tools.export.kinds")
+
+FOLDER = "exports"
+"""Below the run folder: where an output lies whose place was not given."""
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """What a format may read of a run."""
+
+    run: Run
+    which: str = "best"
+    """Which weights: best or final."""
+
+    @cached_property
+    def series(self) -> RunSeries:
+        """Settings, and numbers by epoch."""
+        return RunSeries(self.run)
+
+
+def needed(module: str, kind: str, extra: str) -> ModuleType:
+    """The module of another package that format `kind` needs. Raises ConfigError where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"export to {kind} needs {module.partition('.')[0]}, which cannot be imported ({error}); pip install "
+            f"'leapmpi[{extra}]'"
+        ) from None
+
+
+def kind_of(name: str | None, out: Path | None) -> str:
+    """The format called `name`, or that which the end of the name `out` tells. Raises ConfigError for neither."""
+    if name is not None:
+        KINDS.load(name)
+        return name
+    suffixes = {getattr(KINDS.load(each), "SUFFIX", None): each for each in KINDS.names()}
+    if out is None or out.suffix not in suffixes or not out.suffix:
+        told = ", ".join(suffix for suffix in suffixes if suffix)
+        raise ConfigError(f"say which format: --to {'|'.join(KINDS.names())}, or a name that ends in {told}")
+    return suffixes[out.suffix]
+
+
+def export(source: ExportSource, kind: str, out: Path | None, overwrite: bool) -> Path:
+    """Write the run as `kind` to `out`, by default into its own folder, and return the place.
+
+    Raises LeapmpiError for what the user can mend; nothing is at the place then that was not there before.
+    """
+    member = KINDS.load(kind)
+    if out is None:
+        # A run that goes on is exported to the same place again and again.
+        out = source.run.path / FOLDER / member.NAME
+        with _folder_of(out):
+            _write(member, source, out, overwrite=True)
+    else:
+        _write(member, source, out, overwrite)
+    return out
+
+
+def _write(member: ModuleType, source: ExportSource, out: Path, overwrite: bool) -> None:
+    check_place(out, overwrite)
+    remove_abandoned(out)
+    with written_aside(out, overwrite=overwrite) as aside:
+        member.write(source, aside)
+
+
+@contextmanager
+def _folder_of(out: Path) -> Iterator[None]:
+    """The folder of `out` is there in the body; where it stays empty it goes again."""
+    try:
+        out.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise explain(error, out.parent) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            out.parent.rmdir()

@@ -1,0 +1,53 @@
+"""Weights as safetensors: arrays by the names of parameters, and what a loader has to know as JSON under `leapmpi`.
+
+Format: https://github.com/huggingface/safetensors, "Format". Equal weights give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from leapmpi.runs import schemas
+from leapmpi.runs.file_names import weights_file
+from leapmpi.runs.run import Run
+from leapmpi.runs.weights import read_weights
+from leapmpi.tools.export.export_run import ExportSource, needed
+from leapmpi.version import VERSION
+
+SUMMARY = "weights as safetensors, for a loader in plain torch"
+NAME = "model.safetensors"
+SUFFIX = ".safetensors"
+
+_SETTINGS = ("hidden", "heads", "aggregate", "temperature", "mlp_layers", "message_norm", "jumping", "residual")
+_NORM = {"deepgcn": "layer", "film": "layer"}
+"""What norm = auto stands for; none for other models."""
+
+
+def write(source: ExportSource, path: Path) -> None:
+    """Write the weights of `source`. Raises DataError where there are none."""
+    save_file = needed("safetensors.numpy", "safetensors", "safetensors").save_file
+    arrays, about = read_weights(source.run.path / weights_file(source.which), schemas.WEIGHTS)
+    # One key alone: the library writes several in any order.
+    save_file(arrays, path, {"leapmpi": json.dumps(description(source.run, about), sort_keys=True)})
+
+
+def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
+    """What a loader has to know of the model: its name, widths, the settings that it reads; epoch (from 1), graph."""
+    config = run.config
+    model = config.model
+    return {
+        **{name: getattr(model, name) for name in _SETTINGS},
+        "model": model.name,
+        "norm": _NORM.get(model.name, "none") if model.norm == "auto" else model.norm,
+        "layers": len(config.sampling.fanout),
+        "feature_dim": about["feature_dim"],
+        "classes": about["classes"],
+        "task": about.get("task"),
+        "target_scale": about.get("target_scale"),
+        "edge_weights": config.sampling.edge_weights,
+        "epoch": about["epoch"] + 1,
+        "graph_uuid": about["graph_uuid"],
+        "version": VERSION,
+    }

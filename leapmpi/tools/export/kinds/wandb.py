@@ -1,0 +1,40 @@
+"""Weights & Biases: a folder with an offline run, which `wandb sync` sends later; nothing is sent here.
+
+Its own library writes the files, whose bytes differ from time to time; their content does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from pathlib import Path
+
+from leapmpi.tools.export.export_run import ExportSource, needed
+from leapmpi.tools.export.run_series import RUNNING
+
+SUMMARY = "folder with an offline run of Weights & Biases: wandb sync FOLDER/wandb/offline-run-*"
+NAME = "wandb"
+
+
+def write(source: ExportSource, path: Path) -> None:
+    """Write the folder `path`. The run has the same id whenever it is exported."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    library = needed("wandb", "wandb", "wandb")
+    series = source.series
+    path.mkdir()
+    run = library.init(
+        mode="offline",
+        dir=str(path),
+        project="leapmpi",
+        name=series.name,
+        id=hashlib.blake2b(f"{series.name} {series.begun}".encode(), digest_size=8).hexdigest(),
+        config={**series.settings(), **series.facts()},
+        settings=library.Settings(silent=True, x_disable_stats=True, x_disable_meta=True, console="off"),
+    )
+    for epoch, points in itertools.groupby(series.points(), key=lambda point: point.epoch):
+        numbers = list(points)
+        values = {point.name: point.value for point in numbers}
+        run.log({**values, "epoch": epoch, "_timestamp": numbers[0].time}, step=epoch)
+    run.summary.update(series.best())
+    run.finish(exit_code=0 if series.status in (RUNNING, "finished") else 1)

@@ -1,0 +1,111 @@
+"""GraphBolt's OnDiskDataset: edges, features and sets as metadata.yaml names them, raw or preprocessed."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.data_prep.conftest import SYMMETRIC, neighbours
+from tests.support.dgl_files import save_sampling_graph
+
+yaml = pytest.importorskip("yaml")
+
+
+@pytest.fixture
+def dataset(tmp_path, small):
+    """A function that writes a dataset with some of its description changed."""
+
+    def write(edges="csv", **changed):
+        folder = tmp_path / "set"
+        (folder / "data").mkdir(parents=True)
+        if edges == "csv":
+            np.savetxt(folder / "data/edges.csv", small.edges.T, "%d", ",")
+        else:
+            np.save(folder / "data/edges.npy", small.edges)
+        np.save(folder / "data/feat.npy", small.features.astype(np.float32))
+        torch.save(torch.from_numpy(small.labels), folder / "data/label.pt")
+        kind, end = ("csv", "csv") if edges == "csv" else ("numpy", "npy")
+        sets = {}
+        for key, split in (("train_set", "train"), ("validation_set", "val"), ("test_set", "test")):
+            ids = getattr(small, split)
+            np.save(folder / f"data/{split}-seeds.npy", ids)
+            np.save(folder / f"data/{split}-labels.npy", small.labels[ids])
+            names = {"seeds": f"data/{split}-seeds.npy", "labels": f"data/{split}-labels.npy"}
+            sets[key] = [{"data": [{"name": name, "format": "numpy", "path": path} for name, path in names.items()]}]
+        features = [
+            {"domain": "node", "name": "feat", "format": "numpy", "in_memory": False, "path": "data/feat.npy"},
+            {"domain": "node", "name": "label", "format": "torch", "path": "data/label.pt"},
+        ]
+        about = {
+            "dataset_name": "six",
+            "graph": {"nodes": [{"num": 6}], "edges": [{"format": kind, "path": f"data/edges.{end}"}]},
+            "feature_data": features,
+            "tasks": [{"name": "classes", "num_classes": 3, **sets}],
+        }
+        (folder / "metadata.yaml").write_text(yaml.safe_dump({**about, **changed}))
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize("edges", ["csv", "npy"])
+def test_raw(imported, small, dataset, edges):
+    graph = imported(dataset(edges))
+    assert neighbours(graph) == SYMMETRIC
+    np.testing.assert_array_equal(graph.features, small.features)
+    assert graph.labels.tolist() == small.labels.tolist()
+    assert graph.split.tolist() == [1, 1, 2, 0, 3, 3]
+
+
+def test_labels_of_the_sets_serve_where_no_feature_is_the_label(imported, dataset):
+    graph = imported(dataset(feature_data=[]))
+    assert graph.labels.tolist() == [0, 1, 2, -1, 0, 1]
+    assert graph.classes == 3
+
+
+def test_preprocessed(imported, small, dataset):
+    folder = dataset()
+    (folder / "data/edges.csv").unlink()
+    (folder / "preprocessed").mkdir()
+    order = np.argsort(small.edges[1], kind="stable")
+    indptr = np.append(0, np.cumsum(np.bincount(small.edges[1], minlength=6)))
+    save_sampling_graph(folder / "graph.pt", indptr, small.edges[0, order])
+    about = {"graph_topology": {"type": "FusedCSCSamplingGraph", "path": "graph.pt"}}
+    (folder / "preprocessed/metadata.yaml").write_text(yaml.safe_dump(about))
+    assert neighbours(imported(folder)) == SYMMETRIC
+
+
+def test_sets_of_pairs_are_edges_held_back(imported, dataset, tmp_path):
+    pairs = np.array([[0, 1], [5, 2], [3, 4]])
+    folder = dataset(tasks=[{"name": "links", "test_set": [{"data": [
+        {"name": "seeds", "format": "numpy", "path": "data/pairs.npy"},
+        {"name": "labels", "format": "numpy", "path": "data/true.npy"},
+    ]}]}])  # fmt: skip
+    np.save(folder / "data/pairs.npy", pairs)
+    np.save(folder / "data/true.npy", np.array([1, 0, 1]))
+    graph = imported(folder)
+    assert graph.edge_splits.counts()["test_edges"] == 2
+    assert 1 not in neighbours(graph)[0]
+
+
+REFUSED = {
+    "has 2 types of nodes and 1 of edges": {"graph": {"nodes": [{"num": 1}, {"num": 2}], "edges": [{"path": "x"}]}},
+    "'num' is missing": {"graph": {"nodes": [{}], "edges": [{"path": "data/edges.csv"}]}},
+    "the file of the edges is missing, and there is no ": {
+        "graph": {"nodes": [{"num": 6}], "edges": [{"path": "data/none.csv"}]}
+    },
+    "the train set names a vertex outside 0 ... 0": {
+        "graph": {"nodes": [{"num": 1}], "edges": [{"path": "data/edges.csv"}]},
+        "feature_data": [],
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_refused_in_one_sentence(refused, dataset, sentence):
+    assert sentence in refused(dataset(**REFUSED[sentence]))
+
+
+def test_no_yaml(refused, dataset):
+    folder = dataset()
+    (folder / "metadata.yaml").write_text("a: [1,")
+    assert "metadata.yaml is no YAML" in refused(folder)

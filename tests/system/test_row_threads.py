@@ -1,0 +1,54 @@
+"""Rows that several threads share: every row once, by any number of threads, and errors that are raised."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from leapmpi.system.worker_threads import set_threads, share_rows, threads
+
+
+@pytest.fixture
+def allowed():
+    before = threads()
+    yield set_threads
+    set_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("rows", [0, 1, 2, 63, 64, 65, 1000])
+def test_every_row_is_computed_once(rows, count, allowed):
+    allowed(count)
+    out = np.zeros(rows, int)
+
+    def kernel(first, end, array, by):
+        array[first:end] += by
+
+    share_rows(kernel, rows, out, 3)
+    assert (out == 3).all()
+
+
+def test_few_rows_stay_on_the_calling_thread_and_many_do_not(allowed):
+    allowed(2)
+    seen = []
+
+    def kernel(first, end):
+        seen.append((first, end, threading.get_ident()))
+
+    share_rows(kernel, 10)
+    assert seen == [(0, 10, threading.get_ident())]
+    seen.clear()
+    share_rows(kernel, 10, least=2)
+    assert sorted(seen)[0] == (0, 5, threading.get_ident())
+    assert sorted(seen)[1][:2] == (5, 10)
+
+
+def test_an_error_of_another_thread_is_raised_when_all_have_ended(allowed):
+    allowed(2)
+
+    def kernel(first, end):
+        if first:
+            raise ValueError("the second half")
+
+    with pytest.raises(ValueError, match="the second half"):
+        share_rows(kernel, 100)
