@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from data_prep.assembly.edge_labels import CLASSES, with_classes
+from data_prep.assembly.edge_splits.edge_labels import CLASSES, with_classes
 from data_prep.assembly.feature_rows import FeatureRows, stored
 from data_prep.assembly.made_features import FeatureRule, make
 from data_prep.assembly.output import Summary

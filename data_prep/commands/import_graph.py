@@ -105,10 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, clean, check and write the graph; print what was done. Raises LeapmpiError for the first fault."""
     from data_prep.assembly.assemble import AssemblyOptions, make_graph
-    from data_prep.assembly.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.given_splits import hold_back_given
+    from data_prep.assembly.edge_splits.split_edges import asked_split, split_edges
     from data_prep.assembly.made_features import parse_features
     from data_prep.assembly.output import check_output, write
-    from data_prep.assembly.split_edges import asked_split, split_edges
     from data_prep.assembly.splits import parse_rule
     from data_prep.formats.zip_archive import unpacked_source
     from data_prep.progress import Steps

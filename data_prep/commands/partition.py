@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the graph, partition it, write the dataset, print the table. Raises LeapmpiError for the first fault."""
-    from data_prep.assembly.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
+    from data_prep.assembly.edge_splits.split_edges import asked_split, check_unsplit, split_edges, splits_by_time
     from data_prep.assembly.stored_dtype import changes_dtype, check_dtype, in_fewer_bytes
     from data_prep.partitioning.partition_graph import partition_graph
     from data_prep.partitioning.quality_report import report_on

@@ -36,9 +36,9 @@ class Section:
 
 def page(title: str, lead: Markup, sections: Sequence[Section]) -> str:
     """The whole page; equal for equal input."""
-    links = joined(element("a", each.title, href=f"#{each.anchor}") for each in sections)
+    links = joined(element("a", each.title, href=f"#{each.anchor}") for each in sections) if len(sections) > 1 else None
     made = element("footer", f"Made by leapmpi {VERSION}. Every figure has its numbers in a table below it.")
-    body = [element("h1", title), lead, element("nav", links), *map(_section, sections), made]
+    body = [element("h1", title), lead, element("nav", links) if links else None, *map(_section, sections), made]
     shell = Template(_SHELL).substitute(title=element("title", title), style=_STYLE, body=joined(body))
     return f"{_MADE_BY}\n{shell}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from leapmpi.errors import RunFolderError
@@ -77,8 +78,10 @@ def dataset_page(name: str, health: Mapping[str, Any], class_names: Sequence[str
     lead: Markup = element(
         "div",
         element("p", word, size),
-        bullets(sentence for _, sentence in found),
+        bullets([sentence for _, sentence in found] or ["Nothing about it stands out."]),
         class_=f"verdict {light}",
     )
-    sections = [dataset.section(health, class_names)]
+    section = dataset.section(health, class_names)
+    # What stands out is said above.
+    sections = [replace(section, body=section.body[1:])]
     return page(f"Dataset {name}", lead, sections), sections

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from data_prep.assembly.split_edges import split_edges
+from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.graph import content_uuid

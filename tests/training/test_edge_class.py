@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from data_prep.assembly.split_edges import split_edges
+from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi import Config, train
 from leapmpi.cli.main import main
 from leapmpi.comm.world import start

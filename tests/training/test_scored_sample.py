@@ -7,7 +7,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from data_prep.assembly.split_edges import split_edges
+from data_prep.assembly.edge_splits.split_edges import split_edges
 from leapmpi.comm.world import start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset

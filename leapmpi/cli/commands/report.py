@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leapmpi.errors import LeapmpiError
+from leapmpi.errors import DataError, LeapmpiError
 from leapmpi.system.allocator import without_collection
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ def _of_dataset(
     from leapmpi.report.dataset_health import class_names, health
 
     dataset = open_dataset(data)
+    for each in runs:
+        if each.ended.get("graph_uuid", dataset.graph_uuid) != dataset.graph_uuid:
+            raise DataError(f"{data} holds another graph than {each.run.path} was trained on; give its own with --data")
     found, forecasts = health(dataset), {}
     with without_collection():
         from leapmpi.tools import forecast

@@ -57,10 +57,10 @@ def _bars(figure: BarFigure, number: int, top: float, thickness: float, scale: f
         if figure.stacked:
             x += width
         else:
-            parts.append(label(x + width + 4, top + thickness - 3, shown(values[number], figure.unit), "start"))
+            parts.append(label(x + width + 4, top + thickness / 2 + 4, shown(values[number], figure.unit), "start"))
             top += thickness
     if len(figure.stacks) == 1 and figure.stacked:
-        parts.append(label(x + 4, top + thickness - 4, shown(figure.stacks[0][1][number], figure.unit), "start"))
+        parts.append(label(x + 4, top + thickness / 2 + 4, shown(figure.stacks[0][1][number], figure.unit), "start"))
     return joined(parts)
 
 

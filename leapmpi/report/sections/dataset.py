@@ -116,11 +116,17 @@ def _facts(health: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if cut is not None:
         yield "edges between parts", shown(cut, SHARE)
         yield "replication", f"{shown(health.get('replication'))} parts need a vertex, on average"
+    if shares := str(health.get("cut_on_ranks", "")):
+        pairs = (each.partition(":") for each in shares.split())
+        yield "the same by number of ranks", ", ".join(f"{n}: {shown(float(part), SHARE)}" for n, _, part in pairs)
     for name, what in (
-        *(("method", "cut by"), ("vertex_balance", "largest part over mean: vertices")),
-        *(("training_balance", "training vertices"), ("edge_balance", "edges"), ("micrograph_locality", "R_micro")),
-        *(("cut_on_ranks", "edges cut by number of ranks"), ("leap_remote_rows", "remote rows an iteration: leap")),
-        ("pull_remote_rows", "pull"),
+        ("method", "partitioned by"),
+        ("vertex_balance", "largest part over mean, vertices"),
+        ("training_balance", "largest part over mean, training vertices"),
+        ("edge_balance", "largest part over mean, edges"),
+        ("micrograph_locality", "R_micro"),
+        ("leap_remote_rows", "remote rows of an iteration, leap"),
+        ("pull_remote_rows", "remote rows of an iteration, pull"),
     ):
         if name in health:
             yield what, health[name] if isinstance(health[name], str) else shown(health[name])

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from data_prep.assembly.split_edges import check_unsplit, hold_back
+from data_prep.assembly.edge_splits.split_edges import check_unsplit, hold_back
 from data_prep.edges.edge_sort import check_ids
 from data_prep.edges.raw_graph import GivenEdges
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways

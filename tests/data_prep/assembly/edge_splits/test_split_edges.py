@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_prep.assembly.split_edges import asked_split, parse_shares, split_edges
+from data_prep.assembly.edge_splits.split_edges import asked_split, parse_shares, split_edges
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits
@@ -101,8 +101,8 @@ def carrying(whole: Graph, time: np.ndarray | None = None) -> Graph:
 @pytest.mark.parametrize("blocks", ["one block", "many blocks"])
 def test_what_edges_carry_stays_with_them(whole, tmp_path, monkeypatch, blocks):
     if blocks == "many blocks":
-        monkeypatch.setattr("data_prep.assembly.split_edges._BLOCK", 4000)
-        monkeypatch.setattr("data_prep.assembly.split_times._BLOCK", 4000)
+        monkeypatch.setattr("data_prep.assembly.edge_splits.split_edges._BLOCK", 4000)
+        monkeypatch.setattr("data_prep.assembly.edge_splits.split_times._BLOCK", 4000)
     time = np.random.default_rng(2).integers(0, 50, whole.edges)
     for by in ("hash", "time"):
         graph = split_edges(carrying(whole, time), (0.7, 0.2, 0.1), 3, by=by)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.assembly.split_times import TimeSplit, time_split
+from data_prep.assembly.edge_splits.split_times import TimeSplit, time_split
 from data_prep.mapped_arrays import mapped, temporary_file
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
