@@ -75,10 +75,10 @@ class ComputeEngine(Engine):
             return 0.0
         return sum((float(loss) for row, count in zip(table, self.shares_by_rank, strict=True) for loss in row[:count]))
 
-    def dry_run(self, minibatch: MiniBatch) -> None:
+    def dry_run(self, batch: np.ndarray | None) -> None:
         """Train the first mini-batch, and forget it."""
         self.ctx.parameters.gradients.zero_()
-        self.forward_backward(minibatch)
+        self.forward_backward(self.plan(batch, 0, 0))
         self.ctx.parameters.gradients.zero_()
 
     def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:

@@ -103,9 +103,9 @@ class PreparationEngine(Engine):
         """Nothing: the ranks that compute have it."""
         return 0.0
 
-    def dry_run(self, minibatch: MiniBatch) -> None:
+    def dry_run(self, batch: np.ndarray | None) -> None:
         """Prepare and send the first mini-batch."""
-        self.fetch(minibatch)
+        self.fetch(self.plan(batch, 0, 0))
 
     def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
         """As `dry_run`; the seconds that it takes to prepare, and none to receive and to compute."""

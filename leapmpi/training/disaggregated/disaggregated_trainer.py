@@ -62,7 +62,7 @@ class DisaggregatedTrainer(Trainer):
 
     def dry_run(self, batch: np.ndarray | None) -> None:
         """The first iteration twice: to compile its kernels, then to see what it costs each role."""
-        self.engine.dry_run(self.engine.plan(batch, 0, 0))
+        self.engine.dry_run(batch)
         engine = self.engine
         assert isinstance(engine, PreparationEngine | ComputeEngine), "what `make_engine` gives"
         mine = [np.array(engine.timed(batch)) for _ in range(_TIMES)]
