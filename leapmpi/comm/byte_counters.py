@@ -6,11 +6,11 @@ import numpy as np
 
 KINDS = (
     *("ids", "features", "edge_features", "row gradients", "labels", "parameters"),
-    *("gradients", "activations", "embeddings", "topology", "schedule", "control"),
+    *("gradients", "activations", "embeddings", "topology", "shares", "schedule", "control"),
 )
 """What bytes are sent for. "row gradients" are those of learned rows, "topology" is named vertices and what
-their owners drew for them; "control" is everything that is no payload of
-training, such as counts and votes."""
+their owners drew for them; "shares" are what preparation ranks send to those that compute; "control" is everything
+that is no payload of training, such as counts and votes."""
 
 ROWS = ("local", "remote", "cached")
 """Where rows are read."""
@@ -27,6 +27,11 @@ class ByteCounters:
         self.rows = dict.fromkeys(ROWS, 0)
         self._to_rank = np.zeros(ranks, np.int64)
         self._to_each = 0
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self._to_rank)
 
     def add_bytes(self, kind: str, count: int) -> None:
         """Add `count` payload bytes of `kind`, one of KINDS."""
@@ -70,3 +75,40 @@ class ByteCounters:
         taken = self.bytes, self.rows
         self.bytes, self.rows = dict.fromkeys(KINDS, 0), dict.fromkeys(ROWS, 0)
         return taken
+
+
+class PartCounters:
+    """The counters of a communicator of some ranks, which counts in those of one of all ranks, `whole`.
+
+    Rank r of the part is rank `members[r]` (int64[ranks]) of the whole. Methods are those of ByteCounters.
+    """
+
+    def __init__(self, whole: ByteCounters, members: np.ndarray) -> None:
+        self._whole, self._members = whole, members
+        self.add_bytes, self.add_rows, self.add, self.take = whole.add_bytes, whole.add_rows, whole.add, whole.take
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """By kind, of the whole."""
+        return self._whole.bytes
+
+    def add_to_rank(self, kind: str, count: int, rank: int) -> None:
+        """Add `count` payload bytes of `kind`, sent to `rank` of the part."""
+        self._whole.add_to_rank(kind, count, int(self._members[rank]))
+
+    def add_to_ranks(self, kind: str, count: int, by_rank: np.ndarray) -> None:
+        """Add `count` payload bytes of `kind`, sent as int64[ranks of the part] says."""
+        self._whole.add_to_ranks(kind, count, self._among_all(by_rank))
+
+    def add_to_each(self, kind: str, each: int) -> None:
+        """Add `each` payload bytes of `kind` sent to each of the other ranks of the part."""
+        others = len(self._members) - 1
+        self._whole.add_to_ranks(kind, each * others, self._among_all(np.full(len(self._members), each, np.int64)))
+
+    def _among_all(self, by_rank: np.ndarray) -> np.ndarray:
+        found = np.zeros(self._whole.ranks, np.int64)
+        found[self._members] = by_rank
+        return found
+
+
+Counters = ByteCounters | PartCounters

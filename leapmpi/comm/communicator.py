@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from leapmpi.comm import mpi_buffers
-from leapmpi.comm.byte_counters import ByteCounters
+from leapmpi.comm.byte_counters import ByteCounters, Counters, PartCounters
 from leapmpi.comm.collectives import all_gather_rows, all_gather_values, to_json
 from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
@@ -36,26 +36,42 @@ _PACKET = 1 << 10
 class Communicator(Transport):
     """Exchanges between the ranks of one MPI communicator; every channel has a duplicate of it, and buffers."""
 
-    def __init__(self, comm: MPI.Intracomm, *, direct: bool = False, ahead: Sequence[MPI.Intracomm] = ()) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        *,
+        direct: bool = False,
+        ahead: Sequence[MPI.Intracomm] = (),
+    ) -> None:
         """Exchange over `comm`; `ahead` are duplicates of it, for the channels AHEAD and ROWS.
 
         `direct` hands device memory to MPI as it is (CUDA-aware MPI); else it is staged through pinned host memory.
         """
         super().__init__(comm, ahead)
         of_work_ahead = ByteCounters(self.size)
-        self._byte_counters = (ByteCounters(self.size), of_work_ahead, of_work_ahead)
+        self._own_counters = ByteCounters(self.size), of_work_ahead, of_work_ahead
+        self._byte_counters: tuple[Counters, ...] = self._own_counters
         self.staging = StagingBuffers(direct)
         self._exchanging = [False for _ in channels.CHANNELS]
 
     @property
-    def byte_counters(self) -> ByteCounters:
+    def byte_counters(self) -> Counters:
         """What the calling thread's channel has sent and read."""
         return self._byte_counters[channels.current()]
 
     def take_sent_to(self) -> np.ndarray:
         """int64[ranks]: bytes that all channels have sent to each rank since the last call, while none sends. Local."""
-        training, ahead, _ = self._byte_counters
+        training, ahead, _ = self._own_counters
         return training.take_by_rank(self.rank) + ahead.take_by_rank(self.rank)
+
+    def join(self, whole: Communicator, members: np.ndarray) -> None:
+        """From now on count, and be carried, with `whole`. Local.
+
+        Rank r here is rank `members[r]` (int64[size]) there.
+        """
+        self._carrier = whole._carrier
+        training, ahead, _ = (PartCounters(each, members) for each in whole._own_counters)
+        self._byte_counters = training, ahead, ahead
 
     def barrier(self) -> None:
         """Wait until all ranks are here. Collective."""
@@ -173,6 +189,21 @@ class Communicator(Transport):
             buffers.deliver(inbound, receive)
 
         return end
+
+    def start_sends(self, pieces: Sequence[tuple[Array, np.ndarray]], kind: str) -> Callable[[], None]:
+        """Begin to send rows of several arrays of the host, one array after the other; the result waits for the end.
+
+        Each piece is an array of rows in order of destination rank, and int64[size]: the rows for each rank. A rank
+        receives them by as many `exchange`s, in which it sends nothing. Until the end no array may be touched.
+        """
+        messages = []
+        for array, counts in pieces:
+            out, width = mpi_buffers.as_bytes(array, "sent rows"), math.prod(array.shape[1:]) * array.itemsize
+            ends = list(accumulate(counts.tolist(), initial=0))
+            for to in np.flatnonzero(counts).tolist():
+                messages += self._sends(out[ends[to] * width : ends[to + 1] * width], to, mpi_buffers.type_code(array))
+            self.byte_counters.add_to_ranks(kind, ends[-1] * width, counts * width)
+        return self._start([], messages)
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""

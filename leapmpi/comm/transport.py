@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -24,6 +25,13 @@ class CommunicationError(RuntimeError):
     """The two sides of an exchange disagree on type or size: a defect of leapmpi, caught before data are used."""
 
 
+@dataclass
+class _Carrier:
+    """Who makes the MPI calls of several transports of one process."""
+
+    thread: ProgressThread | None = None
+
+
 class Transport:
     """Carries the messages of `Communicator`.
 
@@ -38,7 +46,16 @@ class Transport:
         self._comms = (comm, *ahead)
         self.rank: int = comm.rank
         self.size: int = comm.size
-        self.progress_thread: ProgressThread | None = None
+        self._carrier = _Carrier()
+
+    @property
+    def progress_thread(self) -> ProgressThread | None:
+        """The thread that makes all MPI calls, while there is one."""
+        return self._carrier.thread
+
+    @progress_thread.setter
+    def progress_thread(self, thread: ProgressThread | None) -> None:
+        self._carrier.thread = thread
 
     @property
     def comm(self) -> MPI.Intracomm:

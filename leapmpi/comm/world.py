@@ -142,9 +142,6 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
     threads: per rank; 0 shares the cores of the affinity masks among the ranks of the node. Raises LaunchError for a
     missing MPI library or a foreign launcher.
     """
-    # Here and not above: it loads numpy, which `--help` does without.
-    from leapmpi.comm.collectives import all_gather_values
-
     # MPI starts once in a process; it cannot start twice, so it ends with the process, not with a run.
     mpi = load_mpi()
     if not mpi.Is_initialized():
@@ -156,8 +153,25 @@ def start(threads: int = 0, comm: MPI.Intracomm | None = None) -> World:
     if comm is None:
         check_launcher(mpi.COMM_WORLD.size, library_name(mpi))
 
+    return _among((comm or mpi.COMM_WORLD).Dup(), threads)
+
+
+def split(world: World, part: int) -> World:
+    """The ranks of `world` that give the same number `part`, in their order, as a world. Collective.
+
+    `finish` gives it back too.
+    """
+    # A part of an intracommunicator is one too.
+    return _among(cast("MPI.Intracomm", world.comm.Split(part, world.rank)), world.threads)
+
+
+def _among(comm: MPI.Intracomm, threads: int) -> World:
+    """The world of the ranks of `comm`, which it takes over. Collective."""
+    # Here and not above: it loads numpy, which `--help` does without.
+    from leapmpi.comm.collectives import all_gather_values
+
     # The lowest rank of a node stands for the node.
-    comm = (comm or mpi.COMM_WORLD).Dup()
+    mpi = load_mpi()
     # A part of an intracommunicator is one too.
     node_comm = cast("MPI.Intracomm", comm.Split_type(mpi.COMM_TYPE_SHARED))
     leaders = all_gather_values(comm, all_gather_values(node_comm, comm.rank)[0])

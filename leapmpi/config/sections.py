@@ -187,6 +187,17 @@ class StrategyConfig:
     vary: tuple[str, ...] = setting(
         (), "a setting and its values, such as model.hidden=16,32; several multiply", metavar="KEY=A,B"
     )
+    prepare_ranks: int = setting(
+        0,
+        "ranks, the last ones, that hold the dataset and prepare mini-batches; the others hold the model and compute",
+        least=0,
+    )
+    prepared_as: str = setting(
+        "auto",
+        "what preparation ranks send for the first layer: rows; sums of linear layers (gcn, sage, gin); auto: sums "
+        "where the bits stay those of rows",
+        choices=("auto", "rows", "sums"),
+    )
     migrate: str = setting("ring", "at several steps: models travel (ring) or stay (none)", choices=("ring", "none"))
 
 

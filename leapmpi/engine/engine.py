@@ -39,6 +39,9 @@ class Engine:
     limits_memory = False
     """Whether `plan` itself holds --memory-limit."""
 
+    ships = False
+    """Whether mini-batches go to other ranks as soon as they are prepared."""
+
     planning_seconds = 0.0
     """What it took to plan what is planned once, where something is."""
 
@@ -117,7 +120,7 @@ class Engine:
             minibatch.batch_rows = batch_rows.shared_out(ctx, minibatch.micro_batches)
 
             # Weights and labels of the roots whose loss this rank computes.
-            roots = self.placement.labelled(minibatch)
+            roots = self.labelled(minibatch)
             size = minibatch.planned.batch_size
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
@@ -157,8 +160,12 @@ class Engine:
                 self.ctx.learned.collect(self.ctx.communicator)
         return loss
 
-    def dry_run(self, minibatch: MiniBatch) -> None:
-        """Do all of an iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+    def dry_run(self, batch: np.ndarray | None) -> None:
+        """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+        self.dry_run_of(self.plan(batch, 0, 0))
+
+    def dry_run_of(self, minibatch: MiniBatch) -> None:
+        """The same with a `minibatch` that is planned. Collective."""
         self.fetch(minibatch)
         self.ctx.parameters.gradients.zero_()
         self.forward_backward(minibatch)
@@ -197,6 +204,10 @@ class Engine:
             return 0
         waits_for_draws = self.ctx.sampler.sharded and not self.config.memory_limit
         return 2 if self.fetches_ahead else 1 if waits_for_draws and not self.ctx.features.returned_row_bytes else 0
+
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """The roots (int64) whose labels and weights this rank brings here, by micro-batch. Local."""
+        return self.placement.labelled(minibatch)
 
     def labels_are_local(self, minibatch: MiniBatch) -> bool:
         """Whether every rank holds the labels of its labelled roots; all ranks find the same. Local."""

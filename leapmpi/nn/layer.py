@@ -94,6 +94,13 @@ class Layer(nn.Module):
     Models that are trained in one run then share it. Not inherited: a sub-class may aggregate otherwise.
     """
 
+    sums_ahead = False
+    """Whether `raw_sums` depends on rows alone, not on weights: it may be computed by a rank that has none.
+
+    For layers that are linear, and `from_sums` then gives what `forward` does. Not inherited: a sub-class may aggregate
+    otherwise.
+    """
+
     reads_names = True
     """Whether the layer reads original ids or in-degrees of sources that are no destinations, but for dropout.
 
@@ -320,6 +327,28 @@ class Layer(nn.Module):
         else:
             neighbours = self.project(self._sums(block, rows, key))
         return self.finish(own, neighbours, x[: block.n_dst])
+
+    @property
+    def offers_sums(self) -> bool:
+        """Whether `raw_sums` may be computed without weights, and the output from sums alone."""
+        ahead = vars(type(self)).get("sums_ahead", False)
+        return ahead and self.linear and (self.residual is None or self.plain_prefix)
+
+    @property
+    def sums_need_own(self) -> bool:
+        """Whether `from_sums` reads the rows of destinations too."""
+        return type(self).self_part is not Layer.self_part or self.residual is not None
+
+    def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
+        """What is known of the aggregate without weights: float[n_dst, in] of float[n_src, in], rows after prefix."""
+        return self.aggregate(block, rows, None)
+
+    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+        """float[n_dst, out], to the bit what `forward` gives where it aggregates before it projects.
+
+        From `raw_sums` and, where `sums_need_own`, the rows of destinations after prefix, float[n_dst, in].
+        """
+        return self.finish(None if own is None else self.self_part(own), self.project(sums), own)
 
     def _sums(self, block: BlockTensors, rows: Rows, key: DropoutKey | None) -> Tensor:
         """Aggregated `rows`: those that a model before this one found in the same features, where that may be."""

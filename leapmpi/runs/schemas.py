@@ -52,6 +52,7 @@ _EPOCH_FIGURES = {
     "ahead": record({}, {"hidden": number, "phases": _TIMES}),
     "cache": entries(number),
     "together": count,
+    "busy": number,
     "by_rank": _BY_RANK,
     "details": entries(_DETAILS),
 }

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from leapmpi.config.schema import Config, models_of, variations
 from leapmpi.config.strategy_list import parse_strategies
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.engine.context import Loaded
 from leapmpi.errors import ConfigError
 from leapmpi.runs.tables.warm_epochs import set_ratios, warm_epochs
+from leapmpi.training.disaggregated.checks import by_role
 from leapmpi.training.records import banner
 from leapmpi.training.records.epoch_record import ahead_seconds
 from leapmpi.training.run_training import make_trainer, prepare
@@ -27,8 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("leapmpi")
 
 
-def bench(config: Config, strategies: str, comm: Comm | None = None) -> list[dict[str, Any]]:
+def bench(
+    config: Config, strategies: str, comm: Comm | None = None, prices: tuple[float, float] | None = None
+) -> list[dict[str, Any]]:
     """Train each of `strategies` for config.train.epochs and return one row of figures each. Collective.
+
+    prices: what an hour of a rank costs that computes, and of one that only prepares; rows then have a `cost`, that of
+    an epoch.
 
     Rows hold the median over warm epochs (all but the first, where there are more) of seconds, rows, bytes and phases,
     the ratio of seconds to the first strategy's (None without a warm epoch), and the loss and scores of every epoch.
@@ -36,7 +44,13 @@ def bench(config: Config, strategies: str, comm: Comm | None = None) -> list[dic
     configs = parse_strategies(strategies, config)
     if config.strategy.replicas == "independent":
         configs = _ensemble_and_each(configs)
-    return in_session(config, comm, lambda session: _bench(configs, session))
+    # Which ranks are asked for a GPU depends on the roles of the first strategy.
+    first = next(iter(configs.values()))
+    rows = in_session(first, comm, lambda session: _bench(configs, session))
+    if prices:
+        for row in rows:
+            row["cost"] = _cost(row, prices)
+    return rows
 
 
 def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
@@ -48,6 +62,27 @@ def _ensemble_and_each(configs: dict[str, Config]) -> dict[str, Config]:
     return {f"{label}, {len(each)} models": config, **each}
 
 
+class _Held:
+    """The dataset as strategies need it: loaded once for those whose ranks all do the same, and for each with roles."""
+
+    def __init__(self, session: Session, dataset: Dataset) -> None:
+        self._session, self._dataset = session, dataset
+        self._shared: Loaded | None = None
+
+    def by(self, config: Config) -> Loaded:
+        """What a trainer of `config` works with, a model of its own included. Collective."""
+        if config.strategy.prepare_ranks:
+            return self._session.load_by_role(by_role(config), self._dataset)
+        self._shared = self._shared or self._session.load(config, self._dataset)
+        return with_new_model(models_of(config)[0], self._shared)
+
+
+def _cost(row: dict[str, Any], prices: tuple[float, float]) -> float:
+    """What the ranks of `row` cost in a warm epoch, working or waiting."""
+    preparing = row["roles"]["preparing"] if row["roles"] else 0
+    return row["epoch_seconds"] / 3600 * ((row["ranks"] - preparing) * prices[0] + preparing * prices[1])
+
+
 def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]:
     # Check all settings before anything is loaded.
     world = session.world
@@ -56,9 +91,9 @@ def _bench(configs: dict[str, Config], session: Session) -> list[dict[str, Any]]
 
     # One trainer per strategy, each with a model of its own, on the same loaded data.
     first = next(iter(configs.values()))
-    loaded = session.load(first, datasets[0])
+    held = _Held(session, datasets[0])
     trainers = {
-        label: make_trainer(config, world, with_new_model(models_of(config)[0], loaded), time.perf_counter())
+        label: make_trainer(by_role(config), world, held.by(config), time.perf_counter())
         for label, config in configs.items()
     }
     for trainer in trainers.values():
@@ -98,6 +133,7 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "epoch_seconds": sum(row["epoch_seconds"] for row in rows),
         "seconds": [sum(each) for each in zip(*(row["seconds"] for row in rows), strict=True)],
         "core_seconds": sum(row["core_seconds"] for row in rows),
+        "core_hours": sum(row["core_hours"] for row in rows),
         **{name: total(name) for name in ("rows", "bytes", "phases", "ahead")},
         "loss": [statistics.fmean(each) for each in zip(*(row["loss"] for row in rows), strict=True)],
         "accuracy": [{"val": None, "test": None}],
@@ -105,8 +141,12 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _row(label: str, trainer: Trainer) -> dict[str, Any]:
-    """The figures of one strategy: medians over warm epochs, losses and scores of all epochs."""
+    """The figures of one strategy: medians over warm epochs, losses and scores of all epochs. Collective.
+
+    core_hours: of the cores that the ranks hold, at work or not; core_seconds: of those at work.
+    """
     epochs = trainer.epochs
+    threads = trainer.ctx.communicator.all_gather_objects(trainer.world.threads)
     warm, is_warm = warm_epochs(epochs)
 
     def medians(name: str) -> dict[str, float]:
@@ -115,6 +155,9 @@ def _row(label: str, trainer: Trainer) -> dict[str, Any]:
     return {
         "strategy": label,
         "ranks": trainer.world.size,
+        "roles": trainer.roles_record(),
+        "busy": statistics.median(epoch["busy"] for epoch in warm) if "busy" in warm[0] else None,
+        "core_hours": sum(threads) * statistics.median(epoch["seconds"] for epoch in warm) / 3600,
         "time_steps": trainer.engine.placement.time_steps,
         "remote": trainer.engine.mode_name,
         "epoch_seconds": statistics.median(epoch["seconds"] for epoch in warm),

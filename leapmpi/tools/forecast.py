@@ -26,6 +26,7 @@ from leapmpi.runs.tables.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.tools.link_rates import LinkRates, check_link
+from leapmpi.training.disaggregated.role_forecast import forecast_roles
 from leapmpi.training.setup import open_for_training, with_batch_size
 from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.simulator import Forecaster
@@ -38,9 +39,9 @@ _SHARED = ("model", "sampling", "strategy", "train", "link")
 def plan(config: Config, ranks: str, strategies: str, link: str | None = None, iterations: int = 4) -> dict[str, Any]:
     """Forecasts of all `strategies` (as for `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
 
-    Returns {"forecasts": one row of figures each, "left_out": a sentence for each one that is impossible, "too_large":
-    one for each that exceeds --memory-limit, "auto": what `--strategy auto` takes on each number of ranks, "topology":
-    its bytes by rank, in a copy per node and sharded}.
+    Returns {"forecasts": one row of figures each, "roles": likewise where some ranks prepare, "left_out": a sentence
+    for each one that is impossible, "too_large": one for each that exceeds --memory-limit, "auto": what
+    `--strategy auto` takes on each number of ranks, "topology": its bytes by rank, in a copy per node and sharded}.
     Raises ConfigError, and DataError where all are impossible.
     """
     sizes = parse_ranks(ranks)
@@ -52,29 +53,33 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     configs = parse_strategies(strategies, config)
 
     # Every strategy on every number of ranks; what cannot be trained is left out, with the reason.
-    forecasts, left_out, too_large = [], [], []
+    forecasts, roles, left_out, too_large = [], [], [], []
     for size in sizes:
         forecaster.machine = _machine(config, size, rates)
-        if size > forecaster.dataset.parts:
+        if size > forecaster.dataset.parts and not any(each.strategy.prepare_ranks for each in configs.values()):
             left_out.append(
                 f"{size} ranks need a dataset of at least {size} parts and this one has {forecaster.dataset.parts}: "
                 f"partition the graph again with --parts {size}"
             )
             continue
-        if config.strategy.name == AUTO:
+        if config.strategy.name == AUTO and not config.strategy.prepare_ranks and size <= forecaster.dataset.parts:
             config = with_batch_size(config, forecaster.dataset)
             choice = _choice(config, forecaster, size, rates)
             choices.append({"ranks": size, "sentence": choice.sentence(), **choice.to_values()})
         for label, asked in configs.items():
             try:
                 each = with_batch_size(asked, forecaster.dataset)
+                if each.strategy.prepare_ranks:
+                    byte, data = _machine(each, size, rates).byte, (forecaster.dataset, forecaster.topology)
+                    roles.append(forecast_roles(label, each, *data, size, byte).to_values())
+                    continue
                 one_model = each.strategy.replicas != "independent"
                 known = rates.rates(each, size) if rates and one_model else None
                 forecasts.append(forecaster.forecast(label, each, size, known).to_values())
                 too_large += _too_large(label, each, forecaster, size)
-            except ConfigError as error:
+            except (ConfigError, DataError) as error:
                 left_out.append(f"{label} on {size} rank{'s' * (size > 1)}: {error}")
-    if not forecasts:
+    if not forecasts and not roles:
         raise DataError(left_out[0])
     topology = [
         {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
@@ -84,6 +89,7 @@ def plan(config: Config, ranks: str, strategies: str, link: str | None = None, i
     return {
         "data": config.data,
         "forecasts": forecasts,
+        "roles": roles,
         "left_out": left_out,
         "too_large": too_large,
         "auto": choices,

@@ -38,7 +38,10 @@ from leapmpi.training.trainer import Trainer
 
 log = logging.getLogger("leapmpi")
 
-CHANGEABLE = ("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size")
+CHANGEABLE = (
+    *("data", "train.epochs", "train.early_stop", "evaluate.every", "evaluate.batch_size"),
+    *("strategy.prepare_ranks", "strategy.prepared_as"),
+)
 """Settings that may differ when a run is resumed, besides those of [run]; of `data` only the place."""
 
 _SAME = ("model.", "sampling.", "strategy.", "train.", "link.")

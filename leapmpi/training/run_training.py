@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,16 @@ from leapmpi.system.allocator import set_aside_lasting_objects
 from leapmpi.system.trace import record_timeline
 from leapmpi.training import resume
 from leapmpi.training.checkpointer import Checkpointer
+from leapmpi.training.disaggregated.checks import by_role
+from leapmpi.training.disaggregated.disaggregated_trainer import DisaggregatedTrainer
+from leapmpi.training.disaggregated.loading import LoadedByRole
 from leapmpi.training.edges.edge_trainer import EdgeReplicaTrainer, EdgeTrainer
 from leapmpi.training.ensemble_trainer import ReplicaTrainer
 from leapmpi.training.model_state import below
 from leapmpi.training.records.run_records import announce, announce_end, open_records, summary_of
 from leapmpi.training.resume import SavedRun
 from leapmpi.training.session import Session, in_session
-from leapmpi.training.setup import warm_up, with_batch_size
+from leapmpi.training.setup import with_batch_size
 from leapmpi.training.simulation.memory_advice import MemoryAdvice
 from leapmpi.training.simulation.settled import settle
 from leapmpi.training.trainer import Trainer
@@ -70,6 +74,8 @@ def make_trainer(config: Config, world: World, loaded: Loaded, begun: float) -> 
     kind: type[Trainer] = ReplicaTrainer if several else Trainer
     if edges:
         kind = EdgeReplicaTrainer if several else EdgeTrainer
+    if isinstance(loaded, LoadedByRole):
+        kind = DisaggregatedTrainer
     placement = placement_class(config.strategy.name)
     return world.on_all(lambda: kind(config, world, placement.place(world, loaded), begun))
 
@@ -97,7 +103,7 @@ def prepare(trainer: Trainer, saved_choices: dict[str, Any] | None = None) -> No
 def _choose_and_compile(trainer: Trainer, saved_choices: dict[str, Any] | None) -> None:
     """What `prepare` does where there is memory enough. Collective."""
     with trainer.ctx.phases("load"):
-        warm_up(trainer.world, trainer.ctx, trainer.config)
+        trainer.warm_up()
         batches = trainer.planned_batches(0)
         first = batches[0] if batches else None
 
@@ -143,6 +149,14 @@ def build_trainer(config: Config, world: World, loaded: Loaded, saved: SavedRun 
     return trainer
 
 
+def _findings(config: Config, loaded: Loaded, world: World) -> list[str]:
+    """What is found in users' modules, on the first rank that has rows to try them on. Collective."""
+    if not isinstance(loaded, LoadedByRole):
+        return findings(config, loaded, world)
+    data = replace(loaded, ctx=loaded.of_role)
+    return world.on_all(lambda: findings(config, data, loaded.role) if loaded.prepares else [])
+
+
 def _train(config: Config, session: Session) -> Run:
     begun, world = time.perf_counter(), session.world
     # A start that is ended before it trains has changed nothing: the same command may try again.
@@ -150,15 +164,18 @@ def _train(config: Config, session: Session) -> Run:
 
     # All that can be refused is refused before a run folder is made.
     dataset = session.open(config)
-    config = with_batch_size(config, dataset)
+    config = by_role(with_batch_size(config, dataset))
     run = config.run
     place = run.folder, run.overwrite, config.train.epochs
     found = world.on_root(lambda: resume.find(config, dataset) if check(*place) else None)
     world.on_root(lambda: resume.initial_weights(config) if config.train.init and found is None else None)
     before = how_it_ended(Path(run.folder)) if world.rank == 0 and run.folder else None
-    starts = all_gather_values(world.comm, resume.part_starts(found, dataset, world.size))[0]
-    loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
-    found_in_models = findings(config, loaded, world)
+    if config.strategy.prepare_ranks:
+        loaded: Loaded = session.load_by_role(config, dataset)
+    else:
+        starts = all_gather_values(world.comm, resume.part_starts(found, dataset, world.size))[0]
+        loaded = session.load(config, dataset, starts=np.array(starts) if starts else None)
+    found_in_models = _findings(config, loaded, world)
     saved = resume.broadcast_saved(found, loaded.ctx.communicator)
     config, choice = settle(config, world, loaded, saved)
     trainer = build_trainer(config, world, loaded, saved, begun)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from leapmpi.comm.launcher import launched_rank, launcher_size
-from leapmpi.comm.world import World, finish, start
+from leapmpi.comm.world import World, finish, split, start
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_seconds
 from leapmpi.dataset.file_stamps import FileStamps
@@ -36,6 +36,8 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import progress_line
 from leapmpi.system.allocator import take_back_lasting_objects
 from leapmpi.system.phase_timers import PhaseTimers
+from leapmpi.training.disaggregated.checks import check_roles
+from leapmpi.training.disaggregated.loading import LoadedByRole, load_by_role
 from leapmpi.training.scoring.metric import choose_metric
 from leapmpi.training.setup import check_device, choose_device, load, open_for_training, with_batch_size
 from leapmpi.training.topology_kind import check_topology
@@ -62,6 +64,8 @@ class Session:
     watchdog: Watchdog
     signals: Signals = field(default_factory=Signals)
     job_end: float | None = None
+    roles: list[World] = field(default_factory=list)
+    """The ranks that have the same role as this one, where ranks have roles."""
 
     def open(self, config: Config) -> Dataset:
         """The dataset of `config`, opened once; the settings fit it and the ranks. Collective."""
@@ -85,6 +89,15 @@ class Session:
             rates = rates or machine_rates(self.world, self.device)
             return load(config, dataset, self.world, self.device, self.phases, rates, starts, goes_through_all)
 
+    def load_by_role(self, config: Config, dataset: Dataset) -> LoadedByRole:
+        """As `load`, where the last ranks prepare mini-batches and the others compute. Collective."""
+        self.watchdog.inputs.append(FileStamps(dataset))
+        with self.phases("load"):
+            role = split(self.world, int(prepares(config, self.world)))
+            self.roles.append(role)
+            rates = machine_rates(self.world, self.device)
+            return load_by_role(config, dataset, self.world, role, self.device, self.phases, rates)
+
 
 def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]) -> T:
     """Run `action` between the start and the end of MPI, so that a failure of one rank ends all."""
@@ -107,19 +120,29 @@ def in_session(config: Config, comm: Comm | None, action: Callable[[Session], T]
             session.signals.handled(),
             bus_errors_told(world.size),
         ):
-            session.world.on_all(lambda: check_device(config.run.device, device))
+            session.world.on_all(lambda: None if prepares(config, world) else check_device(config.run.device, device))
             return action(session)
     finally:
         watchdog.stop()
-        finish(session.world)
+        for each in (*session.roles, session.world):
+            finish(each)
         take_back_lasting_objects()
+
+
+def prepares(config: Config, world: World) -> bool:
+    """Whether this rank prepares mini-batches for others, and computes with none. Local."""
+    preparing = config.strategy.prepare_ranks
+    return 0 < preparing < world.size and world.rank >= world.size - preparing
 
 
 def check_settings(config: Config, world: World) -> Dataset:
     """The dataset of `config`, opened. Raises for settings that do not fit it or the ranks. Local."""
     dataset = open_for_training(config)
     config = with_batch_size(config, dataset)
-    rank_offsets(dataset.offsets, world.size)
+    if config.strategy.prepare_ranks:
+        check_roles(config, dataset, world.size)
+    else:
+        rank_offsets(dataset.offsets, world.size)
     check_prefetch(config.strategy)
     task = task_of(config, dataset)
     edges = dataset.edge_splits

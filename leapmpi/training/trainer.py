@@ -29,7 +29,7 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.model_state import Best, State, evaluations_since, restore, save_weights, saved
 from leapmpi.training.optimizer import Optimizer
 from leapmpi.training.records.epoch_record import EpochMeter, EpochProgress, epoch_line, of_losses
-from leapmpi.training.setup import load_dealt
+from leapmpi.training.setup import load_dealt, warm_up
 from leapmpi.training.simulation.strategy_choice import Choice
 
 log = logging.getLogger("leapmpi")
@@ -166,6 +166,18 @@ class Trainer:
         with self.ctx.phases("plan"):
             return self.epoch_batches(epoch)
 
+    def warm_up(self) -> None:
+        """Compile kernels, one rank per node first. Collective."""
+        warm_up(self.world, self.ctx, self.config)
+
+    def roles_record(self) -> dict[str, Any] | None:
+        """What records say of ranks that prepare and ranks that compute; None where all do both. Local."""
+        return None
+
+    def sentences(self) -> list[str]:
+        """What is told at the start, besides what the engine says. Local."""
+        return []
+
     def dry_run(self, batch: np.ndarray | None) -> None:
         """Do what compiles the kernels of the first iteration and changes nothing. Collective.
 
@@ -173,7 +185,7 @@ class Trainer:
         """
         minibatch = self.engine.plan(batch, 0, 0)
         check_memory(self.engine, minibatch)
-        self.engine.dry_run(minibatch)
+        self.engine.dry_run_of(minibatch)
 
     def dry_run_evaluation(self) -> None:
         """The same for the kernels of an evaluation. Collective."""

@@ -91,6 +91,33 @@ def test_hosts_are_separate_joined_by_links_and_removed_without_a_trace(no_hosts
     assert namespaces() == []
 
 
+BUSY = """
+import time
+begin, used = time.perf_counter(), time.process_time()
+while time.perf_counter() < begin + 0.6:
+    pass
+print(time.process_time() - used)
+"""
+
+
+def groups():
+    """The control groups that these tests have made."""
+    return [each for depth in ("*", "*/*") for each in Path("/sys/fs/cgroup").glob(f"{depth}/leapmpi-{NAME}-*")]
+
+
+def test_hosts_have_the_cores_that_they_were_given(no_hosts):
+    made = lab("hosts", "up", 2, "1gbit", "--cores", "0.1,0.5")
+    if made.returncode and "leave out --cores" in made.stderr:
+        assert namespaces() == [], "a machine without quotas has no hosts then"
+        pytest.skip(made.stderr.strip())
+    assert made.returncode == 0, made.stderr
+    used = [float(output("exec", host, sys.executable, "-c", BUSY)) for host in (0, 1)]
+    assert used[0] < 0.2, "a tenth of a core for 0.6 seconds, and what a start may borrow"
+    assert used[0] < used[1] < 0.45
+    output("down")
+    assert groups() == []
+
+
 def test_hosts_are_removed_when_the_table_is_stopped(no_hosts, tmp_path, small_data):
     graph = tmp_path / "small.h5"
     shutil.copytree(small_data, tmp_path / "small-metis-2")
@@ -129,6 +156,8 @@ def test_a_table_is_measured_on_two_hosts(no_hosts, tmp_path):
         ("hosts", ["bytes"], "no hosts are up"),
         ("hosts", ["up", 2, "fast"], "give a rate such as 1gbit"),
         ("hosts", ["up", 0], "must be 1 to 200, not 0"),
+        ("hosts", ["up", 3, "1gbit", "--cores", "1,0.25"], "give one number for all hosts, or 3, one each; not 2"),
+        ("hosts", ["up", 3, "1gbit", "--cores", "0"], "give numbers of cores of 0.05 or more"),
     ],
 )
 def test_errors_are_one_sentence(no_hosts, program, arguments, sentence):

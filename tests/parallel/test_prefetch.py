@@ -88,6 +88,7 @@ class Recorder:
     """An engine whose mini-batches are numbers. Hooks run in the thread that plans, requests or trains."""
 
     overlaps = False
+    ships = False
 
     def __init__(self, world, hook=lambda what, number: None):
         self.communicator, self.hook, self.trained = Communicator(world.comm, ahead=world.ahead_comms), hook, []

@@ -1,6 +1,7 @@
 """Kills ranks of real jobs with SIGKILL, one a trial, in every phase, and lets the next start go on:
 
     python -m tests.soak.kills --trials 100 --ranks 3 --seed 0
+    python -m tests.soak.kills --trials 50 --ranks 4 --prepare-ranks 2 --seed 0
 
 A trial watches the heartbeats in the run folder until the chosen rank is in the chosen phase (while loading there are
 none: there it waits a random time), waits a moment more, and kills it. The job must end by itself with an error, name
@@ -38,6 +39,8 @@ OPTIONS = [
     *("--strategy", "leap", "--time-steps", "N", "--remote", "raw", "--checkpoint-every", "2", "--eval-every", "1"),
     *("--batch-size", "64", "--hidden", "8", "--fanout", "3,2", "--device", "cpu", "--comm-timeout", "30"),
 ]
+BY_ROLE = ("load", "compute", "checkpoint"), ("load", "sample", "gather", "evaluate", "checkpoint")
+"""The phases in which ranks are killed that compute, and those that prepare, where they are not the same."""
 TIME_LIMIT = 120.0
 """Seconds after which a job counts as one that hangs."""
 
@@ -45,12 +48,13 @@ TIME_LIMIT = 120.0
 class Job:
     """A training job on this machine, in a session of its own, of which nothing is left in the end."""
 
-    def __init__(self, ranks, data, run, epochs):
+    def __init__(self, ranks, data, run, epochs, preparing=0):
         self.run = run
         self.ended = float("inf")
         self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `finish`)
         command = [str(PROJECT / "jobs/mpirun/local"), str(ranks), sys.executable, "-m", "tests.soak.slowed"]
-        command += ["train", str(data), "--run", str(run), "--epochs", str(epochs), *OPTIONS]
+        options = [*OPTIONS, "--time-steps", "1", "--prepare-ranks", str(preparing)] if preparing else OPTIONS
+        command += ["train", str(data), "--run", str(run), "--epochs", str(epochs), *options]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT, cwd=PROJECT,
             env=child_environment({"OMP_NUM_THREADS": "1"}), start_new_session=True,
@@ -158,25 +162,35 @@ def weights_of(run):
     return load_run(run).summary["parameters_digest"]
 
 
-def soak(trials, ranks, seed, base, epochs=6, say=print):
-    """Run the trials; returns how many ended in each (phase, rank), how many of them survivors reported, how many runs
-    were finished and compared, and the seconds from each kill to the end of its job."""
+def cells_of(ranks, preparing):
+    """The phases and ranks that are to be met."""
+    if not preparing:
+        return list(itertools.product(PHASES, range(ranks)))
+    return [(phase, rank) for rank in range(ranks) for phase in BY_ROLE[rank >= ranks - preparing]]
+
+
+def soak(trials, ranks, seed, base, epochs=6, say=print, preparing=0):
+    """Run the trials, the last `preparing` ranks preparing for the others.
+
+    Returns how many ended in each (phase, rank), how many of them survivors reported, how many runs were finished and
+    compared, and the seconds from each kill to the end of its job.
+    """
     chance = random.Random(seed)
     data = base / "data"
     graph = make_graph("single")
     write_dataset(data, graph, assign(graph, "random", 4), 4, method="random", figures={}, seed=0)
-    code, text, _ = Job(ranks, data, base / "reference", epochs).finish()
+    code, text, _ = Job(ranks, data, base / "reference", epochs, preparing).finish()
     assert code == 0, text[-4000:]
     expected = weights_of(base / "reference")
 
-    cells, hits, reported, compared = list(itertools.product(PHASES, range(ranks))), Counter(), 0, 0
+    cells, hits, reported, compared = cells_of(ranks, preparing), Counter(), 0, 0
     seconds = []
     chance.shuffle(cells)
     targets, runs = itertools.cycle(cells), itertools.count()
     run, misses = base / f"run-{next(runs)}", 0
     while sum(hits.values()) < trials:
         phase, rank = next(targets)
-        job = Job(ranks, data, run, epochs)
+        job = Job(ranks, data, run, epochs, preparing)
         died_in, killed = kill(job, rank, phase, chance), time.monotonic()
         code, text, left = job.finish()
         if died_in is None:
@@ -195,7 +209,7 @@ def soak(trials, ranks, seed, base, epochs=6, say=print):
             compared += 1
             assert weights_of(run) == expected, f"{run} ended with other weights"
             run = base / f"run-{next(runs)}"
-    code, text, _ = Job(ranks, data, run, epochs).finish()
+    code, text, _ = Job(ranks, data, run, epochs, preparing).finish()
     assert code == 0, text[-4000:]
     assert weights_of(run) == expected, f"{run} ended with other weights"
     return hits, reported, compared + 1, seconds
@@ -206,11 +220,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--prepare-ranks", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="leapmpi-kills-") as base:
-        hits, reported, compared, seconds = soak(given.trials, given.ranks, given.seed, Path(base))
+        hits, reported, compared, seconds = soak(
+            given.trials, given.ranks, given.seed, Path(base), preparing=given.prepare_ranks
+        )
     table = {phase: [hits[phase, rank] for rank in range(given.ranks)] for phase, _ in sorted(hits)}
     print("kills by phase and rank:", json.dumps(table))
     print(

@@ -8,6 +8,7 @@ import sys
 
 from leapmpi.config.flags import OF_RUN_FOLDERS, add_dataset, add_settings, config_from
 from leapmpi.config.parser import CommandParser
+from leapmpi.errors import ConfigError
 from leapmpi.system.allocator import without_collection
 
 HELP = "time several strategies in one job, on the same batches"
@@ -23,8 +24,25 @@ def add_arguments(parser: CommandParser) -> None:
         help="names with settings of the strategy section, such as pull,leap,leap:time-steps=N:remote=raw; "
         "ratios are to the first",
     )
+    parser.add_argument(
+        "--prices",
+        metavar="A[,B]",
+        help="what an hour of a rank costs that computes, and of one that only prepares (--prepare-ranks); prints the "
+        "cost of an epoch",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     add_settings(parser, without=("strategy.name", *OF_RUN_FOLDERS))
+
+
+def prices(text: str) -> tuple[float, float]:
+    """'3' or '3,0.4' as the prices of an hour of a rank that computes, and of one that prepares. Raises ConfigError."""
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) not in (1, 2) or not all(0 <= each < float("inf") for each in found):
+        raise ConfigError(f"--prices {text}: give one price of an hour of a rank, or two, as in 3 or 3,0.4")
+    return found[0], found[-1]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     with without_collection():
         from leapmpi.tools.bench_job import bench
 
-    rows = bench(config, arguments.strategies)
+    rows = bench(config, arguments.strategies, prices=prices(arguments.prices) if arguments.prices else None)
     if job_rank() == 0:
         sys.stdout.write((json.dumps(rows, indent=1) if arguments.json else table(rows)) + "\n")
         sys.stdout.flush()

@@ -48,6 +48,7 @@ class GCNLayer(Layer):
 
     partial_form = SUM
     shares_sums = True
+    sums_ahead = True
     edge_data = ("weight", "edge_weight")
 
     def __init__(self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool) -> None:

@@ -38,6 +38,7 @@ class GINLayer(Layer):
     """act(MLP((1 + eps) h_v + sum of h_u)); the MLP's first product may be taken before the sum."""
 
     partial_form = SUM
+    sums_ahead = True
     reads_names = False
 
     def __init__(
@@ -83,6 +84,20 @@ class GINLayer(Layer):
     def counted(self, own: Tensor) -> Tensor:
         """(1 + eps) times the destinations' rows."""
         return (1 + as_row(self.eps, own.shape[1])) * own
+
+    @property
+    def sums_need_own(self) -> bool:
+        """A learned epsilon multiplies the rows of destinations."""
+        return isinstance(self.eps, Tensor) or super().sums_need_own
+
+    def raw_sums(self, block: BlockTensors, rows: Rows) -> Tensor:
+        """Those of in-neighbours alone where epsilon is learned."""
+        return total(block, rows) if isinstance(self.eps, Tensor) else self.aggregate(block, rows, None)
+
+    def from_sums(self, sums: Tensor, own: Tensor | None) -> Tensor:
+        if isinstance(self.eps, Tensor) and own is not None:
+            sums = sums + self.counted(own)
+        return self.finish(None, self.project(sums), own)
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """This rank's terms of the sums, the destination's own where its home is here."""

@@ -35,6 +35,7 @@ class SAGELayer(Layer):
 
     partial_form: PartialForm | None = SUM
     shares_sums = True
+    sums_ahead = True
     reads_names = False
     edge_data: tuple[str, ...] = ("weight", "edge_weight")
 

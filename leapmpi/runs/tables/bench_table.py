@@ -19,7 +19,30 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [_HEADINGS, *(_line(row) for row in rows)]
     parts = [aligned(lines), _parts(rows, "bytes", "MiB sent", 2**-20), _parts(rows, "phases", "seconds", 1.0)]
     parts += [about_cold(rows)] if about_cold(rows) else []
-    return "\n\n".join([*parts, *_prefetching(rows), *_cache_and_loss(rows), *_ignored(rows)])
+    return "\n\n".join([*parts, *_costs(rows), *_prefetching(rows), *_cache_and_loss(rows), *_ignored(rows)])
+
+
+def _costs(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Core-hours of each strategy, and what they cost, where ranks have roles or prices are given."""
+    priced = any("cost" in row for row in rows)
+    if not priced and not any(row.get("roles") for row in rows):
+        return []
+    lines = [("an epoch", "compute", "prepare", "core-hours", "busy", "needed", *(["cost"] if priced else []))]
+    for row in rows:
+        roles = row.get("roles") or {"computing": row["ranks"], "preparing": 0}
+        busy = "-" if row.get("busy") is None else f"{row['busy']:.0%}"
+        needed = str(roles.get("ranks_needed") or "-")
+        shown = (
+            row["strategy"],
+            str(roles["computing"]),
+            str(roles["preparing"]),
+            f"{row['core_hours']:.5f}",
+            busy,
+            needed,
+        )
+        lines.append((*shown, *([f"{row['cost']:.6f}"] if priced else [])))
+    note = "busy: share of the time in which compute ranks work; needed: ranks predicted to prepare as fast as they do"
+    return [f"{aligned(lines)}\n{note}"]
 
 
 def _prefetching(rows: Sequence[dict[str, Any]]) -> list[str]:

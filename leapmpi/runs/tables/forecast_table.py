@@ -14,14 +14,7 @@ _HEADINGS = (
 
 def table(outcome: dict[str, Any]) -> str:
     """Figures of one iteration over all ranks, bytes by kind, and what was left out."""
-    forecasts = outcome["forecasts"]
-    kinds = [kind for kind in forecasts[0]["sent"] if any(each["sent"][kind] >= 2**10 for each in forecasts)]
-    by_kind = [("ranks", "MiB an iteration", *kinds)]
-    by_kind += [
-        (str(each["ranks"]), each["strategy"], *(f"{each['sent'][kind] / 2**20:.2f}" for kind in kinds))
-        for each in forecasts
-    ]
-    tables = [aligned([_HEADINGS, *(_line(each) for each in forecasts)]), aligned(by_kind), *outcome["left_out"]]
+    tables = [*_of_forecasts(outcome["forecasts"]), *_of_roles(outcome["roles"]), *outcome["left_out"]]
     tables += outcome["too_large"]
     tables += [f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}: {each['sentence']}" for each in outcome["auto"]]
     tables += [
@@ -30,6 +23,33 @@ def table(outcome: dict[str, Any]) -> str:
         for each in outcome["topology"]
     ]
     return "\n\n".join(tables)
+
+
+def _of_roles(roles: list[dict[str, Any]]) -> list[str]:
+    """Figures of one iteration where some ranks prepare, and in words what follows."""
+    if not roles:
+        return []
+    lines: list[tuple[str, ...]] = [
+        ("ranks", "strategy", "compute", "prepare", "needed", "busy", "s", "MiB of shares", "MiB of rows")
+    ]
+    for each in roles:
+        counts = each["ranks"], each["strategy"], each["computing"], each["preparing"], each["ranks_needed"] or "-"
+        sent = (f"{each['sent'][kind] / 2**20:.2f}" for kind in ("shares", "features"))
+        lines.append((*map(str, counts), f"{each['busy']:.0%}", f"{each['seconds']:.4f}", *sent))
+    return [aligned(lines), *(each["sentence"] for each in roles)]
+
+
+def _of_forecasts(forecasts: list[dict[str, Any]]) -> list[str]:
+    """Figures of one iteration where all ranks do the same, and bytes by kind."""
+    if not forecasts:
+        return []
+    kinds = [kind for kind in forecasts[0]["sent"] if any(each["sent"][kind] >= 2**10 for each in forecasts)]
+    by_kind = [("ranks", "MiB an iteration", *kinds)]
+    by_kind += [
+        (str(each["ranks"]), each["strategy"], *(f"{each['sent'][kind] / 2**20:.2f}" for kind in kinds))
+        for each in forecasts
+    ]
+    return [aligned([_HEADINGS, *(_line(each) for each in forecasts)]), aligned(by_kind)]
 
 
 def _line(each: dict[str, Any]) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +13,7 @@ from types import ModuleType
 from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 from leapmpi.runs.run import Run
-from leapmpi.system.atomic_files import check_place, remove_abandoned, written_aside
+from leapmpi.system.atomic_files import check_place, explain, remove_abandoned, written_aside
 from leapmpi.tools.export.run_series import RunSeries
 
 KINDS = Registry("export format", "leapmpi.tools.export.kinds")
@@ -65,10 +67,30 @@ def export(source: ExportSource, kind: str, out: Path | None, overwrite: bool) -
     member = KINDS.load(kind)
     if out is None:
         # A run that goes on is exported to the same place again and again.
-        out, overwrite = source.run.path / FOLDER / member.NAME, True
-        out.parent.mkdir(exist_ok=True)
+        out = source.run.path / FOLDER / member.NAME
+        with _folder_of(out):
+            _write(member, source, out, overwrite=True)
+    else:
+        _write(member, source, out, overwrite)
+    return out
+
+
+def _write(member: ModuleType, source: ExportSource, out: Path, overwrite: bool) -> None:
     check_place(out, overwrite)
     remove_abandoned(out)
     with written_aside(out, overwrite=overwrite) as aside:
         member.write(source, aside)
-    return out
+
+
+@contextmanager
+def _folder_of(out: Path) -> Iterator[None]:
+    """The folder of `out` is there in the body; where it stays empty it goes again."""
+    try:
+        out.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise explain(error, out.parent) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            out.parent.rmdir()

@@ -25,6 +25,7 @@ from leapmpi.runs.tables.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import available_bytes, used_bytes
+from leapmpi.training.disaggregated.loading import LoadedByRole
 from leapmpi.training.setup import direct_path
 from leapmpi.training.trainer import Trainer
 
@@ -58,6 +59,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     dataset = loaded.dataset
     method = dataset.attributes.get("method", "unknown")
     return [
+        *_roles(trainer),
         f"data {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {_inputs(config, dataset)} "
         f"({size_text(sum(fact['features'] for fact in facts))}{', sparse' * dataset.sparse}), "
         f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
@@ -72,8 +74,24 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     ]
 
 
+def _roles(trainer: Trainer) -> list[str]:
+    """A line about who prepares and who computes, where these are not the same ranks."""
+    loaded = trainer.loaded
+    if not isinstance(loaded, LoadedByRole):
+        return []
+    roles, asked = loaded.roles, trainer.config.strategy.prepared_as
+    offers = trainer.ctx.model.layers[0].offers_sums and asked != "rows"
+    sent = (
+        "sums" if offers and asked == "sums" else "sums, or rows where they are multiplied first" if offers else "rows"
+    )
+    shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
+    return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {trainer.prefetch_depth} ahead at most"]
+
+
 def _topology(config: Config, loaded: Loaded, facts: list[dict]) -> str:
     """What the topology takes as it is held, and what it would take held the other way."""
+    if isinstance(loaded, LoadedByRole):
+        return f"{size_text(max(fact['topology'] for fact in facts))}, on the nodes of ranks that prepare"
     dataset, carried = loaded.dataset, (uses_weights(config, loaded.dataset), uses_times(config, loaded.dataset))
     if isinstance(loaded.topology, TopologyShard):
         sizes, whole = [fact["topology"] for fact in facts], topology_bytes(dataset, *carried)
@@ -105,7 +123,8 @@ def _plan(trainer: Trainer) -> str:
     config, world, engine = trainer.config, trainer.world, trainer.engine
     batch, steps = min(config.train.batch_size, trainer.root_count), engine.placement.time_steps
     of = "edges" if trainer.ctx.task.roots == "edges" else "roots"
-    roots = f"batch {batch:,} {of}, about {batch / world.size:,.0f} per rank"
+    trained = trainer.loaded.roles.computing if isinstance(trainer.loaded, LoadedByRole) else world.size
+    roots = f"batch {batch:,} {of}, about {batch / trained:,.0f} per rank"
     if trainer.ctx.sampler.supplies_roots:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
@@ -193,6 +212,9 @@ def _moves(trainer: Trainer) -> str:
     if trainer.world.size == 1:
         return "moves between ranks: nothing, there is one rank"
     size = trainer.ctx.parameters.shared_gradients.nbytes
+    if isinstance(trainer.loaded, LoadedByRole):
+        apart = f"raw rows of vertices at home elsewhere ({trainer.loaded.roles.preparing} that prepare)"
+        return f"moves between ranks in an iteration: {apart}, prepared shares, gradients ({size_text(size)})"
     returned = " and their gradients" * bool(trainer.ctx.learned and not engine.mode.needs_weights)
     moving = [engine.mode.description + returned, f"gradients ({size_text(size)})"]
     if isinstance(engine, EdgeEngine) and not engine.deals:

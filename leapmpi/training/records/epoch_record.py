@@ -225,6 +225,9 @@ def epoch_line(record: dict[str, Any], epochs: int, metric: str) -> str:
         text += f" (cache spared {cache['hit_rate']:.0%})"
     text += f"  sent {size_text(sum(record['bytes'].values()))}"
 
+    if "busy" in record:
+        text += f"  compute ranks busy {record['busy']:.0%}"
+
     # Where the time went, and what ran ahead of training.
     spent = {phase: times["mean"] for phase, times in record["phases"].items() if times["mean"] >= 0.005}
     if spent:

@@ -121,7 +121,12 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         log.info("remote %s: bytes for the first layer in the first iteration: %s", engine.mode_name, sizes)
         for name, reason in refused_modes(loaded.ctx.model.layers[0]).items():
             log.info("remote %s is left out: %s", name, reason)
-    told = *engine.sentences(), *about_depth(engine, trainer.prefetch_depth), *trainer.feature_cache.sentences()
+    told = (
+        *trainer.sentences(),
+        *engine.sentences(),
+        *about_depth(engine, trainer.prefetch_depth),
+        *trainer.feature_cache.sentences(),
+    )
     doubts = *banner.ignored(trainer), *banner.own_modules(trainer), *banner.unverified(trainer.config, facts)
     for sentence in (*told, *doubts):
         log.info(sentence)
@@ -155,6 +160,7 @@ def announce(trainer: Trainer, folder: RunFolder) -> None:
         economy=trainer.feature_cache.about,
         strategy_choice=trainer.strategy_choice and trainer.strategy_choice.to_values(),
         init=trainer.started_from,
+        roles=trainer.roles_record(),
         code=code_of(trainer.config),
         rates={**trainer.ctx.machine.to_values(), "measured": trainer.ctx.machine != MachineRates()},
     )

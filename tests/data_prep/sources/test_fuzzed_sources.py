@@ -17,6 +17,8 @@ from data_prep.edges.raw_graph import ReadOptions
 from data_prep.workspace import Workspace
 from leapmpi.errors import LeapmpiError
 from tests.data_prep.commands.test_import import write_planetoid
+from tests.data_prep.sources.test_distdgl import write as write_partitions
+from tests.data_prep.sources.test_gconstruct import write_tables
 from tests.data_prep.sources.test_graph_texts import SNAP, metis_text
 from tests.data_prep.sources.test_tables import EDGES, MUSAE, VERTICES
 from tests.data_prep.sources.test_webgraph import random_lists
@@ -90,7 +92,23 @@ def packed_matlab(folder):
     return folder / "g.mat", ["g.mat"]
 
 
+def distdgl(folder):
+    write_partitions(folder, graphs="npz")
+    return folder / "five.json", ["five.json", "part0/node_feat.dgl", "part1/edge_feat.dgl", "part1/graph.npz"]
+
+
+def distdgl_of_graphbolt(folder):
+    write_partitions(folder, graphs="graphbolt")
+    return folder / "five.json", ["five.json", "part0/fused_csc_sampling_graph.pt"]
+
+
+def gconstruct(folder):
+    write_tables(folder)
+    return folder / "graph.json", ["graph.json", "nodes-1.csv", "edges.csv"]
+
+
 WRITERS = [webgraph, metis, matrix_market, snap, table, musae, pyg, npy, planetoid, matlab, packed_matlab]
+WRITERS += [distdgl, distdgl_of_graphbolt, gconstruct]
 
 
 def damaged(content, choice):
@@ -131,7 +149,7 @@ def outcome_of(source, path, workspace):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_damage(tmp_path, writer):
-    name = writer.__name__.removeprefix("packed_").replace("_", "-")
+    name = writer.__name__.removeprefix("packed_").removesuffix("_of_graphbolt").replace("_", "-")
     source = SOURCES.load(name)
     whole = tmp_path / "whole"
     whole.mkdir()

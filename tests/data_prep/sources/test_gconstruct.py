@@ -1,6 +1,7 @@
 """GraphStorm's gconstruct: tables that a JSON file names, several files each, ids that are texts."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,27 +13,23 @@ EDGES = {"source_id_col": "from", "dest_id_col": "to", "relation": ["paper", "ci
          "format": {"name": "csv"}, "files": ["edges.csv"]}  # fmt: skip
 
 
+def write_tables(folder, nodes=None, edges=None):
+    """Tables and the JSON file, with some entries of nodes and edges changed."""
+    (folder / "nodes-0.csv").write_text("paper,year,words,field\na,1990,3,x\nb,1991,4,y\n")
+    (folder / "nodes-1.csv").write_text("paper,year,words,field\nc,1992,5,x\nd,1993,6,\n")
+    (folder / "edges.csv").write_text("from,to,weight,kind\na,b,0.5,1\nb,c,1.5,2\nc,d,2.5,3\nd,a,3.5,4\n")
+    labels = [{"label_col": "field", "task_type": "classification", "split_pct": [0.5, 0.25, 0.25]}]
+    node = NODES | {"features": [{"feature_col": "year"}, {"feature_col": ["words"]}], "labels": labels}
+    edge = EDGES | {"features": [{"feature_col": "weight"}, {"feature_col": "kind"}]}
+    about = {"version": "gconstruct-v0.1", "nodes": [{**node, **(nodes or {})}], "edges": [{**edge, **(edges or {})}]}
+    (folder / "graph.json").write_text(json.dumps(about))
+    return folder / "graph.json"
+
+
 @pytest.fixture
 def written(tmp_path):
-    """A function that writes tables and the JSON file, with some entries of nodes and edges changed."""
-
-    def write(nodes=None, edges=None):
-        (tmp_path / "nodes-0.csv").write_text("paper,year,words,field\na,1990,3,x\nb,1991,4,y\n")
-        (tmp_path / "nodes-1.csv").write_text("paper,year,words,field\nc,1992,5,x\nd,1993,6,\n")
-        (tmp_path / "edges.csv").write_text("from,to,weight,kind\na,b,0.5,1\nb,c,1.5,2\nc,d,2.5,3\nd,a,3.5,4\n")
-        node = NODES | {"features": [{"feature_col": "year"}, {"feature_col": ["words"]}],
-                        "labels": [{"label_col": "field", "task_type": "classification",
-                                    "split_pct": [0.5, 0.25, 0.25]}]}  # fmt: skip
-        edge = EDGES | {"features": [{"feature_col": "weight"}, {"feature_col": "kind"}]}
-        about = {
-            "version": "gconstruct-v0.1",
-            "nodes": [{**node, **(nodes or {})}],
-            "edges": [{**edge, **(edges or {})}],
-        }
-        (tmp_path / "graph.json").write_text(json.dumps(about))
-        return tmp_path / "graph.json"
-
-    return write
+    """`write_tables` in the folder of the test."""
+    return partial(write_tables, tmp_path)
 
 
 def test_tables_of_several_files(imported, written, tmp_path):

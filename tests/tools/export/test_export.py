@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,54 @@ def test_without_a_place_the_run_folder_is_the_place(running, capsys):
     for _ in range(2):  # again and again, as it goes on
         assert main(["export", str(running.path), "--to", "mllog"]) == 0
     assert [path.name for path in (running.path / "exports").iterdir()] == ["mllog.txt"]
+
+
+def test_what_is_not_installed_is_told_and_nothing_is_left(running, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    assert main(["export", str(running.path), "--to", "tensorboard"]) == 2
+    assert "pip install 'leapmpi[tensorboard]'" in capsys.readouterr().err
+    assert not (running.path / "exports").exists()
+
+
+def test_wandb_holds_every_epoch(finished_run, exported):
+    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    (file,) = exported(finished_run.path, "wandb").glob("wandb/offline-run-*/*.wandb")
+    found = []
+    for record in wandb_records(file.read_bytes()):
+        message = messages.Record()
+        message.ParseFromString(record)
+        if message.WhichOneof("record_type") == "history":
+            found.append({item.key or item.nested_key[0]: json.loads(item.value_json) for item in message.history.item})
+    expected = [(record["epoch"], record["loss"]) for record in records(finished_run)]
+    assert [(each["epoch"], each["loss"]) for each in found] == expected
+
+
+def wandb_records(data):
+    """The records of a log of Weights & Biases: LevelDB's format, after seven bytes, in blocks of 32 KiB."""
+    place, record = 7, b""
+    while place + 7 <= len(data):
+        if 2**15 - place % 2**15 < 7:
+            place += 2**15 - place % 2**15
+            continue
+        _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+        record += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last piece
+            yield record
+            record = b""
+
+
+def test_several_models_are_told_apart(small_data, tmp_path, exported, capsys):
+    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1, "strategy.replicas": "independent"}
+    place = {"folder": str(tmp_path / "run"), "threads": 1, "log_level": "error"}
+    run = train(Config.from_values({**values, "strategy.vary": ["model.seed=1,2"], "run": place}))
+    found = samples(exported(run.path, "openmetrics"))
+    (record,) = records(run)
+    for model in record["models"]:
+        assert found[f'leapmpi_epoch_model_loss{{run="run",model="{model["model"]}"}}'] == model["loss"]
+    assert main(["export", str(run.path), str(tmp_path / "m.safetensors")]) == 2
+    assert "holds several models; give the number of one: --model K" in capsys.readouterr().err
+    assert "eval_accuracy" in exported(run.path, "mllog", "log", "--model", "1").read_text()
 
 
 def test_all_formats_are_listed(capsys):

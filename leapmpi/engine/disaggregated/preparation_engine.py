@@ -1,0 +1,177 @@
+"""What a preparation rank does in an iteration: plan, draw, fetch, add up what the first layer reads, and send it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapmpi.config.sections import StrategyConfig
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.disaggregated.prepared_share import ROWS, ROWS_IN_PLACE, SPARSE_ROWS, SUMS, PreparedShare
+from leapmpi.engine.disaggregated.shipping import Shipping
+from leapmpi.engine.engine import Engine
+from leapmpi.engine.minibatch import MicroBatch, MiniBatch
+from leapmpi.engine.placement import placement_class
+from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.plan.schedule import Schedule
+from leapmpi.system.counter_rng import DrawKey
+
+if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
+
+
+@dataclass
+class ShippedMiniBatch(MiniBatch):
+    """A mini-batch that is sent to the ranks that compute as soon as its rows are here."""
+
+    ship: Callable[[MiniBatch], Callable[[], None]] = field(kw_only=True)
+    _end: Callable[[], None] | None = None
+
+    def unpack(self) -> None:
+        """Make `features` of the rows that have arrived, and begin to send what is made of them."""
+        super().unpack()
+        self._end, self.features = self.ship(self), None
+
+    def settle(self) -> None:
+        """Wait until it has been sent."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+
+@dataclass(frozen=True)
+class _Trainer:
+    """Stands for a communicator of the ranks among which roots are dealt."""
+
+    rank: int
+    size: int
+
+
+class PreparationEngine(Engine):
+    """Prepares shares of mini-batches; `ctx` is that of this rank among those that prepare.
+
+    The strategy deals roots as if there were as many ranks as shares, which begin at the vertices `share_offsets`
+    (int64[shares + 1]).
+    """
+
+    ships = True
+
+    def __init__(self, ctx: RankContext, config: StrategyConfig, shipping: Shipping, share_offsets: np.ndarray) -> None:
+        super().__init__(ctx, config)
+        self.shipping, self.roles = shipping, shipping.roles
+        dealt = cast("Communicator", _Trainer(0, self.roles.shares))
+        self.placement = placement_class(config.name)(
+            replace(ctx, communicator=dealt, rank_offsets=share_offsets), config
+        )
+        self.shares = self.roles.prepared_by(ctx.rank)
+
+    @property
+    def prefetch_depth(self) -> int:
+        """Two unless another number is given: preparing ahead is what these ranks are for."""
+        return 2 if self.config.prefetch == "auto" else int(self.config.prefetch)
+
+    def sample(self, schedule: Schedule, key: DrawKey) -> MiniBatch:
+        """One micro-batch for each share of this rank."""
+        micro_batches = []
+        for share in self.shares:
+            roots = schedule.cell(share, 0)
+            micro_batches.append(MicroBatch(roots, self.ctx.sampler.sample(key, roots, schedule.roots), None))
+        return ShippedMiniBatch(schedule, key, micro_batches, ship=self._ship)
+
+    def labelled(self, minibatch: MiniBatch) -> list[np.ndarray]:
+        """Those of the shares that this rank prepares."""
+        return [micro_batch.roots for micro_batch in minibatch.micro_batches]
+
+    def labels_are_local(self, minibatch: MiniBatch) -> bool:
+        """Whether every rank holds the labels of the roots that it prepares; all find the same."""
+        offsets = self.ctx.rank_offsets
+        for number in range(self.roles.preparing):
+            for share in self.roles.prepared_by(number):
+                roots = minibatch.planned.cell(share, 0)
+                if len(roots) and not offsets[number] <= roots.min() <= roots.max() < offsets[number + 1]:
+                    return False
+        return True
+
+    def forward_backward(self, minibatch: MiniBatch) -> float:
+        """Nothing: the ranks that compute have it."""
+        return 0.0
+
+    def dry_run(self, batch: np.ndarray | None) -> None:
+        """Prepare and send the first mini-batch."""
+        self.fetch(self.plan(batch, 0, 0))
+
+    def timed(self, batch: np.ndarray | None) -> tuple[float, float, float]:
+        """As `dry_run`; the seconds that it takes to prepare, and none to receive and to compute."""
+        begin = time.perf_counter()
+        minibatch = self.plan(batch, 0, 0)
+        self.request(minibatch)
+        minibatch.begin()
+        minibatch.wait()
+        minibatch.unpack()
+        seconds = time.perf_counter() - begin
+        minibatch.settle()
+        return seconds, 0.0, 0.0
+
+    def _ship(self, minibatch: MiniBatch) -> Callable[[], None]:
+        """Begin to send each micro-batch as a share; the result waits for the end."""
+        found = self.shares_of(minibatch)
+        return self.shipping.send([share for share, _ in found], [matrix for _, matrix in found])
+
+    def shares_of(self, minibatch: MiniBatch) -> list[tuple[PreparedShare, Tensor]]:
+        """Each micro-batch as it travels, and its matrix, once the rows are here. Local."""
+        return [self._share(minibatch, number) for number in range(len(minibatch.micro_batches))]
+
+    def _share(self, minibatch: MiniBatch, number: int) -> tuple[PreparedShare, Tensor]:
+        """Micro-batch `number` as it travels, and its matrix."""
+        micro_batch, rows = minibatch.micro_batches[number], minibatch.features
+        assert rows is not None, "its rows have arrived"
+        if micro_batch.positions is not None:
+            rows = rows[micro_batch.positions]
+        blocks = micro_batch.on_device(self.ctx.device)
+        sparse: tuple[np.ndarray, ...] = ()
+        form, matrix = self._matrix(blocks[-1], rows, minibatch)
+        if isinstance(rows, SparseMatrix):
+            sparse = tuple(each.numpy() for each in (rows.entries.indptr, rows.entries.indices, rows.values))
+        sent = micro_batch.blocks[: len(blocks) - (form == SUMS)]
+        features = micro_batch.edge_features
+        share = PreparedShare(
+            form=form,
+            blocks=sent,
+            labels=minibatch.labels[number].numpy(),
+            weights=minibatch.root_weights[number],
+            edge_features=None if features is None else [each.numpy() for each in features[: len(sent)]],
+            sparse=sparse,
+        )
+        return share, matrix
+
+    def _matrix(self, block: BlockTensors, rows: Rows, minibatch: MiniBatch) -> tuple[int, Tensor]:
+        """What is sent of the first layer's input, and in which form."""
+        if isinstance(rows, SparseMatrix):
+            return SPARSE_ROWS, torch.empty((0, self.shipping.width), dtype=self.shipping.dtype)
+        layer = self.ctx.model.layers[0]
+        with self.ctx.phases("gather"):
+            if not self._sends_sums(block, rows):
+                return (ROWS_IN_PLACE if isinstance(rows, ScatteredRows) else ROWS), dense(rows)
+            # A rank that computes the layer as a whole would take the same steps up to here.
+            rows = rows.to(layer.bias.dtype)
+            rows = layer.prefix(rows, block.original_if(layer.dropout > 0), minibatch.dropout)
+            sums = layer.raw_sums(block, rows)
+            return SUMS, torch.cat([sums, dense(rows[: block.n_dst])]) if layer.sums_need_own else sums
+
+    def _sends_sums(self, block: BlockTensors, rows: Rows) -> bool:
+        """Whether the rank that trains `block` gets its sums: where it would add up before it multiplies, unless told.
+
+        A model of one layer with a head reads the block itself.
+        """
+        model, asked = self.ctx.model, self.config.prepared_as
+        able = model.layers[0].offers_sums and (len(model.layers) > 1 or model.head is None)
+        if not able or asked == "rows":
+            return False
+        return asked == "sums" or not model.layers[0].projects_first(block, rows)

@@ -1,0 +1,64 @@
+"""Settings with which some ranks cannot prepare what others compute with, told before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.errors import ConfigError, DataError
+from leapmpi.nn.task import task_of
+from leapmpi.plan.roles import Roles
+
+STRATEGIES = ("leap", "pull")
+"""Those whose mini-batches are complete before the weights are known."""
+
+
+def by_role(config: Config) -> Config:
+    """`config` as ranks with roles train it: raw rows are fetched, and `auto` is leap. Itself where they have none."""
+    if not config.strategy.prepare_ranks:
+        return config
+    name = "leap" if config.strategy.name == "auto" else config.strategy.name
+    return config.replaced({"strategy.name": name, "strategy.remote": "raw"}, "--prepare-ranks")
+
+
+def check_roles(config: Config, dataset: Dataset, ranks: int) -> None:
+    """Raise ConfigError for settings that do not go with --prepare-ranks, DataError for too few parts. Local."""
+    roles = Roles(ranks, config.strategy.prepare_ranks)
+    for key, why in _refused(config, dataset):
+        raise ConfigError(f"{key} with --prepare-ranks {roles.preparing}: {why}")
+    if roles.shares > dataset.parts:
+        role = f"{roles.preparing} ranks prepare" if roles.preparing == roles.shares else f"{roles.shares} compute"
+        raise DataError(
+            f"{role} but the dataset has {dataset.parts} part{'s' * (dataset.parts > 1)}; partition the graph again "
+            f"with --parts {roles.shares}, or give fewer ranks that role"
+        )
+
+
+def _refused(config: Config, dataset: Dataset) -> Iterator[tuple[str, str]]:
+    """Settings that cannot be, by dotted key, and why."""
+    strategy, leave = config.strategy, "leave it out"
+    if strategy.name not in ("auto", *STRATEGIES):
+        yield "strategy.name", f"{strategy.name} exchanges what depends on weights; use leap or pull"
+    if strategy.remote not in ("auto", "raw"):
+        yield "strategy.remote", f"preparation ranks have no current weights for {strategy.remote} rows; {leave}"
+    if strategy.time_steps not in ("auto", "1"):
+        yield "strategy.time_steps", f"models stay where they are; {leave}"
+    for key, given, why in (
+        ("memory_limit", bool(strategy.memory_limit), "an iteration has one time step"),
+        ("balance", strategy.balance != "off", "roots stay with the rank that prepares them"),
+        ("tune", strategy.tune, "an iteration has one time step"),
+        ("replicas", strategy.replicas == "independent", "one model is trained"),
+        ("cache", strategy.cache > 0, "preparation ranks keep no copies of rows"),
+        ("wire_dtype", strategy.wire_dtype != "native", "rows are sent as they are"),
+    ):
+        if given:
+            yield f"strategy.{key}", f"{why}; {leave}"
+    if config.model.norm == "batch":
+        yield "model.norm", "batch normalisation needs to know which rank counts a vertex; use --norm layer"
+    if config.run.topology == "sharded":
+        yield "run.topology", "every node of preparation ranks holds a copy; use node"
+    if task_of(config, dataset).roots == "edges":
+        yield "train.task", "edges are trained where they lie; train vertices"
+    if not dataset.feature_dim:
+        yield "model.missing_features", "rows are learned where they lie; use a dataset with features"
