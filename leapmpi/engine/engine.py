@@ -160,8 +160,12 @@ class Engine:
                 self.ctx.learned.collect(self.ctx.communicator)
         return loss
 
-    def dry_run(self, minibatch: MiniBatch) -> None:
-        """Do all of an iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+    def dry_run(self, batch: np.ndarray | None) -> None:
+        """Do all of the first iteration but the optimizer's step, so that its kernels are compiled. Collective."""
+        self.dry_run_of(self.plan(batch, 0, 0))
+
+    def dry_run_of(self, minibatch: MiniBatch) -> None:
+        """The same with a `minibatch` that is planned. Collective."""
         self.fetch(minibatch)
         self.ctx.parameters.gradients.zero_()
         self.forward_backward(minibatch)

@@ -115,7 +115,7 @@ class FullBatchEngine(Engine):
         if self.ctx.ranks == 1:
             return []
         by_owner = self._kept is not None and self._kept.exchange_plans[0].by_owner
-        less = ["to save memory, rows of one other rank at a time are held where layers add up"] * by_owner
+        less = ["to save memory, rows of one other rank at a time are held where layers allow it"] * by_owner
         return [sentence(self._account), *less]
 
     # -- what is made once -----------------------------------------------------------------------------------------

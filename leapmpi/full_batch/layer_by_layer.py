@@ -18,7 +18,7 @@ from leapmpi.engine.exchange.modes.raw import Raw
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerGraph, LayerPlan
 from leapmpi.full_batch.steps.layer_step import LayerStep
-from leapmpi.full_batch.steps.step_choice import goes_by_owner, step_of
+from leapmpi.full_batch.steps.step_choice import goes_by_owner, sends_again, step_of
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.partial_form import SUM
 from leapmpi.nn.rows import Rows
@@ -91,8 +91,7 @@ class LayerByLayer(Raw):
         for layer, plan in zip(self.ctx.model.layers, kept.graph.plans, strict=True):
             if plan.rows:
                 traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)
-                if kept.by_owner and goes_by_owner(layer, plan) and layer.norm is not None:
-                    # Normalised rows are sent once more.
+                if kept.by_owner and goes_by_owner(layer, plan) and sends_again(layer):
                     traffic.add_answers(rank, "activations", plan.rows.received_counts * layer.in_dim * size)
             if plan.by_kind:
                 width = kind_width(layer, plan.kind)

@@ -6,6 +6,8 @@ which takes half a second at every start.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -50,6 +52,13 @@ def pass_back(values: Tensor, gradient: Tensor) -> None:
     `gradient` has the shape and dtype of `values`. Raises RuntimeError for another shape, and for values that depend on
     no leaf that requires a gradient.
     """
+    pass_all_back([(values, gradient)])
+
+
+def pass_all_back(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """The same for several values, each with its gradient, which may be made of the same leaves in common steps."""
     with torch.enable_grad():
-        scalar = _WithGradient.apply(values, gradient)
-    scalar.backward()
+        first, *others = [_WithGradient.apply(*pair) for pair in pairs]
+        for each in others:
+            first = first + each
+    first.backward()

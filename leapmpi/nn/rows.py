@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels import row_sums
-from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, row_reader
+from leapmpi.nn.kernels.row_types import FLOAT32, NO_SCALE, RowType, read_addressed
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.tensors import Edges
 
@@ -60,8 +60,8 @@ class ScatteredRows:
     def dense(self) -> Tensor:
         """A copy as float32[rows, width]."""
         out = torch.empty(len(self), self.width, dtype=self.dtype)
-        buffer, numbers = np.empty(self.width, np.float32), np.arange(len(self))
-        row_reader(self.kind)(0, 1, self.addresses.contiguous().numpy(), self.scale, buffer, out.numpy(), numbers)
+        addresses = self.addresses.contiguous().numpy()
+        read_addressed(self.kind, 0, 1, addresses, self.scale, out.numpy(), np.arange(len(self)))
         return out
 
     def weighted_sums(self, indptr: Tensor, indices: Tensor, weight: Tensor) -> Tensor:

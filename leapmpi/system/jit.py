@@ -45,13 +45,12 @@ os.environ["NUMBA_CACHE_DIR"] = str(_FOLDER)
 
 import numba  # noqa: E402  (the cache folder must be set first)
 
-from leapmpi.system.kernel_cache import cached  # noqa: E402
+from leapmpi.system.kernel_cache import cached, distinctly_named  # noqa: E402
 
 
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that compiles a function with `options` when it is first called, or finds it in the cache."""
-    decorate = numba.njit(nogil=True, **options)
-    return lambda function: cached(decorate(function), _FOLDER)
+    return lambda function: cached(numba.njit(nogil=True, **options)(distinctly_named(function)), _FOLDER)
 
 
 compiled = _compiler()

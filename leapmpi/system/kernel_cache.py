@@ -46,6 +46,17 @@ def cached(kernel: Any, folder: Path) -> Any:
     return kernel
 
 
+def distinctly_named(function: Any) -> Any:
+    """`function`, whose name tells it from others that the same factory makes.
+
+    numba names machine code by qualified name, types of arguments, and a number that counts in each process. Kernels
+    from the cache were counted in other processes: two of one name would be taken for each other.
+    """
+    if function.__closure__:
+        function.__qualname__ += f"_{content_digest(function)[:12]}"
+    return function
+
+
 class KernelCache(_Cache):
     """The compiled forms of one kernel, a file for each signature and type of processor; see numba's `_Cache`."""
 

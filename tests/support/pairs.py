@@ -37,8 +37,15 @@ def pairwise(options: Mapping[str, Sequence], excluded: Set[Pair] = frozenset())
 
 def full_product(options: Mapping[str, Sequence], excluded: Set[Pair] = frozenset()) -> list[dict]:
     """All combinations of values without an excluded pair."""
-    every = (dict(zip(options, values, strict=True)) for values in product(*options.values()))
-    return [case for case in every if not excluded & set(_pairs(case))]
+    cases: list[dict] = [{}]
+    for name, values in options.items():
+        cases = [
+            {**case, name: value}
+            for case in cases
+            for value in values
+            if not excluded & set(_pairs_with(case, name, value))
+        ]
+    return cases
 
 
 def _all_pairs(options: Mapping[str, Sequence]) -> list[Pair]:

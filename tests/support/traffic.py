@@ -295,6 +295,9 @@ def _layer_by_layer(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             here = {int(vertex) for vertex in graph.plans[number - 1].block.dst}
             asked = [int(home[vertex]) for vertex in rows - here]
             activations += _there_and_back(asked, communicator) * layer.in_dim * size
+            # Held one owner at a time, rows that were normalised or attended to come again for the gradients.
+            if minibatch.exchange_plans[0].by_owner and (layer.norm or type(layer).__name__ == "GATLayer"):
+                activations += _there(asked, communicator) * layer.in_dim * size
     return {**_raw(set(graph.fed.tolist()), loaded, home), "activations": activations}
 
 
@@ -310,7 +313,12 @@ def _named_to_owners(minibatch, communicator) -> dict[str, int]:
 
 def _there_and_back(owners: list[int], communicator) -> int:
     """Rows that this rank sends, where it asks one of each of `owners`, and gradients go back. Collective."""
-    return len(owners) + sum(each.count(communicator.rank) for each in communicator.comm.allgather(owners))
+    return len(owners) + _there(owners, communicator)
+
+
+def _there(owners: list[int], communicator) -> int:
+    """Rows that this rank sends, where every rank asks one of each of its `owners`. Collective."""
+    return sum(each.count(communicator.rank) for each in communicator.comm.allgather(owners))
 
 
 def width_of(parameters) -> int:

@@ -63,6 +63,45 @@ def test_other_options_are_another_kernel(tmp_path):
     assert content_digest(kernels[0]) != content_digest(kernels[1])
 
 
+FACTORY = """
+def adder(step):
+    @kernel
+    def add(x):
+        return x + step
+
+    @kernel
+    def add_twice(x):
+        return add(add(x))
+
+    return add_twice
+
+first, second = adder(1), adder(10)
+"""
+
+
+def test_kernels_of_one_factory_are_not_taken_for_each_other(tmp_path):
+    heading = """
+from pathlib import Path
+import numba
+from leapmpi.system.kernel_cache import cached, distinctly_named
+
+def kernel(function):
+    return cached(numba.njit(distinctly_named(function)), Path(__file__).parent)
+"""
+    (tmp_path / "of_a_test.py").write_text(heading + FACTORY)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    # Each is compiled in a process of its own, in which it is counted alike.
+    for called, printed in (
+        (("first",), "2"),
+        (("second",), "20"),
+        (("first", "second"), "2 20"),
+        (("second", "first"), "20 2"),
+    ):
+        program = f"import of_a_test; print(*(each(0) for each in ({', '.join(f'of_a_test.{n}' for n in called)},)))"
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        assert found.stdout.strip() == printed, found.stderr
+
+
 def test_a_damaged_file_is_compiled_anew(tmp_path):
     module(SOURCE, tmp_path)["times"](2)
     (file,) = tmp_path.glob("*.nbc")

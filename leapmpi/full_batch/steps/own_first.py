@@ -17,7 +17,7 @@ from leapmpi.full_batch.layer_graphs import LayerPlan
 from leapmpi.full_batch.steps.layer_step import LayerStep
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.gradient import pass_all_back, pass_back
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import BlockTensors, Edges
@@ -88,9 +88,10 @@ class OwnFirstStep(LayerStep):
         del gradient, self._output, self._joined
 
         def learn_own() -> Tensor:
-            pass_back(self._given, self.own_gradient(of_joined))
+            pairs = [(self._given, self.own_gradient(of_joined))]
             if self._self_part is not None and self._self_leaf is not None:
-                pass_back(self._self_part, gradient_or_zeros(self._self_leaf))
+                pairs.append((self._self_part, gradient_or_zeros(self._self_leaf)))
+            pass_all_back(pairs)
             of_rows = gradient_or_zeros(self._own_rows)
             if self._raw is not None:
                 of_rows[: len(self._raw)] += gradient_or_zeros(self._raw)

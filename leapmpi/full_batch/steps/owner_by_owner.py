@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leapmpi.engine.context import RankContext
 from leapmpi.full_batch.layer_graphs import LayerPlan
-from leapmpi.full_batch.steps.layer_step import Exchange
+from leapmpi.full_batch.steps.layer_step import Exchange, HiddenInput
 from leapmpi.full_batch.steps.own_first import (
     OwnFirstStep,
     edge_sums,
@@ -30,13 +30,35 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors
 
 
+class Round:
+    """Rows go to the rank that comes `distance` after this one, and come from the one as far before it.
+
+    sent_rows: int64, those of the output below that go; received: where those that come stand among all of `routes`.
+    """
+
+    def __init__(self, ctx: RankContext, routes: HiddenInput, distance: int) -> None:
+        whole, ranks = routes.exchange, np.arange(ctx.ranks)
+        to, source = (ctx.rank + distance) % ctx.ranks, (ctx.rank - distance) % ctx.ranks
+        sent, received = whole.sent_counts * (ranks == to), whole.received_counts * (ranks == source)
+        self.phases, self.exchange = ctx.phases, Exchange(ctx, sent, received)
+        self.sent_rows = routes.sent_rows[_of_rank(whole.sent_counts, to)]
+        self.received = _of_rank(whole.received_counts, source)
+
+    def send(self, below: Tensor) -> Callable[[], Tensor]:
+        """Send rows of `below`; what is returned waits for those that arrive. Collective."""
+        with self.phases("compute"):
+            rows = below.index_select(0, self.sent_rows)
+        return self.exchange.start(rows)
+
+
 class OwnerByOwnerStep(OwnFirstStep):
     """Aggregates before it projects: then no row of another rank is needed for the gradients of weights."""
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
         self.of_own = edges_from(*edge_sums(layer, block), self.routes.local_positions)
-        self.rounds = [_Round(self, distance) for distance in range(1, ctx.ranks)]
+        self.rounds = [Round(ctx, self.routes, distance) for distance in range(1, ctx.ranks)]
+        self.sources = [_Source(self, self.routes.received_positions[each.received]) for each in self.rounds]
 
     def own(self, rows: Tensor) -> Tensor:
         edges, weight = self.of_own
@@ -44,14 +66,14 @@ class OwnerByOwnerStep(OwnFirstStep):
 
     def joined(self, below: Tensor, own: Callable[[], Tensor], key: DropoutKey | None) -> Tensor:
         phases, sums = self.ctx.phases, None
-        for each in self.rounds:
+        for each, source in zip(self.rounds, self.sources, strict=True):
             finish = each.send(below)
             if sums is None:
                 with phases("compute"):
                     sums = own().clone()
             arrived = finish()
             with phases("compute"), torch.no_grad():
-                sums += each.sums(arrived, key)
+                sums += source.sums(arrived, key)
         assert sums is not None, "there are other ranks"
         return sums
 
@@ -63,13 +85,13 @@ class OwnerByOwnerStep(OwnFirstStep):
 
     def learn_others(self, gradient: Tensor, learn_own: Callable[[], Tensor]) -> Tensor:
         phases, below, of_below = self.ctx.phases, self._below, None
-        for each in self.rounds:
+        for each, source in zip(self.rounds, self.sources, strict=True):
             # The gradient of rows that are not normalised is the same for all rows.
             normalised = self.layer.norm is not None
             rows = each.send(below)() if normalised else below.new_zeros((each.exchange.received, below.shape[1]))
             with phases("compute"):
                 rows.requires_grad_()
-                pass_back(each.sums(rows, self._key), gradient)
+                pass_back(source.sums(rows, self._key), gradient)
                 sent = gradient_or_zeros(rows)
             del rows
             finish = each.exchange.start_back(sent)
@@ -83,27 +105,16 @@ class OwnerByOwnerStep(OwnFirstStep):
         return of_below
 
 
-class _Round:
-    """Rows go to the rank that comes `distance` after this one, and come from the one as far before it."""
+class _Source:
+    """The edges whose sources stand at `places` of a block, int64[k]."""
 
-    def __init__(self, step: OwnerByOwnerStep, distance: int) -> None:
-        ctx, whole, routes = step.ctx, step.routes.exchange, step.routes
-        ranks, to, source = np.arange(ctx.ranks), (ctx.rank + distance) % ctx.ranks, (ctx.rank - distance) % ctx.ranks
-        sent, received = whole.sent_counts * (ranks == to), whole.received_counts * (ranks == source)
-        self.phases, self.layer, self.exchange = ctx.phases, step.layer, Exchange(ctx, sent, received)
-        self.sent_rows = routes.sent_rows[_of_rank(whole.sent_counts, to)]
-        places = routes.received_positions[_of_rank(whole.received_counts, source)]
+    def __init__(self, step: OwnerByOwnerStep, places: Tensor) -> None:
+        self.layer = step.layer
         self.edges, self.weight = edges_from(*edge_sums(step.layer, step.block), places)
         self.names = names_of(step.layer, step.block, places)
 
-    def send(self, below: Tensor) -> Callable[[], Tensor]:
-        """Send rows of `below`; what is returned waits for those that arrive. Collective."""
-        with self.phases("compute"):
-            rows = below.index_select(0, self.sent_rows)
-        return self.exchange.start(rows)
-
     def sums(self, rows: Tensor, key: DropoutKey | None) -> Tensor:
-        """What `rows` that arrived add to the destinations: float[n_dst, in]. Local."""
+        """What `rows` that arrived add to the destinations: float[n_dst, in]."""
         return weighted_sum(self.edges, prefixed(self.layer, rows, self.names, key), self.weight)
 
 

@@ -6,11 +6,13 @@ import numpy as np
 
 from leapmpi.engine.context import RankContext
 from leapmpi.full_batch.layer_graphs import PARTIAL, PROJECTED, RAW, LayerPlan
+from leapmpi.full_batch.steps.attention_by_owner import AttentionByOwnerStep
 from leapmpi.full_batch.steps.kind_steps import PartialStep, ProjectedStep
 from leapmpi.full_batch.steps.layer_step import LayerStep, RawStep
 from leapmpi.full_batch.steps.own_first import EdgeSumsStep, OwnFirstStep, ProjectionsStep
 from leapmpi.full_batch.steps.owner_by_owner import OwnerByOwnerStep
 from leapmpi.nn.layer import Layer
+from leapmpi.nn.models.gat import GATLayer
 from leapmpi.nn.tensors import BlockTensors
 
 _SPLIT_SECONDS = 1e-8
@@ -24,7 +26,7 @@ def step_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan
     """
     kind: type[LayerStep] = {PROJECTED: ProjectedStep, PARTIAL: PartialStep}.get(plan.kind, RawStep)
     if by_owner and goes_by_owner(layer, plan):
-        kind = OwnerByOwnerStep
+        kind = AttentionByOwnerStep if _attends(layer) else OwnerByOwnerStep
     elif plan.kind == RAW:
         kind = _own_first(ctx, layer, plan) or kind
     return kind(ctx, layer, block, plan)
@@ -32,7 +34,12 @@ def step_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan
 
 def goes_by_owner(layer: Layer, plan: LayerPlan) -> bool:
     """Whether `layer` can be computed with the rows of one other rank at a time, as far as all ranks agree on it."""
-    return plan.rows is not None and plan.kind == RAW and _sums_over_edges(layer)
+    return plan.rows is not None and plan.kind == RAW and (_sums_over_edges(layer) or _attends(layer))
+
+
+def sends_again(layer: Layer) -> bool:
+    """Whether a layer that goes by owner needs rows once more for the gradients."""
+    return layer.norm is not None or _attends(layer)
 
 
 def can_go_by_owner(layer: Layer, plan: LayerPlan) -> bool:
@@ -57,9 +64,14 @@ def _sums_over_edges(layer: Layer) -> bool:
     return layer.linear and layer.splits and type(layer).edge_sums is not Layer.edge_sums
 
 
+def _attends(layer: Layer) -> bool:
+    """Whether the aggregate of `layer` is an attention of which edges can give shares."""
+    return isinstance(layer, GATLayer) and layer.edge is None
+
+
 def _own_come_first(layer: Layer, plan: LayerPlan) -> bool:
     """Whether destinations are the first own rows, where the layer reads more of them than their edges say."""
-    if not layer.reads_own:
+    if not (layer.reads_own or _attends(layer)):
         return True
     assert plan.rows is not None, "hidden rows are exchanged"
     return np.array_equal(plan.rows.local_positions[: plan.block.n_dst], np.arange(plan.block.n_dst))

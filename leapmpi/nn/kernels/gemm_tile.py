@@ -62,15 +62,16 @@ def _add_outer(typing_context, x, ahead, offset, g, g_step, out, out_step, rows)
 
 
 @intrinsic
-def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
+def _set_inner(typing_context, x, ahead, size, weight, out, out_step, width):
     """out[i, :] = sum over k < width of x[i][k] * weight[k, :], for 6 rows of x and 16 columns of weight and out.
 
-    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`. weight, which is
+    x and ahead: addresses of int64[6], the addresses of rows, those of the next tile in `ahead`, whose
+    elements have `size` bytes. weight, which is
     contiguous, and out are given by the addresses of their first elements, out also by a step in bytes. All are int64.
     """
 
     def generate(context, build, signature, arguments):
-        x, ahead, weight, out, out_step, width = arguments
+        x, ahead, size, weight, out, out_step, width = arguments
         # The addresses of the 6 rows, of the next 6, and the sums of the tile, which start at zero.
         rows = [load(build, x, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
         later = [load(build, ahead, INDEX(8), INDEX(i), INDEX) for i in range(ROWS)]
@@ -86,7 +87,7 @@ def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
         with cgutils.for_range(build, lines) as line:
             first = build.mul(line.index, INDEX(COLUMNS))
             for each in later:
-                prefetch(build, build.add(each, build.mul(first, INDEX(4))))
+                prefetch(build, build.add(each, build.mul(first, size)))
             with cgutils.for_range(build, INDEX(COLUMNS)) as loop:
                 add(build.add(first, loop.index))
 
@@ -99,7 +100,7 @@ def _set_inner(typing_context, x, ahead, weight, out, out_step, width):
             build.store(build.load(total), pointer(build, out, out_step, INDEX(i), VECTOR), align=4)
         return context.get_dummy_value()
 
-    return types.void(*(types.int64,) * 6), generate
+    return types.void(*(types.int64,) * 7), generate
 
 
 @compiled
@@ -158,7 +159,7 @@ def _set_products(first, end, addresses, weight, out):
         ahead = min(tile + 1, len(out) // ROWS - 1)
         for h in range(0, height, COLUMNS):
             _set_inner(
-                x_at + 8 * ROWS * tile, x_at + 8 * ROWS * ahead, weight_at + 4 * h * width,
+                x_at + 8 * ROWS * tile, x_at + 8 * ROWS * ahead, 4, weight_at + 4 * h * width,
                 out_at + 4 * (tile * ROWS * height + h), 4 * height, width,
             )  # fmt: skip
 
@@ -215,21 +216,24 @@ def sum_of_outer_of(kind: RowType) -> Callable[..., None]:
 @functools.cache
 def products_of(kind: RowType) -> Callable[..., None]:
     """As `products`, a function (addresses, weight, scale, out) of rows of `kind`; scale float32[2, in]."""
-    decode = decoder(kind)
+    decode, size = decoder(kind, ahead=False), kind.size
 
     @compiled
     def set_tile(addresses, tile, weight, scale, buffer, places, out):
-        # Six rows as float32, while the next six are prefetched; then their products.
+        # Six rows as float32; then their products, with the first of which the next six are prefetched.
         height, width = out.shape[1], weight.shape[1]
         buffer_at, step = np.int64(buffer.ctypes.data), np.int64(scale.ctypes.data)
         for r in range(ROWS):
             places[r] = buffer_at + 4 * r * width
-            later = addresses[min(ROWS * (tile + 1) + r, len(addresses) - 1)]
-            decode(addresses[ROWS * tile + r], later, step, step + 4 * scale.shape[1], places[r], width)
+            row = addresses[ROWS * tile + r]
+            decode(row, row, step, step + 4 * scale.shape[1], places[r], width)
         places_at, weight_at = np.int64(places.ctypes.data), np.int64(weight.ctypes.data)
         out_at = np.int64(out.ctypes.data) + 4 * tile * ROWS * height
+        ahead = np.int64(addresses.ctypes.data) + 8 * ROWS * min(tile + 1, len(out) // ROWS - 1)
         for h in range(0, height, COLUMNS):
-            _set_inner(places_at, places_at, weight_at + 4 * h * width, out_at + 4 * h, 4 * height, width)
+            later, bytes_each = (places_at, 4) if h else (ahead, size)
+            at = weight_at + 4 * h * width
+            _set_inner(places_at, later, bytes_each, at, out_at + 4 * h, 4 * height, width)
 
     @compiled
     def set_tiles(first, end, addresses, weight, scale, out):

@@ -88,12 +88,13 @@ def prefetch_columns(build: ir.IRBuilder, kind: RowType, row: Any, vector: int) 
         prefetch(build, build.add(row, INDEX(vector * kind.size * COLUMNS)))
 
 
-def decoder(kind: RowType) -> Any:
-    """An intrinsic that writes elements of a row of `kind` as float32."""
+def decoder(kind: RowType, ahead: bool = True) -> Any:
+    """An intrinsic that writes elements of a row of `kind` as float32; with `ahead` it prefetches those of another."""
+    prefetches = ahead
 
     @intrinsic
     def decode(typing_context, row, ahead, step, middle, out, count):
-        """out[j] = what element j of the row at `row` stands for, j < count; those at `ahead` are prefetched.
+        """out[j] = what element j of the row at `row` stands for, j < count; those at `ahead` may be prefetched.
 
         All are int64: addresses, of steps and middles of the same columns too, and the number of elements.
         """
@@ -115,7 +116,8 @@ def decoder(kind: RowType) -> Any:
             vectors = build.udiv(count, INDEX(COLUMNS))
             with cgutils.for_range(build, vectors) as loop:
                 column = build.mul(loop.index, INDEX(COLUMNS))
-                prefetch(build, build.add(ahead, build.mul(column, INDEX(kind.size))))
+                if prefetches:
+                    prefetch(build, build.add(ahead, build.mul(column, INDEX(kind.size))))
                 convert(column, COLUMNS)
             done = build.mul(vectors, INDEX(COLUMNS))
             with cgutils.for_range(build, build.sub(count, done)) as loop:
@@ -128,7 +130,24 @@ def decoder(kind: RowType) -> Any:
 
 
 @functools.cache
-def row_reader(kind: RowType) -> Callable[..., None]:
+def _row_copier(kind: RowType) -> Callable[..., None]:
+    """As `_row_reader`, for a target float32[., width] that is C-contiguous; without the buffer."""
+    decode = decoder(kind)
+
+    @compiled
+    def copy(base, stride, rows, scale, target, positions):
+        width, out = target.shape[1], np.int64(target.ctypes.data)
+        step = np.int64(scale.ctypes.data)
+        middle = step + 4 * scale.shape[1]
+        for i in range(len(rows)):
+            ahead = base + stride * rows[min(i + 4, len(rows) - 1)]
+            decode(base + stride * rows[i], ahead, step, middle, out + 4 * width * positions[i], width)
+
+    return copy
+
+
+@functools.cache
+def _row_reader(kind: RowType) -> Callable[..., None]:
     """A kernel that reads rows of `kind`: read(base, stride, rows, scale, buffer, target, positions).
 
     target[positions[i]] = the row rows[i] of a matrix at address `base`, `stride` bytes each. rows and positions
@@ -156,11 +175,25 @@ def read_rows(
 
     rows and positions int64[k], scale float32[2, width] or None, target float32 or float64[., width].
     """
-    kind = ROW_TYPES[source.dtype]
-    row_reader(kind)(
-        *(source.ctypes.data, source.strides[0], rows, NO_SCALE if scale is None else scale),
-        *(np.empty(source.shape[1], np.float32), target, positions),
-    )
+    known = NO_SCALE if scale is None else scale
+    read_addressed(ROW_TYPES[source.dtype], source.ctypes.data, source.strides[0], rows, known, target, positions)
+
+
+def read_addressed(
+    kind: RowType,
+    base: int,
+    stride: int,
+    rows: np.ndarray,
+    scale: np.ndarray,
+    target: np.ndarray,
+    positions: np.ndarray,
+) -> None:
+    """As `read_rows`, of rows of `kind` that begin at base + stride * rows[i]."""
+    place = base, stride, rows, scale
+    if target.dtype == np.float32 and target.flags.c_contiguous:
+        _row_copier(kind)(*place, target, positions)
+    else:
+        _row_reader(kind)(*place, np.empty(target.shape[1], np.float32), target, positions)
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:

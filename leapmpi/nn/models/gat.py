@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, rows_by_edge, weighted_sum
+from leapmpi.nn.aggregate import edge_softmax, edges_of_their_own, maximum, rows_by_edge, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_attention
 from leapmpi.nn.kernels.gemm import product
 from leapmpi.nn.layer import Layer, Projection
@@ -86,6 +86,30 @@ class GATLayer(Layer):
         rate = self.attention_dropout
         share = drop_attention(share, edges, block.original_if(rate > 0), self.mask_key(key), self.number, rate)
         return weighted_sum(edges, z, share)
+
+    def attention_share(
+        self, edges: Edges, z: Tensor, target: Tensor, named: tuple[Edges, Tensor], key: DropoutKey | None
+    ) -> tuple[Tensor, Tensor]:
+        """What some of the edges, from rows `z`, add to the attention of destinations with `target` scores.
+
+        named: the same edges between vertices that have the original ids int64 that follow, destinations first. Returns
+        the logarithm of the sum of exponentials of scores, float[n_dst, heads], -inf without edges; and the mean by
+        these exponentials, float[n_dst, width]. Both are differentiable.
+        """
+        source = self.scores(z)[:, : self.heads]
+        share = edge_softmax(edges, source, target, SLOPE)
+        score = F.leaky_relu(rows_by_edge(edges, source) + target.repeat_interleave(edges.counts, dim=0), SLOPE)
+
+        # The logarithm by its value, with a gradient that is the share of each edge.
+        by_edge = edges_of_their_own(edges)
+        changing = weighted_sum(by_edge, score, share.detach())
+        with torch.no_grad():
+            top = maximum(by_edge, score)
+            powers = (score - top.repeat_interleave(edges.counts, dim=0)).exp()
+            logarithm = top + weighted_sum(by_edge, powers, powers.new_ones(len(powers))).log()
+        rate, number = self.attention_dropout, self.number
+        dropped = drop_attention(share, *named, self.mask_key(key), number, rate)
+        return changing + (logarithm - changing.detach()), weighted_sum(edges, z, dropped)
 
     def _scores_of_edges(self, block: BlockTensors, source: Tensor) -> tuple[Edges, Tensor]:
         """The edges, each with a source of its own; float[edges_with_self, heads]: scores of source and features."""

@@ -128,11 +128,10 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         for name, value in (record.get(group) or {}).items():
             yield f"{group}/{name}", value
     for model in record.get("models", []):
-        label = str(model.get("label", "")).replace("/", "_")
+        label = str(model.get("model", "")).replace("/", "_")
         if model.get("loss") is not None:
             yield f"model/{label}/loss", model["loss"]
         yield from _scores(f"model/{label}/score", model)
-        yield from _scores(f"model/{label}/score", model.get("accuracy", {}))
 
 
 def _scores(name: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -224,6 +224,19 @@ def wandb_records(data):
             record = b""
 
 
+def test_several_models_are_told_apart(small_data, tmp_path, exported, capsys):
+    values = {"data": str(small_data), "model.hidden": 8, "train.epochs": 1, "strategy.replicas": "independent"}
+    place = {"folder": str(tmp_path / "run"), "threads": 1, "log_level": "error"}
+    run = train(Config.from_values({**values, "strategy.vary": ["model.seed=1,2"], "run": place}))
+    found = samples(exported(run.path, "openmetrics"))
+    (record,) = records(run)
+    for model in record["models"]:
+        assert found[f'leapmpi_epoch_model_loss{{run="run",model="{model["model"]}"}}'] == model["loss"]
+    assert main(["export", str(run.path), str(tmp_path / "m.safetensors")]) == 2
+    assert "holds several models; give the number of one: --model K" in capsys.readouterr().err
+    assert "eval_accuracy" in exported(run.path, "mllog", "log", "--model", "1").read_text()
+
+
 def test_all_formats_are_listed(capsys):
     with pytest.raises(SystemExit):
         main(["export", "--formats"])

@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from leapmpi.errors import ConfigError
 from leapmpi.runs import schemas
-from leapmpi.runs.file_names import weights_file
+from leapmpi.runs.file_names import model_folder, weights_file
 from leapmpi.runs.run import Run
 from leapmpi.runs.weights import read_weights
 from leapmpi.tools.export.export_run import ExportSource, needed
@@ -26,7 +27,9 @@ _NORM = {"deepgcn": "layer", "film": "layer"}
 
 
 def write(source: ExportSource, path: Path) -> None:
-    """Write the weights of `source`. Raises DataError where there are none."""
+    """Write the weights of `source`. Raises DataError where there are none, ConfigError for those of several models."""
+    if model_folder(source.run.path, 0).is_dir():
+        raise ConfigError(f"{source.run.path} holds several models; give the number of one: --model K")
     save_file = needed("safetensors.numpy", "safetensors", "safetensors").save_file
     arrays, about = read_weights(source.run.path / weights_file(source.which), schemas.WEIGHTS)
     # One key alone: the library writes several in any order.
