@@ -139,6 +139,11 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     run = load_run(folder)
     settings = {name: run.config.to_values()[name] for name in _SHARED}
     config = Config.from_values({**settings, "data": config.data}, folder)
+    if config.strategy.prepare_ranks:
+        raise RunFolderError(
+            f"{folder}: some of its ranks prepared and others computed, which is not compared; leapmpi plan "
+            f"--strategies leap:prepare-ranks={config.strategy.prepare_ranks} predicts such runs"
+        )
     forecaster = _forecaster(config, iterations)
 
     # What the run counted.

@@ -1,13 +1,15 @@
 """`leapmpi plan` where some ranks prepare and others compute: what it says, and what it cannot."""
 
 import json
+import shutil
 
 import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.config.schema import Config
-from leapmpi.errors import DataError
-from leapmpi.tools.forecast import plan
+from leapmpi.config.toml import to_toml
+from leapmpi.errors import DataError, RunFolderError
+from leapmpi.tools.forecast import compare, plan
 
 SMALL = {"train.batch_size": 40, "model.hidden": 8, "sampling.fanout": "4,3"}
 
@@ -43,6 +45,15 @@ def test_the_command_prints_them(small_data, capsys):
     assert json.loads(capsys.readouterr().out)["roles"][0]["computing"] == 2
     assert main([*arguments, "--fanout", "3"]) == 0
     assert "ranks 0-1 compute, rank 2 prepares: a mini-batch takes" in capsys.readouterr().out
+
+
+def test_a_run_with_roles_is_not_compared(finished_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished_run.path, folder)
+    (folder / "config.toml").write_text(to_toml(finished_run.config.replaced({"strategy.prepare_ranks": 1})))
+    config = Config.from_values({"data": finished_run.config.data})
+    with pytest.raises(RunFolderError, match="which is not compared"):
+        compare(config, str(folder))
 
 
 def test_nothing_that_can_be_is_an_error(small_data):

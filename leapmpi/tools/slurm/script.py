@@ -153,8 +153,22 @@ def _head(site: Site, job: Job) -> str:
         "# to the job's steps instead, it would end the daemons by which mpirun reaches the other nodes.",
         f"#SBATCH --signal=B:USR2@{site.signal_before}",
         f"#SBATCH --{'requeue' if site.requeue else 'no-requeue'}",
+        *_preparing_nodes(site),
     ]
     return "\n".join([*lines, "", _START])
+
+
+def _preparing_nodes(site: Site) -> list[str]:
+    """The second part of a heterogeneous job, whose ranks come after those of the first."""
+    if not site.prepare_nodes:
+        return []
+    tasks = f"--ntasks={site.prepare_ranks} --ntasks-per-node={site.prepare_ranks_per_node}"
+    options = [f"--nodes={site.prepare_nodes} {tasks} --cpus-per-task={site.prepare_cores_per_rank}"]
+    options += [f"--time={site.time}", *_site_options(site), *site.prepare_sbatch]
+    about = (
+        "# A heterogeneous job: these nodes' ranks hold the dataset and prepare mini-batches for those of the others."
+    )
+    return [about, "#SBATCH hetjob", *(f"#SBATCH {option}" for option in options)]
 
 
 def _site_options(site: Site) -> list[str]:
@@ -169,7 +183,8 @@ def _environment(site: Site) -> str:
     if site.venv:
         lines.append(f"source {shlex.quote(site.venv + '/bin/activate')}")
     lines += site.commands
-    lines.append("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK")
+    if not site.prepare_nodes:
+        lines.append("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK")
     return "\n".join(lines)
 
 
@@ -206,6 +221,8 @@ def _launch(site: Site, job: Job) -> str:
         note = "# One rank's failure ends the others too. srun does not take cores per task over from sbatch by itself."
         options = " ".join([f"--mpi={site.srun_mpi}", "--kill-on-bad-exit=1", *site.launcher_options])
         launch = f'srun {options} --cpus-per-task="$SLURM_CPUS_PER_TASK" \\\n    {command} &'
+        if site.prepare_nodes:
+            launch = _by_role(site, options, command)
     else:
         note = f"{_DEAF}\n\n# mpirun finds the job's nodes by itself. Unbound, the ranks of a node share its cores."
         options = " ".join(['-n "$SLURM_NTASKS"', "--bind-to none", *site.launcher_options])
@@ -222,6 +239,16 @@ done
 wait "$launcher"
 code=$?
 [[ -n $killer ]] && kill "$killer" 2>/dev/null"""
+
+
+def _by_role(site: Site, options: str, command: str) -> str:
+    """One job step over both parts of a heterogeneous job, in which the ranks of the second prepare."""
+    if "--prepare-ranks" not in command:
+        command += f" --prepare-ranks {site.prepare_ranks}"
+    parts = []
+    for group, cores in enumerate((site.cores_per_rank, site.prepare_cores_per_rank)):
+        parts.append(f"--het-group={group} --cpus-per-task={cores} env OMP_NUM_THREADS={cores} \\\n    {command}")
+    return f"srun {options} {' : '.join(parts)} &"
 
 
 def _end(site: Site) -> str:

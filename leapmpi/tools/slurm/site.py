@@ -35,6 +35,10 @@ class Site:
     nodes: int = setting(1, "nodes", least=1)
     ranks_per_node: int = setting(1, "ranks on each node; with GPUs, one per GPU", least=1)
     cores_per_rank: int = setting(1, "cores of each rank", least=1)
+    prepare_nodes: int = setting(0, "further nodes, whose ranks prepare mini-batches for the others", least=0)
+    prepare_ranks_per_node: int = setting(1, "ranks on each of these nodes", least=1)
+    prepare_cores_per_rank: int = setting(1, "cores of each of these ranks", least=1)
+    prepare_sbatch: tuple[str, ...] = setting((), "further #SBATCH options of these nodes, such as --partition=cpu")
     gpus_per_node: int = setting(0, "GPUs on each node", least=0)
     memory_per_node: str = setting("", "memory of each node, such as 200G or 0 for all of it")
     time: str = setting("01:00:00", "time limit, in Slurm's [days-]hours:minutes:seconds or minutes")
@@ -55,8 +59,13 @@ class Site:
 
     @property
     def ranks(self) -> int:
-        """Ranks of a job."""
+        """Ranks of a job that compute."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def prepare_ranks(self) -> int:
+        """Ranks of a job that only prepare."""
+        return self.prepare_nodes * self.prepare_ranks_per_node
 
 
 def scalars() -> list[Setting]:
@@ -109,6 +118,12 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
     for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
             raise ConfigError(f"{where[name]}: {value!r} is no value for sbatch")
+    if site.prepare_nodes and site.stage:
+        raise ConfigError(f"{where['stage']}: ranks that prepare read the dataset where it is; leave stage out")
+    if site.prepare_nodes and site.launcher != "srun":
+        raise ConfigError(
+            f"{where['prepare_nodes']}: nodes of a heterogeneous job are reached by srun; give launcher = 'srun'"
+        )
     if site.gpus_per_node and site.ranks_per_node > site.gpus_per_node:
         raise ConfigError(
             f"{where['gpus_per_node']}: {site.ranks_per_node} ranks on a node of {site.gpus_per_node} GPUs would "
