@@ -16,6 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
+from leapmpi.engine.edges.edge_features import stand_ins
 from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowRequest
@@ -117,6 +118,8 @@ def _forecast(
 def _with_rows(engine: PreparationEngine, schedule: Schedule, key: DrawKey) -> MiniBatch:
     """The engine's part of `schedule`, drawn, with rows and labels."""
     ctx, minibatch = engine.ctx, engine.sample(schedule, key)
+    for each in minibatch.micro_batches:
+        stand_ins(ctx, each)
     roots = [each.roots for each in minibatch.micro_batches]
     minibatch.features = ctx.features.local(union(minibatch.micro_batches), ctx.scatters)
     minibatch.labels = ctx.root_labels(np.concatenate(roots), local=True).split([len(each) for each in roots])
