@@ -1,8 +1,10 @@
 """jobs/bench: scripts measure small graphs; the READMEs and the settings of ruff list all of them."""
 
+import json
 import subprocess
 import sys
 import tomllib
+from xml.etree import ElementTree
 
 import pytest
 
@@ -63,3 +65,22 @@ def test_ruff_reads_every_python_script():
         if not path.suffix and line.startswith(b"#!") and b"python" in line.partition(b"\n")[0]
     }
     assert set(tomllib.loads((PROJECT / ".ruff.toml").read_text())["extend-include"]) == scripts
+
+
+def test_the_picture_of_a_forecast_is_drawn_by_its_bytes(tmp_path):
+    def forecast(strategy, megabytes):
+        pairs = [[0.0 if a == b else megabytes * 2**20 for b in range(4)] for a in range(4)]
+        return {"strategy": strategy, "pairs": pairs, "epoch_sent": {"features": 12 * megabytes * 2**20}}
+
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"forecasts": [forecast("pull:remote=raw", 40), forecast("leap<1>", 10)]}))
+    first, second = bench("picture", plan).stdout, bench("picture", plan).stdout
+    assert first == second
+    words = [each.text for each in ElementTree.fromstring(first).iter() if each.text]
+    assert {"480 MiB an epoch", "120 MiB an epoch", "leap<1>", "rank 3"} <= set(words)
+    assert (first.count('stroke-width="26.00"'), first.count('stroke-width="6.50"')) == (6, 6)
+    plan.write_text('{"forecasts": []}')
+    refused = bench("picture", plan)
+    assert refused.returncode == 1
+    assert "give `leapmpi plan` --ranks 4" in refused.stderr
+    assert "Traceback" not in refused.stderr
