@@ -157,6 +157,13 @@ def dispatch(
     return module.run(arguments)
 
 
+def weights_of_run(text: str) -> str:
+    """An argparse type: `best`, `final`, or a file of weights, FILE.h5."""
+    if text in ("best", "final") or text.endswith(".h5"):
+        return text
+    raise argparse.ArgumentTypeError(f"invalid choice: '{text}' (best, final or a file FILE.h5)")
+
+
 def number_between(low: float, high: float | None = None, kind: type = int) -> Callable[[str], int | float]:
     """An argparse type: a number of `kind` from `low` to `high` (no upper bound if None)."""
 

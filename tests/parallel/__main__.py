@@ -25,6 +25,15 @@ def _print_to(path: Path) -> None:
     os.dup2(log, 2)
 
 
+class EndAtFirstFailure:
+    """Shows a failed case and ends all ranks at once: the others may wait for this one, and so would its fixtures."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and MPI.COMM_WORLD.size > 1:
+            print(f"\nFAILED {report.nodeid}\n{report.longreprtext}\n{report.capstdout}{report.capstderr}", flush=True)
+            MPI.COMM_WORLD.Abort(1)
+
+
 def main(arguments: list[str]) -> int:
     """Run the cases on this rank; does not return on any rank when a case fails on one."""
     if folder := os.environ.get("LEAPMPI_RANK_LOGS"):
@@ -34,7 +43,7 @@ def main(arguments: list[str]) -> int:
     # Ranks share a machine: no cache folder, whose files they would all write.
     timeout = CASE_TIMEOUT if MPI.COMM_WORLD.size > 1 else COMPILING_TIMEOUT
     options = ["-x", "-v", "-p", "no:cacheprovider", f"--timeout={timeout}", "--timeout-method=thread"]
-    code = pytest.main([*options, *arguments])
+    code = pytest.main([*options, *arguments], plugins=[EndAtFirstFailure()])
     if code:
         sys.stdout.flush()
         MPI.COMM_WORLD.Abort(int(code))

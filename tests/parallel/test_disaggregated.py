@@ -104,7 +104,9 @@ def test_the_bits_are_those_of_ranks_that_do_both(preparing, number, world, fold
     assert sent["shares"] > 0
     assert sent["activations"] == 0
     if (preparing, number, world.rank) == (2, 0, 0):
-        (forecast,) = plan(config, str(world.size), f"leap:prepare-ranks={preparing}", iterations=1)["roles"]
+        (forecast,) = plan(config, str(world.size), f"{config.strategy.name}:prepare-ranks={preparing}", iterations=1)[
+            "roles"
+        ]
         for kind, expected in forecast["sent"].items():
             assert sent[kind] / per_epoch == pytest.approx(expected, rel=0.25), kind
     if preparing == 1:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from leapmpi.config.flags import add_flag, given
+from leapmpi.config.parser import weights_of_run
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import fields
 from leapmpi.config.setting import names_code
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="dataset folder")
     parser.add_argument("folder", metavar="RUN", help="run folder")
     which = "those of which epoch, or a file of weights"
-    parser.add_argument("--weights", default="best", metavar="best|final|FILE.h5", help=which)
+    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",

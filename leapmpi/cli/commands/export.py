@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from leapmpi.config.completion import offer
 from leapmpi.registry import Registry
 
-HELP = "write weights or numbers of a run for other tools: safetensors, TensorBoard, MLflow, ..."
+HELP = "write a run's weights or numbers for other tools"
 
 
 class _Formats(argparse.Action):

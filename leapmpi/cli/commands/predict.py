@@ -9,6 +9,7 @@ from typing import Any
 
 from leapmpi.cli.commands.evaluate import chosen_runs, model_number, with_code
 from leapmpi.config.flags import add_flag, given
+from leapmpi.config.parser import weights_of_run
 from leapmpi.config.sections import fields
 from leapmpi.errors import ConfigError
 from leapmpi.runs.run import load_run
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="original ids, in whose order rows are written, or a split; all when not given",
     )
     which = "those of which epoch, or a file of weights"
-    parser.add_argument("--weights", default="best", metavar="best|final|FILE.h5", help=which)
+    parser.add_argument("--weights", type=weights_of_run, default="best", metavar="best|final|FILE.h5", help=which)
     parser.add_argument(
         "--model",
         action="append",

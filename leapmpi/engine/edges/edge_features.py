@@ -72,9 +72,13 @@ def predict_edge_features(ctx: RankContext, micro_batches: Sequence[MicroBatch],
     if ctx.edge_features is None:
         return
     fetcher = ctx.edge_features
-    numbers, _ = _distinct(micro_batches)
-    request = RowRequest(numbers, fetcher.rank_offsets, ctx.rank)
+    request = edge_request(micro_batches, fetcher.rank_offsets, ctx.rank)
     traffic.add_request(ctx.rank, request.remote_counts, fetcher.id_codec.id_bytes, KIND, fetcher.shard.row_bytes)
+
+
+def edge_request(micro_batches: Sequence[MicroBatch], edge_offsets: np.ndarray, rank: int) -> RowRequest:
+    """The rows of edges that `rank` needs, of ranks whose edges begin at `edge_offsets` int64[ranks + 1]. Local."""
+    return RowRequest(_distinct(micro_batches)[0], edge_offsets, rank)
 
 
 def stand_ins(ctx: RankContext, micro_batch: MicroBatch) -> None:

@@ -16,7 +16,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.compute_engine import ComputeEngine
 from leapmpi.engine.disaggregated.preparation_engine import PreparationEngine
 from leapmpi.engine.disaggregated.shipping import SIZE_BYTES, Shipping
-from leapmpi.engine.edges.edge_features import stand_ins
+from leapmpi.engine.edges.edge_features import KIND, edge_request, stand_ins
 from leapmpi.engine.exchange.modes.raw import union
 from leapmpi.engine.minibatch import MiniBatch
 from leapmpi.features.row_exchange import RowRequest
@@ -102,6 +102,11 @@ def _forecast(
         rows = int(ctx.features.answer_bytes(request).sum()) if not ctx.features.sparse else 0
         sent["features"] += rows
         sent["ids"] += len(request.remote_ids) * ctx.features.id_codec.id_bytes
+        if ctx.edge_features:
+            edges = edge_request(minibatch.micro_batches, rank_offsets(dataset.edge_offsets, roles.preparing), number)
+            sent["ids"] += len(edges.remote_ids) * ctx.edge_features.id_codec.id_bytes
+            sent[KIND] = sent.get(KIND, 0) + int(ctx.edge_features.answer_bytes(edges).sum())
+            rows += int(ctx.edge_features.answer_bytes(edges).sum())
         slowest = max(slowest, seconds, rows * byte)
 
         # What those that compute make of it.

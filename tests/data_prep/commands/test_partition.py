@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from data_prep import progress
 from data_prep.cli import main
 from leapmpi.dataset.graph import content_uuid
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.runs import progress_line
 from tests.support.graphs import random_graph
 
 
@@ -45,12 +45,12 @@ def test_partition_then_check(capsys, tmp_path, graph_file, method, parts):
 
 @pytest.mark.parametrize("method", ["grem", "ldg", "fennel", "reldg", "bgl"])
 def test_passes_over_the_edges_are_told(capsys, tmp_path, graph_file, monkeypatch, method):
-    monkeypatch.setattr(progress, "_IN_LOG", 0.0)
+    monkeypatch.setattr(progress_line, "IN_LOG", 1e-9)
     code, _, err = run(capsys, "partition", graph_file, tmp_path / "data", "--parts", 4, "--method", method)
     assert code == 0
     edges = f"{open_dataset(tmp_path / 'data').edges:,}"
     for step in ("cut", "report"):
-        assert f"{step}: {edges} of {edges} edges of pass 1, " in err
+        assert f"{step}: 100%, {edges} of {edges} edges of pass 1, " in err
 
 
 def test_info(capsys, tmp_path, graph_file):
