@@ -131,8 +131,9 @@ def _latest(first, end, vertices, topology_indptr, topology_indices, edge_time, 
 
 @compiled
 def _latest_in_edges(indptr, edge_time, times):
-    """Write the largest time of each vertex's in-edges; vertices without any keep what `times` holds."""
-    for v in range(len(times)):
+    """Write the largest time of each vertex's in-edges; vertices without any, or without a list here, keep what
+    `times` holds."""
+    for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             times[v] = edge_time[e] if e == indptr[v] else max(times[v], edge_time[e])
 
