@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from leapmpi.system.worker_threads import run_ranges
+
 _LEAST = 2048
 """Fewer entries than this are not worth the start of another thread."""
 
@@ -21,7 +23,7 @@ class SamplerThreads:
     def share(self, first: int, end: int, work: Callable[[int, int, int], object]) -> None:
         """Call `work` for equal ranges that make up [first, end)."""
         threads = self.size if end - first >= _LEAST else 1
-        self._run([first + (end - first) * t // threads for t in range(threads + 1)], work)
+        run_ranges(self._pool, [first + (end - first) * t // threads for t in range(threads + 1)], work)
 
     def share_by_cost(self, until: np.ndarray, work: Callable[[int, int, int], object]) -> None:
         """Call `work` for ranges of about equal cost that make up [0, n).
@@ -34,15 +36,4 @@ class SamplerThreads:
             work(0, 0, n)
             return
         inner = np.searchsorted(until, [total * t // self.size for t in range(1, self.size)])
-        self._run([0, *inner.tolist(), n], work)
-
-    def _run(self, bounds: list[int], work: Callable[[int, int, int], object]) -> None:
-        # The caller takes the first range, and waits for the others even where it fails.
-        others = []
-        if self._pool is not None:
-            others = [self._pool.submit(work, t, bounds[t], bounds[t + 1]) for t in range(1, len(bounds) - 1)]
-        try:
-            work(0, bounds[0], bounds[1])
-        finally:
-            for other in others:
-                other.result()
+        run_ranges(self._pool, [0, *inner.tolist(), n], work)

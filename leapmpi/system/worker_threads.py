@@ -7,8 +7,8 @@ thread, so that results do not depend on their number.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import TypeVar
 
@@ -56,13 +56,23 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
         kernel(0, rows, *arguments)
         return
     bounds = [rows * number // count for number in range(count + 1)]
-    others = [pool.submit(kernel, first, end, *arguments) for first, end in pairwise(bounds[1:])]
+    run_ranges(pool, bounds, lambda _, first, end: kernel(first, end, *arguments))
+
+
+def run_ranges(pool: Executor | None, bounds: Sequence[int], work: Callable[[int, int, int], object]) -> None:
+    """Call work(number, first, end) for each range between `bounds`: the caller for the first, `pool` for the others.
+
+    Returns, or raises an error of `work`, when all have ended: until then what they work on is in use.
+    """
+    others = []
+    if pool is not None:
+        others = [pool.submit(work, number, *each) for number, each in enumerate(pairwise(bounds[1:]), 1)]
     try:
-        kernel(0, bounds[1], *arguments)
+        work(0, bounds[0], bounds[1])
     finally:
-        # The memory of the arguments is in use until all have ended.
-        for other in others:
-            other.result()
+        wait(others)
+    for other in others:
+        other.result()
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None) -> Iterator[Result]:

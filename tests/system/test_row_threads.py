@@ -1,6 +1,7 @@
 """Rows that several threads share: every row once, by any number of threads, and errors that are raised."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -52,3 +53,18 @@ def test_an_error_of_another_thread_is_raised_when_all_have_ended(allowed):
 
     with pytest.raises(ValueError, match="the second half"):
         share_rows(kernel, 100)
+
+
+def test_all_ranges_end_before_an_error_of_one_is_raised(allowed):
+    allowed(3)
+    ended = []
+
+    def kernel(first, end):
+        if first == 100:
+            raise ValueError("the second third")
+        time.sleep(0.2 * (first == 200))
+        ended.append(first)
+
+    with pytest.raises(ValueError, match="the second third"):
+        share_rows(kernel, 300)
+    assert sorted(ended) == [0, 200]
