@@ -51,7 +51,9 @@ setup(
             "pytest>=8",
             "pytest-timeout>=2.3",  # a case that hangs fails
             "pytest-xdist>=3.8",  # two test files at a time, in our order
+            "pyyaml>=6",  # GraphBolt's descriptions, which tests write and read; the recipe for conda
             "ruff>=0.6",
+            "safetensors>=0.4",  # reads exported weights back
             "scikit-learn>=1.4",  # an independent opinion on the metrics
             "torch_geometric>=2.5,<3",  # its layers in users' models; pure Python, 1.3 MB and small dependencies
             "scipy>=1.11",  # writes the sparse matrices that sources store
