@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.formats.numeric_text import open_text
+from data_prep.formats.described.description import read_json
 from leapmpi.errors import DataError
 
 _MOST_GROUPS = 1000
@@ -20,7 +19,6 @@ def read_lists(path: Path, duplicates: str | None) -> tuple[np.ndarray, list[lis
 
     Raises DataError naming the place of the first fault.
     """
-    content: dict[str, object] = {}
     same: list[str] = []
 
     def settled(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -34,15 +32,7 @@ def read_lists(path: Path, duplicates: str | None) -> tuple[np.ndarray, list[lis
             found[key] = value
         return found
 
-    try:
-        with open_text(path) as file:
-            content = json.load(file, object_pairs_hook=settled)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}, character {error.pos}: not JSON ({error.msg})") from error
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} must hold an object with a list for each vertex")
+    content = read_json(path, "an object with a list for each vertex", settled)
 
     # Vertex numbers with lists.
     for key, value in content.items():

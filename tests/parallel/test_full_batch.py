@@ -2,7 +2,6 @@
 single process, bytes counted; whole runs have its losses and go on to the bit."""
 
 import os
-import signal
 from zlib import crc32
 
 import numpy as np
@@ -11,13 +10,13 @@ from mpi4py import MPI
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.errors import Interrupted
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.layer_graphs import Split
 from leapmpi.strategies.depcomm import DepComm
 from tests.support import datasets
 from tests.support.equality import DEEP, FULL_BATCH, MODEL, OWN, Case, Runner, check, here, references
 from tests.support.pairs import pair, pairwise
+from tests.support.stopped_epoch import stopped_in
 
 ANY_SPLIT, BY_OWNER = "any split", "owner by owner"
 SOAKS = "LEAPMPI_SOAK" in os.environ
@@ -125,17 +124,8 @@ def test_a_stopped_run_ends_with_the_losses_of_one_process_and_its_own_bits(name
     started = Config.from_values({"data": str(DATA.folder(base)), **COMMON, **RUNS[name]})
     whole = leapmpi.train(started.replaced({"run.folder": f"{place}-whole"}), world.comm)
     config = started.replaced({"run.folder": f"{place}-stopped"})
-    genuine = FullBatchEngine.forward_backward
-
-    def interrupted(engine, minibatch):
-        if minibatch.key.epoch == 1 and engine.ctx.rank == world.size - 1:
-            os.kill(os.getpid(), signal.SIGUSR2)
-        return genuine(engine, minibatch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FullBatchEngine, "forward_backward", interrupted)
-        with pytest.raises(Interrupted, match=f"SIGUSR2 on rank {world.size - 1}"):
-            leapmpi.train(config, world.comm)
+    with stopped_in(1, world, monkeypatch):
+        leapmpi.train(config, world.comm)
     run = leapmpi.train(config, world.comm)
     assert run.summary["restarts"] == 1
     assert run.summary["parameters_digest"] == whole.summary["parameters_digest"]

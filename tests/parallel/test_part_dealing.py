@@ -1,17 +1,13 @@
 """Runs whose parts are dealt anew between epochs: losses of any deal, bits of a restart and of a replay."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.errors import Interrupted
-from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.part_dealing import PartDealing
 from tests.support import datasets
+from tests.support.stopped_epoch import stopped_in
 
 DATA = datasets.Variant("single", "uneven", 4)
 SETTINGS = {
@@ -59,17 +55,8 @@ def test_losses_are_those_without_and_restart_and_replay_have_its_bits(train, wo
     assert made == [(epoch + 2, deal) for epoch, deal in DEALS[world.size].items()]
 
     # Stopped in an epoch after the first deal.
-    genuine = FullBatchEngine.forward_backward
-
-    def interrupted(engine, minibatch):
-        if minibatch.key.epoch == 2 and engine.ctx.rank == world.size - 1:
-            os.kill(os.getpid(), signal.SIGUSR2)
-        return genuine(engine, minibatch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FullBatchEngine, "forward_backward", interrupted)
-        with pytest.raises(Interrupted):
-            train("stopped")
+    with stopped_in(2, world, monkeypatch):
+        train("stopped")
     resumed = train("stopped")
 
     # A replay decides nothing.

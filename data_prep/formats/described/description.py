@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from data_prep.formats.numeric_text import open_text
 from leapmpi.errors import ConfigError, DataError
 
 _LOOKED_AT = 1 << 16
@@ -24,16 +26,22 @@ def begins_with(path: Path, *words: str) -> bool:
     return any(f'"{word}"'.encode() in beginning for word in words)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file `path`. Raises DataError where there is none."""
+def read_json(
+    path: Path, what: str = "an object in braces", pairs: Callable[[list[tuple[str, Any]]], object] | None = None
+) -> dict[str, Any]:
+    """The object in the file `path`, which may end with .gz; `pairs` makes each object of its names and values.
+
+    Raises DataError, in which the object is called `what`, where there is none.
+    """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with open_text(path) as file:
+            found = json.load(file, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}, character {error.colno}: not JSON ({error.msg})") from error
     except (RecursionError, ValueError) as error:
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     if not isinstance(found, dict):
-        raise DataError(f"{path} must hold an object in braces")
+        raise DataError(f"{path} must hold {what}")
     return found
 
 

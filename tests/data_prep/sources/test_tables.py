@@ -224,7 +224,7 @@ def test_musae_refused(refused, folder):
         files = MUSAE | {name.replace("_", "."): text for name, text in replaced.items()}
         return refused(folder(**{"edges": None, "vertices": None} | files), *arguments)
 
-    assert "features.json, line 1, character 5: not JSON" in said(features_json='{"2":')
+    assert "features.json, line 1, character 6: not JSON" in said(features_json='{"2":')
     assert "features.json cannot be read as JSON" in said(features_json="[" * 100_000)
     assert "must hold an object" in said(features_json="[1, 2]")
     for features in ('{"a": [1]}', '{"1": [-1]}', '{"1": 1}', '{"1": [1.5]}', '{"1": [true]}', '{"1": ["x"]}'):
