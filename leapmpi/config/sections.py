@@ -164,7 +164,16 @@ class StrategyConfig:
         below=1,
         metavar="SHARE",
     )
-    cache_policy: str = setting("vip", "how rows are chosen for the cache", registry="leapmpi.features.policies")
+    cache_policy: str = setting(
+        "vip", "how rows are chosen for --cache and --feature-memory", registry="leapmpi.features.policies"
+    )
+    feature_memory: str = setting(
+        "",
+        "memory for feature rows on each rank, such as 2G: those that are read most; the others are read from the "
+        "dataset's files",
+        metavar="SIZE",
+        check=check_size,
+    )
     wire_dtype: str = setting(
         "native",
         "type in which raw feature rows cross ranks in training; all but native are lossy",

@@ -13,10 +13,10 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.host_shard import HostRows, HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.shards.device_shard import DeviceRows, DeviceShard
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
 from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers
@@ -93,9 +93,7 @@ class FeatureFetcher:
         """
         request = self.request(ids)
         if self.kind == "features":
-            read = {"local": request.local_ids, "remote": request.remote_ids, "cached": request.cached_slots}
-            for place, rows in read.items():
-                self.network.byte_counters.add_rows(place, len(rows))
+            self.network.byte_counters.add({}, request.read_counts)
         encoding = None if exact else self.encoding
         return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
 

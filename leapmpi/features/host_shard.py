@@ -75,6 +75,11 @@ class HostShard:
         self.addressable = self.kind is not None and all(part.flags.c_contiguous for part in self.parts)
         """Whether kernels can read every row where it lies, element after element."""
 
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory that the rows take; of mapped files, once all have been read."""
+        return self.nbytes
+
     def _hold(self, parts: list[Any], first: int) -> None:
         self.parts = parts
         """By part, its rows: arrays here, SparseFeatures in a SparseShard."""

@@ -18,12 +18,12 @@ from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.errors import ConfigError
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors
-from leapmpi.features.device_shard import DeviceShard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_fetcher import LearnedFetcher
 from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.row_exchange import RowExchange, RowRequest
+from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges

@@ -25,11 +25,12 @@ from leapmpi.engine.minibatch import MicroBatch
 from leapmpi.engine.placement import placement_class
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.features.compression import encoding_for
-from leapmpi.features.device_shard import DeviceShard, load_shard
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.host_shard import HostShard
 from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
+from leapmpi.features.shards.device_shard import DeviceShard, load_shard
+from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.nn.model import input_width, model_of
@@ -151,7 +152,8 @@ def load(
         learned = _first_rows(config, dataset, topology, first, int(offsets[world.rank + 1]))
         host = learned.shard
     else:
-        host = _shard(dataset, opened, first, share_entry_counts(world, dataset) if dataset.sparse else None)
+        counts = share_entry_counts(world, dataset) if dataset.sparse else None
+        host = world.on_all(lambda: _shard(config, opened, first, counts))
     dtype = getattr(torch, config.train.dtype)
     labels = HostShard([_labels(part, task) for part in opened], first)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
@@ -195,7 +197,7 @@ def load_dealt(config: Config, world: World, loaded: Loaded, starts: np.ndarray)
     verified = world.on_all(lambda: _verify(config, dataset, parts, True))
     opened, first = [dataset.part(part) for part in parts], int(offsets[world.rank])
     held = ctx.features.shard
-    host = _shard(dataset, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
+    host = _shard(config, opened, first, held.entry_counts if isinstance(held, SparseShard) else None)
     labels = HostShard([_labels(part, ctx.task) for part in opened], first)
     rows = ctx.communicator, load_shard(host, ctx.device), offsets, ctx.device, ctx.phases
     features, dtype = _features(config, *rows, None), getattr(torch, config.train.dtype)
@@ -218,11 +220,14 @@ def _parts_of(starts: np.ndarray, rank: int) -> range:
     return range(first, end)
 
 
-def _shard(dataset: Dataset, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
-    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse."""
+def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.ndarray | None) -> HostShard:
+    """The features of `parts`, whose first vertex is `first`; `entry_counts` int32[n] of all vertices if sparse.
+
+    Raises ConfigError where `--feature-memory` is too small.
+    """
     if entry_counts is not None:
         return SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return HostShard([part.dense_features for part in parts], first, parts[0].feature_scale)
+    return dense_shard(parts, first, config.strategy.feature_memory)
 
 
 def _topology(

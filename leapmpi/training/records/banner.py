@@ -256,7 +256,7 @@ def ignored(trainer: Trainer) -> list[str]:
         why["train.momentum"] = "only --optimizer sgd reads it"
     if trainer.ctx.task.answers != "regression":
         why["train.loss"] = "only a regression reads it"
-    if not config.strategy.cache:
+    if not config.strategy.cache and not config.strategy.feature_memory:
         why["strategy.cache_policy"] = "there is no --cache"
     if not config.strategy.tune and not 1 < steps < trainer.world.size:
         why["strategy.merge"] = "no time steps are merged"

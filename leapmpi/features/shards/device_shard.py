@@ -34,6 +34,7 @@ class DeviceShard:
         dtype = to_tensor(np.empty(0, host.dtype)).dtype
         self.values = torch.empty((int(host.bounds[-1]) - self.first, host.width), dtype=dtype, device=device)
         self.row_bytes, self.nbytes = host.row_bytes, host.nbytes
+        self.resident_bytes = host.nbytes
         self.scale = None if host.scale is None else torch.from_numpy(host.scale).to(device)
 
         rows = max(1, _STAGING_BYTES // max(1, host.width * host.dtype.itemsize))
