@@ -324,7 +324,11 @@ class RunConfig:
         False, "record when each rank did what, for ui.perfetto.dev: timeline-rank-R.json", group=DATA_AND_RUN
     )
     device: str = setting(
-        "auto", "where models are trained", choices=("auto", "cpu", "cuda"), group=MACHINE, common=True
+        "auto",
+        "where models are trained; stand-in: on the processor as on a GPU, to try that way",
+        choices=("auto", "cpu", "cuda", "stand-in"),
+        group=MACHINE,
+        common=True,
     )
     mpi_device_path: str = setting(
         "host", "GPU data reach MPI by pinned host memory, or directly", choices=("host", "cuda", "auto"), group=MACHINE

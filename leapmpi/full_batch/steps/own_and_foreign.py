@@ -7,6 +7,7 @@ import torch
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.full_batch.layer_graphs import LayerPlan
+from leapmpi.nn.kernels.choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import drawn_weights
@@ -43,7 +44,7 @@ def partial_block(topology: Topology, plan: LayerPlan, device: torch.device) -> 
         _, weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
         sums = topology.weight_sum[destinations], topology.weight_sum[routes.vertices]
         weights = EdgeWeights(tensor(weight[kept]), tensor(drawn), *map(tensor, sums))
-    numbers = rows[kept].astype(np.int32 if device.type == "cpu" else np.int64)
+    numbers = rows[kept].astype(np.int32 if on_host(device) else np.int64)
     return PartialBlock(
         edges=Edges(tensor(kept_indptr), tensor(numbers), len(routes.vertices)),
         sampled=tensor(np.diff(indptr)),
