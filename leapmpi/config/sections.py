@@ -250,6 +250,11 @@ class TrainConfig:
     )
     seed: int = setting(0, "seed of everything that is drawn", least=0)
     dtype: str = setting("float32", "type of parameters and activations", choices=("float32", "float64"))
+    autocast: str = setting(
+        "off",
+        "type in which a GPU multiplies rows and weights; sums, gradients of weights and weights stay float32",
+        choices=("off", "bfloat16"),
+    )
     init: str = setting(
         "", "start from the best weights of this run, or from a weights file, instead of random ones", metavar="RUN"
     )

@@ -35,7 +35,7 @@ from leapmpi.features.shards.mapped_shard import dense_shard
 from leapmpi.features.shards.placement import load_shard, room_for_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.kernels.choice import stand_in
+from leapmpi.nn.kernels.choice import autocast, stand_in
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of
@@ -137,6 +137,7 @@ def load(
     """
     torch.set_num_threads(world.threads)
     set_threads(world.threads)
+    autocast(config.train.autocast)
 
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.choice import matmul, on_host
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
@@ -72,7 +72,8 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     count = len(x) if rows is None else len(rows)
     columns, width = weight.shape
     if not on_host(x.device) or x.dtype != torch.float32 or count == 0:
-        return dense(select(x, rows)) @ weight.t()
+        product = torch.matmul if on_host(x.device) else matmul
+        return product(dense(select(x, rows)), weight.t())
 
     # Weights in slices of 16 columns of the result, padded by zeros, each stored as the kernel reads it.
     if columns % COLUMNS:

@@ -18,6 +18,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
+from leapmpi.nn.kernels.choice import on_host
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text
@@ -270,6 +271,8 @@ def ignored(trainer: Trainer) -> list[str]:
         why |= {f"strategy.{name}": "there is one rank" for name in ("balance", "balance_parts", "tune")}
     elif trainer.loaded.dataset.parts == trainer.world.size:
         why["strategy.balance_parts"] = "each rank has one part; partition with more --parts than ranks"
+    if on_host(trainer.ctx.device):
+        why["train.autocast"] = "models are trained on the CPU"
     if trainer.ctx.device.type == "cpu":
         why["run.mpi_device_path"] = "models are trained on the CPU"
 
