@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.device import draws
-from leapmpi.device.frontier import DeviceFrontier, DeviceTopology
+from leapmpi.device.device_frontier import DeviceFrontier, DeviceTopology
 from leapmpi.device.hashing import signed
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.hop_sampler import ALL, HopSampler

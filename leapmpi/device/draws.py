@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leapmpi.device.frontier import DeviceTopology
+from leapmpi.device.device_frontier import DeviceTopology
 from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
 from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.source_numbers import Law

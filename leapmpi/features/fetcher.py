@@ -18,7 +18,7 @@ from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.shards.device_shard import DeviceRows, DeviceShard
 from leapmpi.features.shards.staged_rows import StagedRows
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import LEAST_WIDTH, Rows
 from leapmpi.plan.homes import RankView
 from leapmpi.system.phase_timers import PhaseTimers

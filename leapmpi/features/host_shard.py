@@ -16,7 +16,7 @@ import torch
 from leapmpi.features.cache import RowCache
 from leapmpi.features.compression import RowEncoding, RowErrors, RowsOfPart
 from leapmpi.features.row_exchange import RowRequest
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.row_types import NO_SCALE, RowType, read_rows, row_type
 from leapmpi.nn.rows import ScatteredRows
 from leapmpi.system.buffer_pool import BufferPool

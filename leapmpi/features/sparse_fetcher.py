@@ -25,7 +25,7 @@ from leapmpi.features.learned_rows import LearnedShard
 from leapmpi.features.row_exchange import RowExchange, RowRequest
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.sparse_shard import SparseShard, empty_rows, place_entries
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import SparseMatrix
 from leapmpi.nn.tensors import Edges
 from leapmpi.plan.homes import RankView

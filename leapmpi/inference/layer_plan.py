@@ -15,7 +15,7 @@ from leapmpi.engine.context import RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.inference.chunks import ChunkBytes
 from leapmpi.nn.head import Head
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import LEAST_WIDTH
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from leapmpi.nn.kernels.choice import on_host
 from leapmpi.nn.kernels.csr import run_compiled
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, SparseMatrix, dense
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.counter_rng import DrawKey, fold, key_hash

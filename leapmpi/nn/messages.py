@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.kernels import message_sums, message_sums_torch
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.nn.kernels import csr, csr_torch
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.sampling.block import Block
 
 

@@ -32,10 +32,10 @@ from leapmpi.features.learned_rows import LearnedRows
 from leapmpi.features.node_shared import share_entry_counts, share_topology
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.mapped_shard import dense_shard
-from leapmpi.features.shards.placement import load_shard, room_for_topology
+from leapmpi.features.shards.row_placement import load_shard, room_for_topology
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.kernels.choice import autocast, stand_in
+from leapmpi.nn.kernels.kernel_choice import autocast, stand_in
 from leapmpi.nn.model import input_width, model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.nn.task import Task, task_of

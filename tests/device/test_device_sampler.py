@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.dataset.topology import Topology
+from leapmpi.device.device_frontier import DeviceTopology
 from leapmpi.device.device_sampler import DeviceSampler, on_device
-from leapmpi.device.frontier import DeviceTopology
 from leapmpi.device.hashing import bounded, fold, in_order, multiple_of_share, signed
-from leapmpi.nn.kernels.choice import standing_in
+from leapmpi.nn.kernels.kernel_choice import standing_in
 from leapmpi.nn.tensors import drawn_there, to_tensors
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers import labor_0, node_wise, with_replacement

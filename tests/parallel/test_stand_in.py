@@ -4,7 +4,7 @@ import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
-from leapmpi.features.shards import placement
+from leapmpi.features.shards import row_placement
 from tests.support import datasets
 
 EVEN = datasets.Variant("single", "metis", 4)
@@ -30,8 +30,8 @@ def train(world, folder):
 def test_places_of_rows_do_not_matter(train, monkeypatch):
     host = train("host", "cpu")["epochs"][0]["loss"]
     digests = set()
-    for place in (placement.DEVICE, placement.PINNED, placement.STAGED):
-        monkeypatch.setattr(placement, "choose_placement", lambda *_, place=place: place)
+    for place in (row_placement.DEVICE, row_placement.PINNED, row_placement.STAGED):
+        monkeypatch.setattr(row_placement, "choose_placement", lambda *_, place=place: place)
         found = train(place, "stand-in", **{"run.deterministic": True})
         assert found["epochs"][0]["loss"] == pytest.approx(host, rel=1e-5)
         digests.add(found["parameters_digest"])

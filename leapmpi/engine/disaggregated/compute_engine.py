@@ -16,7 +16,7 @@ from leapmpi.engine.disaggregated.prepared_share import ROWS_IN_PLACE, SPARSE_RO
 from leapmpi.engine.disaggregated.shipping import Shipping
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix
 from leapmpi.nn.tensors import Edges, to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey

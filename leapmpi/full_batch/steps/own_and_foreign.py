@@ -7,7 +7,7 @@ import torch
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.full_batch.layer_graphs import LayerPlan
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import drawn_weights

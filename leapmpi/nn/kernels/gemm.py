@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
-from leapmpi.nn.kernels.choice import matmul, on_host
+from leapmpi.nn.kernels.kernel_choice import matmul, on_host
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select

@@ -21,7 +21,7 @@ from leapmpi.engine.context import Loaded
 from leapmpi.engine.edges.edge_engine import EdgeEngine
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, settings_without_effect
 from leapmpi.nn.task import EdgeTask
 from leapmpi.runs.tables.rank_table import rank_table, ranks_text

@@ -13,7 +13,7 @@ from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.features.sparse_shard import SparseShard
-from leapmpi.nn.kernels.choice import on_host
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.system.memory import available_bytes
 
 DEVICE, PINNED, STAGED = "device", "pinned", "staged"
