@@ -96,9 +96,7 @@ class FeatureFetcher:
         """
         request = self.request(ids)
         if self.kind == "features":
-            read = {"local": request.local_ids, "remote": request.remote_ids, "cached": request.cached_slots}
-            for place, rows in read.items():
-                self.network.byte_counters.add_rows(place, len(rows))
+            self.network.byte_counters.add({}, request.read_counts)
         encoding = None if exact else self.encoding
         return self._exchange(request, encoding, partial(self._collect, request, encoding, scattered and self.scatters))
 

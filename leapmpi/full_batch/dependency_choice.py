@@ -86,20 +86,30 @@ def choose_cached(
     sent: float,
     prices: Prices,
     room: float,
+    exchange: float = 0.0,
 ) -> Caching:
     """Which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
 
     indptr, indices: the graph's in-neighbours. present: bool[n], inputs of the layer below that are here anyway. At
-    most `room` bytes are taken.
+    most `room` bytes are taken. exchange: seconds that communicating takes beside the rows; where computing all is
+    cheaper than that, and fits, all are computed.
     """
-    present = present.copy()
-    seconds, cached = np.empty(len(candidates)), np.zeros(len(candidates), bool)
+    first = np.empty(len(candidates))
     rates = prices.row, prices.edge, prices.new_input
-    _first_seconds(indptr, indices, present, candidates, *rates, seconds)
-    order = np.argsort(seconds, kind="stable")
+    _first_seconds(indptr, indices, present, candidates, *rates, first)
+    order = np.argsort(first, kind="stable")
     sizes = np.array([prices.row_bytes, prices.edge_bytes, prices.input_bytes], np.float64)
-    taken = _take(indptr, indices, present, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
-    return Caching(cached, seconds, float(taken))
+
+    def taken(sent: float) -> Caching:
+        here, cached, seconds = present.copy(), np.zeros(len(candidates), bool), first.copy()
+        size = _take(indptr, indices, here, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
+        return Caching(cached, seconds, float(size))
+
+    found = taken(sent)
+    if found.cached.all():
+        return found
+    whole = taken(np.inf)
+    return whole if whole.cached.all() and whole.seconds.sum() < found.seconds.sum() + exchange else found
 
 
 def choose_kept(candidates: int, sent: float, row_bytes: int, room: float) -> Caching:

@@ -22,8 +22,8 @@ from leapmpi.engine.traffic import predicted_memory
 from leapmpi.features.cache import RowCache
 from leapmpi.full_batch.full_batch_placement import FullBatchPlacement
 from leapmpi.full_batch.kept_sums import SumsStep, sums_can_be_kept, with_sums
-from leapmpi.full_batch.layer_account import Account, account_of, counts_of, sentence
-from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
+from leapmpi.full_batch.layer_account import Account, account_of, counts_of, features_that_come, sentence
+from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of, reads_learned
 from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
 from leapmpi.full_batch.memory_needs import AllCommunicated, advice
 from leapmpi.full_batch.steps.layer_step import LayerStep
@@ -49,6 +49,8 @@ class FullBatchEngine(Engine):
         super().__init__(ctx, config)
         self._kept: MiniBatch | None = None
         self._account: Account = []
+        self._read_counts: dict[str, int] = {}
+        """Rows that an iteration reads of features that stay, by place."""
         self._limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit else math.inf
 
     # -- one iteration ---------------------------------------------------------------------------------------------
@@ -94,10 +96,20 @@ class FullBatchEngine(Engine):
             minibatches = made(graphs)
         if too_much() and all(each.can_go_by_owner(graph) for each, graph in zip(found, graphs, strict=True)):
             minibatches = made(graphs, by_owner=True)
+        come = (
+            features_that_come(graph_of(minibatch), each.ctx.rank_offsets, each.ctx.rank)
+            for each, minibatch in zip(found, minibatches, strict=True)
+        )
+        stay = not any(come) and not reads_learned(found[0].ctx)
+        for minibatch in minibatches:
+            minibatch.exchange_plans[0].features_stay = stay
         return minibatches
 
     def request(self, minibatch: MiniBatch) -> None:
-        """Request the feature rows that are not kept; labels and weights of the roots are. Collective."""
+        """Request the feature rows that are not kept; labels and weights of the roots are. Collective, if any are."""
+        if minibatch.features is not None:
+            self.ctx.communicator.byte_counters.add({}, self._read_counts)
+            return
         with self.ctx.phases("exchange"):
             self.mode.request(minibatch)
 
@@ -205,6 +217,11 @@ class FullBatchEngine(Engine):
         if self._sums_are_wanted and graph.plans[0].kind == RAW:
             kept.steps[0] = self._summed(graph, micro_batch.tensors[-1]) or kept.steps[0]
         minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, graph.roots, schedule.batch_size)]
+        if not self._account[0]["rows"] and not reads_learned(ctx):
+            with ctx.phases("exchange"):
+                self.mode.request(minibatch)
+                minibatch.complete()
+            self._read_counts, kept.features_stay = ctx.features.request(graph.fed).read_counts, True
         return minibatch
 
     def _summed(self, graph: LayerGraph, block: BlockTensors) -> LayerStep | None:

@@ -10,6 +10,7 @@ import numpy as np
 from leapmpi.engine.context import RankContext
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
+from leapmpi.full_batch.kept_sums import sums_can_be_kept
 from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
 from leapmpi.plan.machine_rates import MachineRates
@@ -35,6 +36,8 @@ class HybridChoice:
 
     def __init__(self, ctx: RankContext, machine: MachineRates, room: float = math.inf) -> None:
         self.ctx, self.machine, self.room = ctx, machine, room
+        # A limit may leave no room for them.
+        self._keeps_sums = sums_can_be_kept(ctx) and math.isinf(room)
         self._ways: dict[str, _Way] = {}
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
@@ -61,11 +64,13 @@ class HybridChoice:
         cached, as_kind = np.zeros(block.n_src, bool), np.full(ranks, kind not in (RAW, PARTIAL))
         cached[remote] = caching.cached
         seconds = float(caching.seconds.sum())
+        if not caching.cached.all():
+            seconds += self._exchange
         if kind == RAW or not len(remote):
             return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
-        # A kind is one more exchange, there and back; of owners that send sums nothing is cached.
-        seconds += 4 * self.machine.collective
+        # A kind is one more exchange; of owners that send sums nothing is cached.
+        seconds += self._exchange
         if kind == PARTIAL:
             found = owner_pairs(inputs, inputs.home != ctx.rank, ranks)
             pairs = np.bincount(found // max(1, block.n_dst), minlength=ranks)
@@ -91,8 +96,14 @@ class HybridChoice:
         first, end = ctx.local_range
         present[first:end] = True
         return choose_cached(
-            topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room
+            *(topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room),
+            exchange=self._exchange,
         )
+
+    @property
+    def _exchange(self) -> float:
+        """Seconds of an exchange of a layer, there and back, without its rows."""
+        return 4 * self.machine.collective
 
     def _sent(self, layer: int, kind: str) -> float:
         """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""
@@ -130,6 +141,9 @@ class HybridChoice:
             (source, _), (_, row) = found.costs(1, 0, 0, layer > 0), found.costs(0, 1, 0, layer > 0)
             before, after = found.costs(0, 0, 1, layer > 0)
             edge = min(before, after) if found.linear else before
+            if layer == 0 and self._keeps_sums:
+                # Edges are summed up once; own rows have a product of their own.
+                row, edge = row * (1 + found.reads_own), 0
         # A new input: features are kept, but projected where sums cannot come first.
         new_input = self._new_input(layer) if layer else (0.0 if found.linear else unit * source)
         return Prices(

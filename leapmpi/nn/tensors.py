@@ -48,15 +48,16 @@ class Edges:
         return Edges(indptr - edges.start, self.indices[edges], self.sources), edges
 
 
-def _shares(counts: Tensor, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def _shares(edges: Edges, sampled: Tensor, weight: Tensor | None, degree: Tensor, dtype: torch.dtype) -> Tensor:
     """float[edges]: each edge's share in the estimated mean over all in-neighbours of its destination.
 
-    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `counts`, `sampled`
-    and `degree` are int64[destinations].
+    One over the `sampled` count, or weight over full `degree` where the sampler weights its edges. `sampled` and
+    `degree` are int64[destinations].
     """
     if weight is None:
-        return sampled.to(dtype).reciprocal_().repeat_interleave(counts)
-    return weight.to(dtype) / degree.repeat_interleave(counts)
+        spread = operations(edges.indptr.device).spread
+        return spread(edges.indptr, sampled.to(dtype).reciprocal_(), len(edges.indices))
+    return weight.to(dtype) / degree.repeat_interleave(edges.counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +176,7 @@ class BlockTensors:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """As `share`, whatever the weights of the dataset's edges."""
-        return _shares(self.edges.counts, self.edges.counts, self.weight, self.dst_degree, dtype)
+        return _shares(self.edges, self.edges.counts, self.weight, self.dst_degree, dtype)
 
 
 def drawn_there(block: Block, device: torch.device) -> bool:
@@ -257,7 +258,7 @@ class PartialBlock:
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """As `share`, whatever the weights of the dataset's edges."""
-        return _shares(self.edges.counts, self.sampled, self.weight, self.dst_degree, dtype)
+        return _shares(self.edges, self.sampled, self.weight, self.dst_degree, dtype)
 
     def split(self, destinations: int) -> tuple[PartialBlock, PartialBlock]:
         """The partial blocks of the first `destinations` and of the others; they share the sources, and memory."""

@@ -308,7 +308,7 @@ class Evaluator:
     def _ranked(self, metric: Metric, outcomes: list[Outcome]) -> float:
         """All outputs go to rank 0, which scores them exactly and broadcasts the value. Collective."""
         outputs, labels = (np.concatenate(each) for each in zip(*outcomes, strict=True))
-        table = np.column_stack((outputs, labels)).astype(np.float64)
+        table = np.column_stack((outputs, labels)).astype(np.float64, order="C")
 
         # Rank 0 receives the tables of all.
         communicator = self.ctx.communicator

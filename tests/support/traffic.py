@@ -31,6 +31,9 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     for part in (*parts, *further):
         for kind, count in part.items():
             counts[kind] += count
+    if kept and not any(communicator.comm.allgather(counts["remote"])):
+        # Features that nobody lacks are not asked for.
+        counts["control"] -= _header(communicator)
     if communicator.rank == 0 and not kept:
         micro_batches, header = communicator.size * engine.placement.time_steps, 7
         counts["schedule"] = (

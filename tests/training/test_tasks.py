@@ -51,6 +51,14 @@ def test_a_regression_learns_its_targets(targets, tmp_path, capsys):
     assert "accuracy is not defined for regression data; use mae, mse, r2 or rmse" in capsys.readouterr().err
 
 
+def test_one_score_for_all_vertices_ranks_nothing(tmp_path):
+    graph = random_graph(n=240, degree=6)
+    graph = replace(graph, labels=graph.labels % 2, classes=2)
+    write_dataset(tmp_path / "data", graph, np.zeros(240, np.int32), 1, method="test", figures={}, seed=0)
+    run = train(config(tmp_path / "data", tmp_path / "run", **{"train.epochs": 1, "evaluate.metric": "roc-auc"}))
+    assert run.summary["epochs"][0]["trivial"]["val"] == 0.5
+
+
 def test_training_stops_early_where_a_run_without_restart_would(targets, tmp_path, monkeypatch):
     settings = {"train.lr": 0.3, "train.early_stop": 2, "run.checkpoint_every": "1", "run.checkpoint_keep": 1}
     whole = train(config(targets, tmp_path / "whole", **settings))

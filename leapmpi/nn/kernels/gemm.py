@@ -7,6 +7,8 @@ here rows may be given by number or by address, which saves a copy of the featur
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -64,6 +66,24 @@ def product(x: Rows, weight: Tensor, rows: Tensor | None = None) -> Tensor:
         chosen = select(x, rows)
         return weighted_sum(chosen.entries, weight.t().contiguous(), chosen.values)
     return _Product.apply(x, weight, rows)
+
+
+@torch.no_grad()
+def product_step(
+    x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None
+) -> tuple[Tensor, Callable[[Tensor], None]]:
+    """The result of `product` for an x that needs no gradient, and what adds the weight's gradient, given that of it.
+
+    The bits are those of autograd, which takes longer.
+    """
+
+    @torch.no_grad()
+    def learn(gradient: Tensor) -> None:
+        if weight.requires_grad:
+            found = sum_of_outer(gradient.contiguous(), x, rows)
+            weight.grad = found if weight.grad is None else weight.grad.add_(found)
+
+    return times_transposed(x, weight, rows), learn
 
 
 def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | None = None) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.context import RankContext
-from leapmpi.engine.exchange.computed_rows import ComputedRows, ComputedRowsMode, ExchangePlan
+from leapmpi.engine.exchange.computed_rows import ComputedApart, ComputedRows, ComputedRowsMode, ExchangePlan
 from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.engine.exchange.partial_block import LocalShare, PartialBlockBuilder
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
@@ -221,8 +221,8 @@ class Partial(ComputedRowsMode):
             block = replace(block, sent=sent.index_copy(0, with_edges, first.index_select(0, numbers)))
         if share.order is None and layer.plain_prefix and not layer.projects_first(block, rows):
             local, requested = block.split(plan.local_count)
-            answers = layer.partial(requested, rows, minibatch.dropout)
-            return ComputedRows(answers, lambda: layer.partial(local, rows, minibatch.dropout))
+            answers = layer.partial_step(requested, rows, minibatch.dropout)
+            return ComputedApart(answers, lambda: layer.partial_step(local, rows, minibatch.dropout))
         shares = layer.partial(block, rows, minibatch.dropout)
         ordered = shares if share.order is None else shares.index_select(0, self._on_device(share.order))
         return ComputedRows(ordered, plan.local_count)
