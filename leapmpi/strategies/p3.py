@@ -28,7 +28,7 @@ from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.errors import ConfigError
 from leapmpi.features.column_shard import check_columns, load_columns
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.shards.device_shard import load_shard
+from leapmpi.features.shards.row_placement import load_shard
 from leapmpi.features.sparse_fetcher import fetcher_for
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.sharded_parameters import ShardedParameterLayout

@@ -27,7 +27,7 @@ _SLOT_BYTES = 4
 """Of the table that tells which rows are in memory: bytes for each row of the shard."""
 
 _PAGE = mmap.PAGESIZE
-_ONE_BY_ONE, _SOON = mmap.MADV_RANDOM, mmap.MADV_WILLNEED
+_ONE_BY_ONE, _SOON, _NO_LONGER = mmap.MADV_RANDOM, mmap.MADV_WILLNEED, mmap.MADV_DONTNEED
 
 _madvise = types.ExternalFunction("madvise", types.int32(types.uintp, types.uintp, types.int32))
 """That of the C library: (address, bytes, advice)."""
@@ -120,6 +120,9 @@ class MappedShard(HostShard):
         self._kept, self._slot, self._counts = kept, slot, counts
         for part in self.parts:
             _advise(part, _ONE_BY_ONE)
+            if isinstance(part, np.memmap):
+                # What was read of the file to copy it is the system's again; plain memory would be lost.
+                _advise(part, _NO_LONGER)
 
     def split(self, ids: np.ndarray) -> Iterator[tuple[Any, int, np.ndarray, np.ndarray]]:
         """As that of HostShard; rows in memory are one part more, numbered from 0. Asks for the pages of the others."""

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.kernels import gemm_tile
+from leapmpi.nn.kernels.kernel_choice import matmul, on_host
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
@@ -90,8 +91,9 @@ def times_transposed(x: Tensor | ScatteredRows, weight: Tensor, rows: Tensor | N
     _check(x, weight, rows, x.shape[1] == weight.shape[1])
     count = len(x) if rows is None else len(rows)
     columns, width = weight.shape
-    if x.device.type != "cpu" or x.dtype != torch.float32 or count == 0:
-        return dense(select(x, rows)) @ weight.t()
+    if not on_host(x.device) or x.dtype != torch.float32 or count == 0:
+        product = torch.matmul if on_host(x.device) else matmul
+        return product(dense(select(x, rows)), weight.t())
 
     # Weights in slices of 16 columns of the result, padded by zeros, each stored as the kernel reads it.
     if columns % COLUMNS:
@@ -124,7 +126,7 @@ def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = Non
     count = len(x) if rows is None else len(rows)
     columns, width = g.shape[1], x.shape[1]
     _check(x, g, rows, len(g) == count)
-    if x.device.type != "cpu":
+    if not on_host(x.device):
         return g.t() @ dense(select(x, rows))
 
     # Double precision, and rows narrower than a tile.
