@@ -47,6 +47,11 @@ class RowRequest:
         counts[rank] = 0
         self.remote_counts = counts[:ranks]
 
+    @property
+    def read_counts(self) -> dict[str, int]:
+        """How many rows are read of each of the three groups, as they are counted."""
+        return {"local": len(self.local_ids), "remote": len(self.remote_ids), "cached": len(self.cached_slots)}
+
 
 @dataclass
 class RowExchange:

@@ -31,10 +31,11 @@ class Prices:
 
 
 @compiled
-def _fresh(indptr, indices, present, vertex):
-    """How many of `vertex` and its in-neighbours are not present."""
+def _fresh(indptr, indices, present, vertices, k):
+    """How many of vertices[k] and its in-neighbours are not present."""
+    vertex = vertices[k]
     fresh = 0 if present[vertex] else 1
-    for e in range(indptr[vertex], indptr[vertex + 1]):
+    for e in range(indptr[k], indptr[k + 1]):
         if indices[e] != vertex and not present[indices[e]]:
             fresh += 1
     return fresh
@@ -43,9 +44,8 @@ def _fresh(indptr, indices, present, vertex):
 @compiled
 def _first_seconds(indptr, indices, present, vertices, row, edge, new_input, seconds):
     for k in range(len(vertices)):
-        vertex = vertices[k]
-        degree = indptr[vertex + 1] - indptr[vertex]
-        seconds[k] = row + degree * edge + _fresh(indptr, indices, present, vertex) * new_input
+        degree = indptr[k + 1] - indptr[k]
+        seconds[k] = row + degree * edge + _fresh(indptr, indices, present, vertices, k) * new_input
 
 
 @compiled
@@ -53,16 +53,15 @@ def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input,
     """Caches vertices in `order` while that is cheaper than `sent` and fits `room`; the bytes taken."""
     taken = 0.0
     for k in order:
-        vertex = vertices[k]
-        degree = indptr[vertex + 1] - indptr[vertex]
-        fresh = _fresh(indptr, indices, present, vertex)
+        degree = indptr[k + 1] - indptr[k]
+        fresh = _fresh(indptr, indices, present, vertices, k)
         seconds[k] = row + degree * edge + fresh * new_input
         size = sizes[0] + degree * sizes[1] + fresh * sizes[2]
         if seconds[k] < sent and taken + size <= room:
             taken += size
             cached[k] = True
-            present[vertex] = True
-            for e in range(indptr[vertex], indptr[vertex + 1]):
+            present[vertices[k]] = True
+            for e in range(indptr[k], indptr[k + 1]):
                 present[indices[e]] = True
         else:
             seconds[k] = sent
@@ -86,20 +85,30 @@ def choose_cached(
     sent: float,
     prices: Prices,
     room: float,
+    exchange: float = 0.0,
 ) -> Caching:
     """Which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
 
-    indptr, indices: the graph's in-neighbours. present: bool[n], inputs of the layer below that are here anyway. At
-    most `room` bytes are taken.
+    indptr, indices: int64[k + 1] and the in-neighbours of each candidate. present: bool[n], inputs of the layer below
+    that are here anyway. At most `room` bytes are taken. exchange: seconds that communicating takes beside the rows;
+    where computing all is cheaper than that, and fits, all are computed.
     """
-    present = present.copy()
-    seconds, cached = np.empty(len(candidates)), np.zeros(len(candidates), bool)
+    first = np.empty(len(candidates))
     rates = prices.row, prices.edge, prices.new_input
-    _first_seconds(indptr, indices, present, candidates, *rates, seconds)
-    order = np.argsort(seconds, kind="stable")
+    _first_seconds(indptr, indices, present, candidates, *rates, first)
+    order = np.argsort(first, kind="stable")
     sizes = np.array([prices.row_bytes, prices.edge_bytes, prices.input_bytes], np.float64)
-    taken = _take(indptr, indices, present, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
-    return Caching(cached, seconds, float(taken))
+
+    def taken(sent: float) -> Caching:
+        here, cached, seconds = present.copy(), np.zeros(len(candidates), bool), first.copy()
+        size = _take(indptr, indices, here, candidates, order, sent, *rates, sizes, float(room), cached, seconds)
+        return Caching(cached, seconds, float(size))
+
+    found = taken(sent)
+    if found.cached.all():
+        return found
+    whole = taken(np.inf)
+    return whole if whole.cached.all() and whole.seconds.sum() < found.seconds.sum() + exchange else found
 
 
 def choose_kept(candidates: int, sent: float, row_bytes: int, room: float) -> Caching:

@@ -10,9 +10,14 @@ import numpy as np
 from leapmpi.engine.context import RankContext
 from leapmpi.features.sparse_shard import SparseShard
 from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached, choose_kept, choose_sums
+from leapmpi.full_batch.kept_sums import sums_can_be_kept
 from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
+from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 _HELD = 4
 """Values held per value of a computed row: the aggregate, the sum, its activation and the gradient."""
@@ -35,11 +40,15 @@ class HybridChoice:
 
     def __init__(self, ctx: RankContext, machine: MachineRates, room: float = math.inf) -> None:
         self.ctx, self.machine, self.room = ctx, machine, room
+        # A limit may leave no room for them.
+        self._keeps_sums = sums_can_be_kept(ctx) and math.isinf(room)
         self._ways: dict[str, _Way] = {}
 
     def costs(self, inputs: LayerInputs) -> np.ndarray:
         """Seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot be."""
         layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and reads_learned(self.ctx)
+        if inputs.layer:
+            self._known = self._lists(inputs)
         self._ways = {kind: self._way(inputs, kind) for kind in KINDS if not refusal(layer, kind, learned)}
         return np.array([self._ways[kind].seconds if kind in self._ways else math.inf for kind in KINDS])
 
@@ -61,11 +70,13 @@ class HybridChoice:
         cached, as_kind = np.zeros(block.n_src, bool), np.full(ranks, kind not in (RAW, PARTIAL))
         cached[remote] = caching.cached
         seconds = float(caching.seconds.sum())
+        if not caching.cached.all():
+            seconds += self._exchange
         if kind == RAW or not len(remote):
             return _Way(seconds, Split(cached, as_kind, as_rows), caching.taken)
 
-        # A kind is one more exchange, there and back; of owners that send sums nothing is cached.
-        seconds += 4 * self.machine.collective
+        # A kind is one more exchange; of owners that send sums nothing is cached.
+        seconds += self._exchange
         if kind == PARTIAL:
             found = owner_pairs(inputs, inputs.home != ctx.rank, ranks)
             pairs = np.bincount(found // max(1, block.n_dst), minlength=ranks)
@@ -78,21 +89,44 @@ class HybridChoice:
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
         """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
-        topology, ctx = self.ctx.sampler.topology, self.ctx
+        ctx = self.ctx
         if inputs.layer == 0:
             room = 0.0 if reads_learned(ctx) else self.room
             return choose_kept(len(vertices), sent, self._feature_bytes(), room)
 
+        indptr, indices, present = self._known
+        prices = self._prices(inputs.layer - 1)
+        return choose_cached(indptr, indices, vertices, present, sent, prices, self.room, self._exchange)
+
+    def _lists(self, inputs: LayerInputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the in-neighbours of each remote input begin and what they are; and bool[n], what is here anyway.
+
+        Collective where the topology is sharded: the lists of vertices of other ranks come from there.
+        """
+        ctx, sampler = self.ctx, self.ctx.sampler
+        mine = inputs.home == ctx.rank
+        own, remote = inputs.block.src[mine], inputs.block.src[~mine]
+        if isinstance(sampler, ShardedSampler):
+            shard = sampler.shard
+            read = shard.ids_of(shard.own.in_neighbours(shard.own_numbers(own)))
+            indptr, indices, _ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
+        else:
+            topology = sampler.topology
+            read = topology.in_neighbours(own)
+            indptr, indices = indptr_of(topology.degree(remote)), topology.in_neighbours(remote)
+
         # What the layer below reads anyway: own inputs of this layer, and their in-neighbours.
-        own = inputs.block.src[inputs.home == ctx.rank]
-        present = np.zeros(topology.vertices, bool)
+        present = np.zeros(ctx.vertices, bool)
         present[own] = True
-        present[topology.in_neighbours(own)] = True
+        present[read] = True
         first, end = ctx.local_range
         present[first:end] = True
-        return choose_cached(
-            topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room
-        )
+        return indptr, indices, present
+
+    @property
+    def _exchange(self) -> float:
+        """Seconds of an exchange of a layer, there and back, without its rows."""
+        return 4 * self.machine.collective
 
     def _sent(self, layer: int, kind: str) -> float:
         """Seconds of one row that is communicated for `layer`, there and its gradient back; and of its projection."""
@@ -114,8 +148,9 @@ class HybridChoice:
 
     def _new_input(self, layer: int) -> float:
         """Seconds of one more input of a hidden `layer`: sent, or computed here too, with an average in-degree."""
-        topology, below = self.ctx.sampler.topology, self._prices(layer - 1)
-        degree = topology.edges / max(1, topology.vertices)
+        sampler, below = self.ctx.sampler, self._prices(layer - 1)
+        graph = sampler.shard if isinstance(sampler, ShardedSampler) else sampler.topology
+        degree = graph.edges / max(1, graph.vertices)
         computed = below.row + degree * below.edge + (1 + degree) * below.new_input
         return min(self._sent(layer, RAW), computed)
 
@@ -130,6 +165,9 @@ class HybridChoice:
             (source, _), (_, row) = found.costs(1, 0, 0, layer > 0), found.costs(0, 1, 0, layer > 0)
             before, after = found.costs(0, 0, 1, layer > 0)
             edge = min(before, after) if found.linear else before
+            if layer == 0 and self._keeps_sums:
+                # Edges are summed up once; own rows have a product of their own.
+                row, edge = row * (1 + found.reads_own), 0
         # A new input: features are kept, but projected where sums cannot come first.
         new_input = self._new_input(layer) if layer else (0.0 if found.linear else unit * source)
         return Prices(

@@ -25,8 +25,7 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
     found = []
     for plan in graph.plans:
         if plan.rows is None:
-            cached = len(graph.cached)
-            rows = int(away(graph.fed).sum()) - cached
+            cached, rows = len(graph.cached), features_that_come(graph, rank_offsets, rank)
         else:
             here = away(plan.block.src)
             if plan.by_kind is not None:
@@ -37,6 +36,11 @@ def counts_of(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> np.ndar
         sums = plan.block.n_dst if plan.rows is None and graph.summed is not None else 0
         found.append((KINDS.index(plan.kind), cached, rows, by_kind, sums))
     return np.array(found, np.int64)
+
+
+def features_that_come(graph: LayerGraph, rank_offsets: np.ndarray, rank: int) -> int:
+    """How many feature rows one rank is sent in every iteration. Local."""
+    return int((home_of(graph.fed, rank_offsets) != rank).sum()) - len(graph.cached)
 
 
 def account_of(counts: np.ndarray) -> Account:

@@ -41,6 +41,8 @@ class KeptGraph:
     def __init__(self, graph: LayerGraph, by_owner: bool = False) -> None:
         self.graph, self.by_owner = graph, by_owner
         self.steps: list[LayerStep] = []
+        self.features_stay = False
+        """Whether no features cross ranks in any iteration, so that what the first layer reads is brought here once."""
 
     def make_steps(self, ctx: RankContext, blocks: Sequence[BlockTensors]) -> None:
         """Make the steps, given the tensors of the graph's blocks, from the last layer to the first. Local."""
@@ -85,9 +87,13 @@ class LayerByLayer(Raw):
 
     def predict(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
         """Feature rows that are not kept; hidden rows, projected rows and sums of every layer, and their gradients."""
-        super().predict(minibatches, traffic)
         rank, size = self.ctx.rank, self.layer.bias.element_size()
         kept: KeptGraph = minibatches[rank].exchange_plans[0]
+        if kept.features_stay:
+            for place, count in self.ctx.features.request(kept.graph.fed).read_counts.items():
+                traffic.add_rows(rank, place, count)
+        else:
+            super().predict(minibatches, traffic)
         for layer, plan in zip(self.ctx.model.layers, kept.graph.plans, strict=True):
             if plan.rows:
                 traffic.add_exchange(rank, plan.rows.received_counts, "activations", layer.in_dim * size)

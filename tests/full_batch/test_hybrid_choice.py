@@ -38,10 +38,16 @@ def test_where_bytes_cost_much_all_is_computed_again_and_kept(small_data):
 
 
 def test_where_computing_costs_much_hidden_rows_are_sent(small_data):
-    _, _, account = chosen(small_data, MachineRates(multiply_add=1.0, collective=1e9))
+    _, _, account = chosen(small_data, MachineRates(multiply_add=1.0))
     assert account[0]["cached"] > 0
     assert account[0]["rows"] == 0
-    assert all(layer["cached"] == 0 and layer["rows"] > 0 for layer in account[1:])
+    assert all(layer["cached"] == 0 and layer["rows"] + layer["by_kind"] > 0 for layer in account[1:])
+
+
+def test_where_an_exchange_costs_more_than_computing_again_there_is_none(small_data):
+    # A single row would be sent.
+    _, _, account = chosen(small_data, MachineRates(multiply_add=1e-3, byte=1e-3, collective=1e9))
+    assert all(layer["rows"] == layer["by_kind"] == 0 and layer["cached"] > 0 for layer in account)
 
 
 def test_sums_are_sent_where_they_are_fewer_numbers(small_data):
@@ -68,7 +74,7 @@ def most_needed(found):
 
 def test_the_limit_holds_and_more_room_means_fewer_rows_sent(small_data):
     wide = {"model.hidden": 512, "model.name": "gcn"}
-    least = most_needed(chosen(small_data, MachineRates(multiply_add=1.0, collective=1e9), **wide))
+    least = most_needed(chosen(small_data, MachineRates(multiply_add=1.0), **wide))
     most = most_needed(chosen(small_data, MachineRates(byte=1.0), **wide))
     assert least < most
     sent = []

@@ -14,10 +14,10 @@ import torch
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.exchange.named_edges import KnownEdges
 from leapmpi.features.fetcher import FeatureFetcher
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
-from leapmpi.sampling.edge_lookup import drawn_weights
 from leapmpi.system.jit import compiled
 
 
@@ -130,13 +130,7 @@ class PartialBlockBuilder:
         sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
         weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
-        degree, topology = self.topology.degree(destinations), self.topology
-        edge_weight = drawn = total = None
-        if topology.weight_sum is not None:
-            _, edge_weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
-            total = topology.weight_sum[destinations]
-        sampled = np.diff(indptr) if sampled is None else sampled
-        known = KnownEdges(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
+        known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, weight, sampled)
         return self.share_of(layer, inputs, known)
 
     def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges) -> LocalShare:
@@ -236,8 +230,8 @@ class PartialBlockBuilder:
 
     def _edges(self, indptr: np.ndarray, indices: np.ndarray, rows: int) -> Edges:
         numbers = torch.from_numpy(indices)
-        on_host = self.device.type == "cpu"
-        return Edges(self._on_device(indptr), numbers if on_host else numbers.long().to(self.device), rows)
+        keeps = on_host(self.device)
+        return Edges(self._on_device(indptr), numbers if keeps else numbers.long().to(self.device), rows)
 
     def _on_device(self, positions: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(positions).to(self.device)
