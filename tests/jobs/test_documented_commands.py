@@ -127,7 +127,7 @@ def check(command, words, parse_in_script):
         assert name.rpartition("/")[2] in (PROJECT / RUN_BY[name]).read_text()
     elif script.is_file() and re.search(r"import argparse|argument_parser", script.read_text()):
         parse_in_script(script, rest)
-        if rest[0] == "mpirun":
+        if rest[:1] == ["mpirun"]:
             check(command, tuple(rest[2:]), parse_in_script)
     elif name not in BY_HAND:
         assert LONG.search(command.told), f"{command}: say what it needs, such as: on a cluster"
@@ -184,3 +184,10 @@ def test_the_flow_runs_as_written(tmp_path, monkeypatch):
         for command in commands(page):
             if started(command.words)[0] in PROGRAMS and re.search(chosen, str(command)):
                 run(command)
+
+    # From Python.
+    copy = tmp_path / "python"
+    shutil.copytree(place / "data", copy / "data")
+    monkeypatch.chdir(copy)
+    (code,) = re.findall(r"```python\n(.+?)```", (PROJECT / "leapmpi/PYTHON.md").read_text(), re.DOTALL)
+    exec(code, {})
