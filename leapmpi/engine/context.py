@@ -71,6 +71,11 @@ class RankContext:
         return self.features.learned
 
     @property
+    def vertices(self) -> int:
+        """The number of vertices of the graph."""
+        return int(self.rank_offsets[-1])
+
+    @property
     def local_range(self) -> tuple[int, int]:
         """First vertex (inclusive) and last (exclusive) of which this rank is the home."""
         first, end = self.rank_offsets[self.rank : self.rank + 2]

@@ -23,6 +23,7 @@ from leapmpi.features.row_exchange import RowRequest
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.norms.batch_norm import normalising
 from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.list_traffic import predict_lists
 from leapmpi.plan.schedule import Schedule
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
@@ -126,6 +127,13 @@ class Engine:
             minibatch.root_weights = [ctx.sampler.root_weights(minibatch.key, each, size) for each in roots]
             labels = ctx.root_labels(np.concatenate(roots), self.labels_are_local(minibatch))
             minibatch.labels = labels.split([len(each) for each in roots])
+
+    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Add to `traffic` what its draws move, where the topology is sharded. Local."""
+        ctx = self.ctx
+        if ctx.answers is not None:
+            for micro_batch in minibatch.micro_batches:
+                predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Add to `traffic` what `plan` and `request` move, but for what the exchange mode requests. Local."""

@@ -69,6 +69,9 @@ class Placement(ABC):
         """Raise ConfigError for settings with which this strategy cannot train `dataset`. Local."""
         check_feature_memory(config, dataset)
 
+    draws_by_layer = False
+    """Whether the destinations of each layer draw by themselves, not with those of the layers above."""
+
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
         """Why this strategy reads the lists of vertices of other ranks, and what else to choose; empty if it does not.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from leapmpi.engine.batch_rows import statistics_bytes
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.minibatch import MiniBatch
-from leapmpi.plan.list_traffic import predict_lists
 from leapmpi.plan.memory_model import block_bytes, hidden_bytes
 from leapmpi.plan.traffic_model import Traffic
 
@@ -25,10 +24,7 @@ def predict_traffic(engine: Engine, minibatches: Sequence[MiniBatch], traffic: T
 
 def predict_fetch(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> None:
     """The part of `predict_traffic` that does not depend on whose gradients are reduced. Local."""
-    ctx, minibatch = engine.ctx, minibatches[engine.ctx.rank]
-    if ctx.answers is not None:
-        for micro_batch in minibatch.micro_batches:
-            predict_lists(micro_batch.blocks, ctx.rank, ctx.rank_offsets, ctx.answers, traffic)
+    engine.predict_draws(minibatches[engine.ctx.rank], traffic)
     engine.mode.predict(minibatches, traffic)
     engine.predict_request(minibatches[engine.ctx.rank], traffic)
 

@@ -31,10 +31,11 @@ class Prices:
 
 
 @compiled
-def _fresh(indptr, indices, present, vertex):
-    """How many of `vertex` and its in-neighbours are not present."""
+def _fresh(indptr, indices, present, vertices, k):
+    """How many of vertices[k] and its in-neighbours are not present."""
+    vertex = vertices[k]
     fresh = 0 if present[vertex] else 1
-    for e in range(indptr[vertex], indptr[vertex + 1]):
+    for e in range(indptr[k], indptr[k + 1]):
         if indices[e] != vertex and not present[indices[e]]:
             fresh += 1
     return fresh
@@ -43,9 +44,8 @@ def _fresh(indptr, indices, present, vertex):
 @compiled
 def _first_seconds(indptr, indices, present, vertices, row, edge, new_input, seconds):
     for k in range(len(vertices)):
-        vertex = vertices[k]
-        degree = indptr[vertex + 1] - indptr[vertex]
-        seconds[k] = row + degree * edge + _fresh(indptr, indices, present, vertex) * new_input
+        degree = indptr[k + 1] - indptr[k]
+        seconds[k] = row + degree * edge + _fresh(indptr, indices, present, vertices, k) * new_input
 
 
 @compiled
@@ -53,16 +53,15 @@ def _take(indptr, indices, present, vertices, order, sent, row, edge, new_input,
     """Caches vertices in `order` while that is cheaper than `sent` and fits `room`; the bytes taken."""
     taken = 0.0
     for k in order:
-        vertex = vertices[k]
-        degree = indptr[vertex + 1] - indptr[vertex]
-        fresh = _fresh(indptr, indices, present, vertex)
+        degree = indptr[k + 1] - indptr[k]
+        fresh = _fresh(indptr, indices, present, vertices, k)
         seconds[k] = row + degree * edge + fresh * new_input
         size = sizes[0] + degree * sizes[1] + fresh * sizes[2]
         if seconds[k] < sent and taken + size <= room:
             taken += size
             cached[k] = True
-            present[vertex] = True
-            for e in range(indptr[vertex], indptr[vertex + 1]):
+            present[vertices[k]] = True
+            for e in range(indptr[k], indptr[k + 1]):
                 present[indices[e]] = True
         else:
             seconds[k] = sent
@@ -90,9 +89,9 @@ def choose_cached(
 ) -> Caching:
     """Which of `candidates` (int64[k], distinct) to compute here, where communicating one takes `sent` seconds.
 
-    indptr, indices: the graph's in-neighbours. present: bool[n], inputs of the layer below that are here anyway. At
-    most `room` bytes are taken. exchange: seconds that communicating takes beside the rows; where computing all is
-    cheaper than that, and fits, all are computed.
+    indptr, indices: int64[k + 1] and the in-neighbours of each candidate. present: bool[n], inputs of the layer below
+    that are here anyway. At most `room` bytes are taken. exchange: seconds that communicating takes beside the rows;
+    where computing all is cheaper than that, and fits, all are computed.
     """
     first = np.empty(len(candidates))
     rates = prices.row, prices.edge, prices.new_input

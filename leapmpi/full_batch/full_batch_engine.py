@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.config.setting import ALL_NEIGHBOURS, parse_size
+from leapmpi.config.setting import parse_size
 from leapmpi.engine.context import RankContext
 from leapmpi.engine.edges.edge_features import fetch_edge_features
 from leapmpi.engine.engine import Engine
@@ -26,6 +26,7 @@ from leapmpi.full_batch.layer_account import Account, account_of, counts_of, fea
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of, reads_learned
 from leapmpi.full_batch.layer_graphs import RAW, Chooser, GraphBuilder, LayerGraph, build_all, build_here
 from leapmpi.full_batch.memory_needs import AllCommunicated, advice
+from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.full_batch.steps.layer_step import LayerStep
 from leapmpi.full_batch.steps.step_choice import can_go_by_owner, goes_by_owner
 from leapmpi.nn.tensors import BlockTensors
@@ -33,8 +34,6 @@ from leapmpi.plan.edge_plan import EdgePlan
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
-from leapmpi.sampling.edge_lookup import with_edge_data
-from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.memory import available_bytes
 
@@ -113,6 +112,9 @@ class FullBatchEngine(Engine):
         with self.ctx.phases("exchange"):
             self.mode.request(minibatch)
 
+    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Nothing: lists have come before the first iteration."""
+
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """Nothing: roots, labels and features of edges are here from the start."""
 
@@ -135,11 +137,8 @@ class FullBatchEngine(Engine):
     def builder(self, schedule: Schedule, chooser: Chooser) -> GraphBuilder:
         """What builds the graph of this rank, split by `chooser`. Local."""
         ctx = self.ctx
-        one_hop = with_edge_data(
-            NodeWiseSampler(ctx.sampler.topology, (ALL_NEIGHBOURS,), ctx.sampler.threads), ctx.edge_features is not None
-        )
         roots, layers = schedule.cell(ctx.rank, 0), len(ctx.model.layers)
-        return GraphBuilder(one_hop, roots, ctx.rank_offsets, ctx.rank, layers, chooser)
+        return GraphBuilder(one_hop(ctx), roots, ctx.rank_offsets, ctx.rank, layers, chooser)
 
     def minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool = False) -> MiniBatch:
         """The mini-batch that computes `graph`; names the rows that are kept, but does not fetch them. Local.
@@ -153,8 +152,7 @@ class FullBatchEngine(Engine):
         return summed if self.needs(summed) <= self._limit else self._minibatch(schedule, key, graph, by_owner)
 
     def _minibatch(self, schedule: Schedule, key: DrawKey, graph: LayerGraph, by_owner: bool) -> MiniBatch:
-        vertices = self.ctx.sampler.topology.vertices
-        self.ctx.features.cache = RowCache(graph.cached, vertices) if len(graph.cached) else None
+        self.ctx.features.cache = RowCache(graph.cached, self.ctx.vertices) if len(graph.cached) else None
         kept = KeptGraph(graph, by_owner)
         micro_batches = [MicroBatch(graph.roots, graph.blocks, None, held_rows=kept.held_rows(self.ctx.model.layers))]
         return MiniBatch(schedule, key, micro_batches, exchange_plans=[kept])
@@ -177,7 +175,7 @@ class FullBatchEngine(Engine):
 
     def room(self, least: MiniBatch) -> float:
         """Bytes that caching may take, where a full batch that caches nothing is `least`. Local."""
-        no_rows = RowCache(np.empty(0, np.int64), self.ctx.sampler.topology.vertices)
+        no_rows = RowCache(np.empty(0, np.int64), self.ctx.vertices)
         return self._limit - predicted_memory(self, least) - self.ctx.features.cached_bytes(no_rows)
 
     def exceeds(self, minibatch: MiniBatch) -> bool:
@@ -205,7 +203,7 @@ class FullBatchEngine(Engine):
         # Features that are kept, those of edges, and labels.
         with ctx.phases("exchange"):
             if any(layer["cached"] for layer in self._account[:1]):
-                ctx.features.fill(ctx.features.cache or RowCache(graph.cached, ctx.sampler.topology.vertices))
+                ctx.features.fill(ctx.features.cache or RowCache(graph.cached, ctx.vertices))
             fetch_edge_features(ctx, minibatch.micro_batches)
             labels = ctx.root_labels(graph.roots, local=True)
             assert isinstance(labels, Tensor), "labels are stored dense"

@@ -31,7 +31,7 @@ MODE = "layer by layer"
 class FullBatchPlacement(Placement):
     """Training vertices on their home ranks, one time step. Sub-classes say which remote inputs a rank caches."""
 
-    takes_full_batch = deals_parts = True
+    takes_full_batch = deals_parts = draws_by_layer = True
     communicates = True
     """Whether hidden rows cross ranks, so that `--remote` may say how."""
 
@@ -82,7 +82,7 @@ class FullBatchPlacement(Placement):
 
     @classmethod
     def why_whole_topology(cls, config: StrategyConfig) -> str:
-        return f"--strategy {config.name} builds its layers from a topology that every node holds; choose leap or pull"
+        return "--balance-parts counts the lists of all parts; leave it out" if config.balance_parts != "off" else ""
 
     @staticmethod
     def choose_time_steps(config: StrategyConfig, ranks: int) -> int:

@@ -13,7 +13,11 @@ from leapmpi.full_batch.dependency_choice import Caching, Prices, choose_cached,
 from leapmpi.full_batch.kept_sums import sums_can_be_kept
 from leapmpi.full_batch.layer_by_layer import EDGE_BYTES, VERTEX_BYTES, kind_width, reads_learned, refusal
 from leapmpi.full_batch.layer_graphs import KINDS, PARTIAL, RAW, LayerInputs, Split, owner_pairs
+from leapmpi.full_batch.one_hop import one_hop
 from leapmpi.plan.machine_rates import MachineRates
+from leapmpi.sampling.block import indptr_of
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 
 _HELD = 4
 """Values held per value of a computed row: the aggregate, the sum, its activation and the gradient."""
@@ -43,6 +47,8 @@ class HybridChoice:
     def costs(self, inputs: LayerInputs) -> np.ndarray:
         """Seconds of an iteration for the remote inputs of a layer, by each of KINDS; infinite where it cannot be."""
         layer, learned = self.ctx.model.layers[inputs.layer], inputs.layer == 0 and reads_learned(self.ctx)
+        if inputs.layer:
+            self._known = self._lists(inputs)
         self._ways = {kind: self._way(inputs, kind) for kind in KINDS if not refusal(layer, kind, learned)}
         return np.array([self._ways[kind].seconds if kind in self._ways else math.inf for kind in KINDS])
 
@@ -83,22 +89,39 @@ class HybridChoice:
 
     def _caching(self, inputs: LayerInputs, vertices: np.ndarray, sent: float) -> Caching:
         """Which of the remote inputs `vertices` to compute here, or to keep if they are features."""
-        topology, ctx = self.ctx.sampler.topology, self.ctx
+        ctx = self.ctx
         if inputs.layer == 0:
             room = 0.0 if reads_learned(ctx) else self.room
             return choose_kept(len(vertices), sent, self._feature_bytes(), room)
 
+        indptr, indices, present = self._known
+        prices = self._prices(inputs.layer - 1)
+        return choose_cached(indptr, indices, vertices, present, sent, prices, self.room, self._exchange)
+
+    def _lists(self, inputs: LayerInputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the in-neighbours of each remote input begin and what they are; and bool[n], what is here anyway.
+
+        Collective where the topology is sharded: the lists of vertices of other ranks come from there.
+        """
+        ctx, sampler = self.ctx, self.ctx.sampler
+        mine = inputs.home == ctx.rank
+        own, remote = inputs.block.src[mine], inputs.block.src[~mine]
+        if isinstance(sampler, ShardedSampler):
+            shard = sampler.shard
+            read = shard.ids_of(shard.own.in_neighbours(shard.own_numbers(own)))
+            indptr, indices, _ = one_hop(ctx).neighbours(DrawKey(PRESAMPLE, ctx.seed, 0, 0), 0, remote)
+        else:
+            topology = sampler.topology
+            read = topology.in_neighbours(own)
+            indptr, indices = indptr_of(topology.degree(remote)), topology.in_neighbours(remote)
+
         # What the layer below reads anyway: own inputs of this layer, and their in-neighbours.
-        own = inputs.block.src[inputs.home == ctx.rank]
-        present = np.zeros(topology.vertices, bool)
+        present = np.zeros(ctx.vertices, bool)
         present[own] = True
-        present[topology.in_neighbours(own)] = True
+        present[read] = True
         first, end = ctx.local_range
         present[first:end] = True
-        return choose_cached(
-            *(topology.indptr, topology.indices, vertices, present, sent, self._prices(inputs.layer - 1), self.room),
-            exchange=self._exchange,
-        )
+        return indptr, indices, present
 
     @property
     def _exchange(self) -> float:
@@ -125,8 +148,9 @@ class HybridChoice:
 
     def _new_input(self, layer: int) -> float:
         """Seconds of one more input of a hidden `layer`: sent, or computed here too, with an average in-degree."""
-        topology, below = self.ctx.sampler.topology, self._prices(layer - 1)
-        degree = topology.edges / max(1, topology.vertices)
+        sampler, below = self.ctx.sampler, self._prices(layer - 1)
+        graph = sampler.shard if isinstance(sampler, ShardedSampler) else sampler.topology
+        degree = graph.edges / max(1, graph.vertices)
         computed = below.row + degree * below.edge + (1 + degree) * below.new_input
         return min(self._sent(layer, RAW), computed)
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.engine.exchange.named_edges import EdgeNames, KnownEdges
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.sampler import Drawn, Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 if TYPE_CHECKING:
@@ -84,18 +86,14 @@ class RowRoutes:
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """Destinations of other ranks, int64[n], and what they read here: edges, int64 `rows` of the matrix or -1.
+    """Destinations of other ranks and their edges, `known`, and what they read here: int64 `rows` of the matrix or -1.
 
-    self_rows: int64[n], the row of each destination itself, or -1. neighbours: int64[edges], their ids. weight:
-    float32[edges], those of the sampler where it has some.
+    self_rows: int64[n], the row of each destination itself, or -1.
     """
 
-    destinations: np.ndarray
-    indptr: np.ndarray
-    neighbours: np.ndarray
+    known: KnownEdges
     rows: np.ndarray
     self_rows: np.ndarray
-    weight: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +150,8 @@ class LayerGraph:
 class GraphBuilder:
     """Builds the LayerGraph of one rank, from the last layer down; for each layer `costs`, `needs` and `give` in turn.
 
-    All is local: what `needs` returns goes to other ranks, and what comes from others is passed to `give`.
+    What `needs` returns goes to other ranks, and what comes from others is passed to `give`. All is local, unless the
+    topology is sharded: then `costs` and `give` are collective.
     """
 
     def __init__(
@@ -166,12 +165,12 @@ class GraphBuilder:
         self._key = DrawKey(TRAIN, 0, 0, 0)
 
     def block(self, hop: int, destinations: np.ndarray) -> Block:
-        """The edges of `destinations` (int64[n], distinct) at `hop`. Local."""
+        """The edges of `destinations` (int64[n], distinct) at `hop`."""
         (found,) = self.sampler.sample(self._key, destinations)
         return replace(found, hop=hop)
 
     def drawn(self, hop: int, destinations: np.ndarray) -> Drawn:
-        """Those of destinations of other ranks, int64[n]. Local."""
+        """Those of destinations of other ranks, int64[n], where the topology is whole. Local."""
         return self.sampler.neighbours(self._key, 0, destinations)
 
     def costs(self) -> np.ndarray:
@@ -215,13 +214,13 @@ class GraphBuilder:
         inputs, block = self._inputs, self._inputs.block
         (rows_of_others, row_counts), *others = requested
         foreign, counts = others[0] if others else (np.empty(0, np.int64), np.zeros_like(row_counts))
-        drawn = self.drawn(self.layers - 1 - self._layer, foreign) if self._kind == PARTIAL else None
+        known = self._known(foreign) if self._kind == PARTIAL else None
 
         # What is read here: by the own block, and by what others are sent.
         here = ~self._by_kind
         here[self._rows] = False
         positions = np.flatnonzero(here)
-        read = foreign if drawn is None else np.concatenate((foreign, drawn.neighbours))
+        read = foreign if known is None else np.concatenate((foreign, known.neighbours))
         read = read[home_of(read, self.rank_offsets) == self.rank]
         wanted = np.concatenate((block.src[positions], rows_of_others, read))
         vertices = _numbered(self.roots if self._layer else np.empty(0, np.int64), wanted)
@@ -239,7 +238,7 @@ class GraphBuilder:
             arriving = len(own) + np.arange(len(self._rows))
             routes = RowRoutes(len(own) + len(arriving), own, own, arriving, received, *sent)
         if self._kind != RAW:
-            by_kind = self._kind_routes(vertices, places, foreign, counts, drawn)
+            by_kind = self._kind_routes(vertices, places, foreign, counts, known)
         self._plans.append(LayerPlan(block, self._kind, routes, by_kind))
         self._layer -= 1
 
@@ -255,7 +254,7 @@ class GraphBuilder:
         places: tuple[np.ndarray, np.ndarray],
         foreign: np.ndarray,
         counts: np.ndarray,
-        drawn: Drawn | None,
+        known: KnownEdges | None,
     ) -> KindRoutes:
         """How this layer is fed; `places` are those of sources that are here, `foreign` what others asked."""
         block, home = self._inputs.block, self._inputs.home
@@ -263,18 +262,24 @@ class GraphBuilder:
         source_rows[places[0]] = places[1]
         source_rows[self._rows] = len(vertices.ids) + np.arange(len(self._rows))
         ids = np.concatenate((vertices.ids, block.src[self._rows]))
-        if drawn is None:
+        if known is None:
             received = self._counts(home[self._received])
             return KindRoutes(ids, source_rows, self._received, received, counts, vertices.numbers(foreign))
-        of_others = Foreign(
-            foreign,
-            drawn.indptr,
-            drawn.neighbours,
-            self._numbers_here(vertices, drawn.neighbours),
-            self._numbers_here(vertices, foreign),
-            drawn.weight,
-        )
+        rows, self_rows = (self._numbers_here(vertices, each) for each in (known.neighbours, foreign))
+        of_others = Foreign(known, rows, self_rows)
         return KindRoutes(ids, source_rows, self._received, self._pair_counts, counts, foreign=of_others)
+
+    def _known(self, foreign: np.ndarray) -> KnownEdges:
+        """What the destinations `foreign` of other ranks read, here at least. Collective where the topology is sharded.
+
+        There, nobody but their owners has their lists: those who ask for sums name the edges.
+        """
+        sampler = self.sampler
+        if isinstance(sampler, ShardedSampler):
+            asked = self._inputs.block, self._inputs.home, self._pair_counts, self._received
+            return EdgeNames(*asked, sampler.answers).exchange(sampler.communicator)[0]
+        drawn = self.drawn(self.layers - 1 - self._layer, foreign)
+        return KnownEdges.listed(sampler.topology, foreign, *drawn)
 
     def _numbers_here(self, vertices: _Numbered, wanted: np.ndarray) -> np.ndarray:
         """The number of each vertex whose home this is; -1 for others."""

@@ -9,13 +9,25 @@ import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.engine.engine import Engine
+from leapmpi.engine.exchange.named_edges import EdgeNames
 from leapmpi.engine.minibatch import MicroBatch, MiniBatch
 from leapmpi.full_batch.full_batch_engine import FullBatchEngine
 from leapmpi.full_batch.layer_by_layer import KeptGraph, graph_of
-from leapmpi.full_batch.layer_graphs import KINDS, GraphBuilder, LayerGraph, SampledGraphBuilder, build_all, build_here
+from leapmpi.full_batch.layer_graphs import (
+    KINDS,
+    PARTIAL,
+    GraphBuilder,
+    LayerGraph,
+    SampledGraphBuilder,
+    build_all,
+    build_here,
+)
 from leapmpi.plan.edge_plan import EdgePlan
+from leapmpi.plan.homes import home_of
+from leapmpi.plan.list_traffic import predict_lists
 from leapmpi.plan.schedule import Schedule
 from leapmpi.plan.traffic_model import Traffic
+from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 
@@ -63,6 +75,19 @@ class OwnerEngine(FullBatchEngine):
         micro_batch.tensors = micro_batch.on_device(self.ctx.device)
         kept: KeptGraph = minibatch.exchange_plans[0]
         kept.make_steps(self.ctx, micro_batch.tensors)
+
+    def predict_draws(self, minibatch: MiniBatch, traffic: Traffic) -> None:
+        """Each layer's destinations draw by themselves; of those that get sums, edges are named to the owners."""
+        ctx, answers = self.ctx, self.ctx.answers
+        if answers is None:
+            return
+        for plan in graph_of(minibatch).plans:
+            predict_lists([plan.block], ctx.rank, ctx.rank_offsets, answers, traffic)
+            if plan.kind == PARTIAL and plan.by_kind is not None:
+                home = home_of(plan.block.src, ctx.rank_offsets)
+                names = EdgeNames(plan.block, home, plan.by_kind.received_counts, plan.by_kind.received, answers)
+                sizes = names.sizes * answers.word.itemsize
+                traffic.add_naming(ctx.rank, KIND, sizes, 0 * sizes, counted=2)
 
     def predict_request(self, minibatch: MiniBatch, traffic: Traffic) -> None:
         """With the ids of the vertices that ranks compute for each other."""

@@ -100,8 +100,11 @@ def scores_exactly(config: Config) -> bool:
 
 
 def reads_last_sources(config: Config, dataset: Dataset) -> bool:
-    """Whether a model reads original ids or in-degrees of the sources of its first layer. Local.
+    """Whether a model reads original ids or in-degrees of sources that draw nothing. Local.
 
-    Raises ConfigError for a model that cannot be built.
+    They are those of its first layer; of every layer where each draws by itself. Raises ConfigError for a model that
+    cannot be built.
     """
-    return any(model_of(each, dataset).layers[0].reads_sources for each in models_of(config))
+    models = (model_of(each, dataset).layers for each in models_of(config))
+    by_layer = placement_class(config.strategy.name).draws_by_layer
+    return any(layer.reads_sources for layers in models for layer in (layers if by_layer else layers[:1]))

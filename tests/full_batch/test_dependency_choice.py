@@ -14,8 +14,13 @@ PRICES = Prices(row=1.0, edge=0.5, new_input=2.0, row_bytes=100, edge_bytes=10, 
 NOBODY = np.zeros(6, bool)
 
 
-def chosen(sent, room=np.inf, candidates=(0, 1, 2), present=NOBODY, prices=PRICES):
-    return choose_cached(INDPTR, INDICES, np.array(candidates), present, sent, prices, room)
+def chosen(sent, room=np.inf, candidates=(0, 1, 2), present=NOBODY, prices=PRICES, exchange=0.0):
+    candidates = np.array(candidates, np.int64)
+    lists = [INDICES[INDPTR[each] : INDPTR[each + 1]] for each in candidates]
+    indptr = np.cumsum([0, *map(len, lists)])
+    return choose_cached(
+        indptr, np.concatenate([INDICES[:0], *lists]), candidates, present, sent, prices, room, exchange
+    )
 
 
 def test_what_is_cheaper_to_compute_than_to_send_is_cached():
@@ -42,6 +47,16 @@ def test_a_vertex_that_costs_too_much_alone_is_taken_when_others_have_paid():
     assert not present[0]
 
 
+def test_all_is_computed_where_the_exchange_that_this_spares_costs_more():
+    # All three take 17 seconds; sent they take 9.
+    assert chosen(3.0, exchange=8.0).cached.tolist() == [False, False, False]
+    found = chosen(3.0, exchange=8.1)
+    assert found.cached.all()
+    assert found.seconds.sum() == 17
+    # What does not fit leaves the exchange, and the choice as it was.
+    assert chosen(3.0, 6339, exchange=100.0).cached.tolist() == [False, False, False]
+
+
 def test_inputs_that_are_here_cost_nothing():
     assert chosen(2.1, present=np.ones(6, bool)).cached.all()
     assert chosen(2.0, present=np.ones(6, bool)).cached.tolist() == [False, False, True]
@@ -60,7 +75,7 @@ def test_ties_are_decided_by_order_and_nothing_is_chosen_of_nothing():
 
 
 def test_a_vertex_that_is_its_own_neighbour_is_counted_once():
-    indptr, indices = np.array([0, 2, 2]), np.array([0, 1], np.int32)
+    indptr, indices = np.array([0, 2]), np.array([0, 1], np.int32)
     found = choose_cached(indptr, indices, np.array([0]), np.zeros(2, bool), 100.0, PRICES, np.inf)
     assert found.seconds.tolist() == [1 + 2 * 0.5 + 2 * 2]
 

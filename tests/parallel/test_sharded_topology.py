@@ -15,7 +15,7 @@ from leapmpi.system.phase_timers import PhaseTimers
 from leapmpi.training.setup import load, open_for_training
 from tests.parallel.test_restart import stopped
 from tests.support import datasets
-from tests.support.equality import Case, Runner, check, here, references
+from tests.support.equality import OWN, Case, Runner, check, here, references
 
 PLAIN, DATA = "single", "single, edges with data"
 COMMON = {
@@ -23,6 +23,7 @@ COMMON = {
     "labels": PLAIN, "threads": 1, "merge": "paper", "rows": "copied", "cache": "none", "prefetch": 0,
     "balance": "off", "sampler": "node-wise", "topology": "sharded",
 }  # fmt: skip
+FULL = {"batch": "larger than the training set", "fanout": "all,all"}
 CASES = [
     Case(**COMMON | changes | {"strategy": strategy, "remote": remote, "model": model})
     for strategy, remote, model, changes in [
@@ -40,6 +41,14 @@ CASES = [
         ("leap", "partial", "sage", {"labels": DATA, "sampler": "weighted,weights=edge"}),
         ("leap, two steps, nothing travels", "raw", "gcn", {"sampler": "with-replacement", "labels": DATA}),
         ("leap", "partial", "sage", {"sampler": "temporal,window=25", "labels": DATA}),
+        ("owner", "partial", "sage", {"labels": DATA, "sampler": "labor-0", "prefetch": 2}),
+        ("owner", "projected", "gat", {"fanout": "4,3,2", "dropout": "none"}),
+        ("owner", "raw", "gcn", {}),
+        ("depcomm", "partial", "gcn", {"labels": DATA, **FULL}),
+        ("depcomm", "projected", "gat", FULL),
+        ("hybrid", OWN, "sage", {"labels": DATA, **FULL, "fanout": "all,all,all"}),
+        ("depcache", OWN, "gcn", {**FULL, "partition": "lopsided"}),
+        ("hybrid", OWN, "gcn", FULL),
     ]
 ]
 SAMPLERS = [
@@ -149,6 +158,19 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
         ({"sampling.sampler": "ladies"}, "choose labor-0, node-wise, temporal, weighted or with-replacement"),
         ({"strategy.name": "p3"}, "choose leap or pull, or use --topology node"),
         ({"strategy.balance": "on"}, "--balance counts the lists of all vertices"),
+        (
+            {
+                "strategy.name": "hybrid",
+                "train.batch_size": datasets.TRAINING,
+                "sampling.fanout": "all,all",
+                "strategy.balance_parts": "measured",
+            },
+            "--balance-parts counts the lists of all parts",
+        ),
+        (
+            {"sampling.sampler": "temporal", "sampling.options": ("root-time=times.npy",)},
+            "root-time=FILE gives times to all vertices",
+        ),
         ({"strategy.cache": 0.1}, "--cache scores the vertices of all lists"),
     ],
 )

@@ -25,8 +25,12 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     kept = isinstance(engine, FullBatchEngine) and not isinstance(engine, OwnerEngine)
     if isinstance(engine, OwnerEngine):
         parts = *parts, _named_to_owners(minibatch, communicator)
-    if ctx.sampler.sharded:
-        parts = *parts, _lists(minibatch, loaded, home)
+    if ctx.sampler.sharded and isinstance(engine, OwnerEngine):
+        plans = minibatch.exchange_plans[0].graph.plans
+        named = [_edges_named(plan, loaded, home) for plan in plans if plan.kind == "partial"]
+        parts = *parts, _lists([[plan.block] for plan in plans], loaded, home), *named
+    elif ctx.sampler.sharded and not kept:
+        parts = *parts, _lists([each.blocks for each in minibatch.micro_batches], loaded, home)
     further = () if kept else (_of_edges(minibatch, loaded, home), _of_batch_norm(minibatch, loaded, home))
     for part in (*parts, *further):
         for kind, count in part.items():
@@ -51,13 +55,13 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
     return counts
 
 
-def _lists(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
+def _lists(samples: list, loaded, home: np.ndarray) -> dict[str, int]:
     """New destinations at home elsewhere are named at each hop; their owners answer for all that were named so far."""
-    communicator, sampler = loaded.ctx.communicator, loaded.ctx.sampler
+    communicator = loaded.ctx.communicator
     per_vertex, per_edge = _words(loaded)
     counts: dict[str, int] = defaultdict(int)
-    for micro_batch in minibatch.micro_batches:
-        hops = [(block.src, block.n_dst, np.diff(block.indptr)) for block in micro_batch.blocks]
+    for blocks in samples:
+        hops = [(block.src, block.n_dst, np.diff(block.indptr)) for block in blocks]
         for rank, theirs in enumerate(communicator.comm.allgather(hops)):
             before = 0
             last = [(theirs[-1][0], len(theirs[-1][0]), None)] if _describes_last(loaded) else []
@@ -71,8 +75,18 @@ def _lists(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
                     words += 0 if drawn is None else int(mine.sum()) + per_edge * int(drawn[mine].sum())
                     counts["topology"] += 4 * words
                 before = n_dst
-        counts["control"] += (2 * len(sampler.fanouts) + _describes_last(loaded)) * _header(communicator)
+        counts["control"] += (2 * len(blocks) + _describes_last(loaded)) * _header(communicator)
     return counts
+
+
+def _edges_named(plan, loaded, home: np.ndarray) -> dict[str, int]:
+    """Owners of sources hear of each destination its edges there, counts, degree and sums."""
+    communicator, block = loaded.ctx.communicator, plan.block
+    carried = loaded.topology.own.edge_weight is not None
+    of_edge = 1 + loaded.ctx.sampler.weighted + carried
+    away = int((home[block.src[block.indices]] != communicator.rank).sum())
+    pairs = int(plan.by_kind.received_counts.sum())
+    return {"topology": 4 * ((4 + 4 * carried) * pairs + of_edge * away), "control": 2 * _header(communicator)}
 
 
 def _describes_last(loaded) -> bool:

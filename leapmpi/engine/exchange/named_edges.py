@@ -12,7 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.edge_lookup import drawn_weights
 from leapmpi.sampling.sharded.answer_format import (
     NUMBER,
     WEIGHT,
@@ -70,6 +72,28 @@ class KnownEdges:
         neighbours, degree = block.src[block.indices], block.src_degree[: block.n_dst]
         weights = block.weight, block.edge_weight, block.drawn_weight, sums
         return cls(block.dst, np.diff(block.indptr), degree, block.indptr, neighbours, *weights)
+
+    @classmethod
+    def listed(
+        cls,
+        topology: Topology,
+        destinations: np.ndarray,
+        indptr: np.ndarray,
+        neighbours: np.ndarray,
+        weight: np.ndarray | None = None,
+        sampled: np.ndarray | None = None,
+    ) -> KnownEdges:
+        """What a whole `topology` knows of drawn edges; arrays as they are named above.
+
+        sampled: where `neighbours` does not hold all edges that were drawn; else all are.
+        """
+        edge_weight = drawn = total = None
+        if topology.weight_sum is not None:
+            _, edge_weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
+            total = topology.weight_sum[destinations]
+        sampled = np.diff(indptr) if sampled is None else sampled
+        degree = topology.degree(destinations)
+        return cls(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
 
     def and_then(self, others: KnownEdges) -> KnownEdges:
         """These before `others`."""

@@ -18,7 +18,6 @@ from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
-from leapmpi.sampling.edge_lookup import drawn_weights
 from leapmpi.system.jit import compiled
 
 
@@ -131,13 +130,7 @@ class PartialBlockBuilder:
         sampled: int64[n], how many each one sampled, where `neighbours` does not hold all of them any more.
         weight: float32[edges], the weights of `neighbours` where the sampler weights its edges.
         """
-        degree, topology = self.topology.degree(destinations), self.topology
-        edge_weight = drawn = total = None
-        if topology.weight_sum is not None:
-            _, edge_weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
-            total = topology.weight_sum[destinations]
-        sampled = np.diff(indptr) if sampled is None else sampled
-        known = KnownEdges(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total)
+        known = KnownEdges.listed(self.topology, destinations, indptr, neighbours, weight, sampled)
         return self.share_of(layer, inputs, known)
 
     def share_of(self, layer: Layer, inputs: FeatureFetcher, known: KnownEdges) -> LocalShare:

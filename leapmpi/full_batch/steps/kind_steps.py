@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from leapmpi.engine.context import RankContext
-from leapmpi.full_batch.layer_graphs import KindRoutes, LayerPlan
+from leapmpi.full_batch.layer_graphs import LayerPlan
 from leapmpi.full_batch.steps.layer_step import Exchange, LayerStep
-from leapmpi.full_batch.steps.own_and_foreign import partial_block
+from leapmpi.full_batch.steps.own_and_foreign import names_of, partial_block
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer import Layer
@@ -94,7 +94,8 @@ class ProjectedStep(KindStep):
         routes = plan.by_kind
         assert routes is not None, "the kind is not raw"
         assert routes.sent_rows is not None, "the kind is projected"
-        self.original = _original(ctx, routes)
+        original, _, _ = names_of(ctx, plan.block, routes.vertices)
+        self.original = torch.from_numpy(original).to(ctx.device)
         self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)
         here = np.flatnonzero(routes.source_rows >= 0)
         self.local_positions = torch.from_numpy(here).to(ctx.device)
@@ -149,7 +150,7 @@ class PartialStep(KindStep):
 
     def __init__(self, ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan) -> None:
         super().__init__(ctx, layer, block, plan)
-        self.shares = partial_block(ctx.sampler.topology, plan, ctx.device)
+        self.shares = partial_block(ctx, plan)
         self.of_own, self.of_others = self.shares.split(block.n_dst)
 
     def answers(self, rows: Rows, key: DropoutKey | None) -> Tensor:
@@ -187,8 +188,3 @@ class PartialStep(KindStep):
             returned = torch.cat([self._gradient, returned])
             del self._gradient
         pass_back(computed, returned)
-
-
-def _original(ctx: RankContext, routes: KindRoutes) -> Tensor:
-    """int64[rows]: the original ids of the rows of the matrix."""
-    return torch.from_numpy(ctx.sampler.topology.original_id[routes.vertices]).to(ctx.device)

@@ -5,53 +5,79 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from leapmpi.dataset.topology import Topology
+from leapmpi.engine.context import RankContext
+from leapmpi.engine.exchange.named_edges import KnownEdges
 from leapmpi.full_batch.layer_graphs import LayerPlan
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock
-from leapmpi.sampling.block import indptr_of
-from leapmpi.sampling.edge_lookup import drawn_weights
+from leapmpi.sampling.block import Block, indptr_of
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 
 
-def partial_block(topology: Topology, plan: LayerPlan, device: torch.device) -> PartialBlock:
+def partial_block(ctx: RankContext, plan: LayerPlan) -> PartialBlock:
     """What the rows of the matrix of `plan`, whose kind is partial, contribute to own and to foreign destinations."""
     assert plan.by_kind is not None, "the kind is not raw"
     assert plan.by_kind.foreign is not None, "the kind is partial"
     block, routes, foreign = plan.block, plan.by_kind, plan.by_kind.foreign
 
     # All destinations, their edges, and the row of each edge and of each destination itself, -1 where it is elsewhere.
-    destinations = np.concatenate((block.dst, foreign.destinations))
-    indptr = np.concatenate((block.indptr, block.indptr[-1] + foreign.indptr[1:]))
+    known = KnownEdges.of(block).and_then(foreign.known)
     rows = np.concatenate((routes.source_rows[block.indices], foreign.rows))
     self_rows = np.concatenate((routes.source_rows[: block.n_dst], foreign.self_rows))
 
     # The edges that start here.
     kept = rows >= 0
-    of_edge = np.repeat(np.arange(len(destinations)), np.diff(indptr))
-    kept_indptr = indptr_of(np.bincount(of_edge[kept], minlength=len(destinations)))
+    of_edge = np.repeat(np.arange(len(known.destinations)), np.diff(known.indptr))
+    kept_indptr = indptr_of(np.bincount(of_edge[kept], minlength=len(known.destinations)))
     local = np.flatnonzero(self_rows >= 0)
 
     def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(ctx.device)
 
-    weight_of_draws = None
-    if block.weight is not None:
-        assert foreign.weight is not None, "a sampler weights the edges of all destinations or of none"
-        weight_of_draws = tensor(np.concatenate((block.weight, foreign.weight))[kept])
+    original, degree, weight_sum = names_of(ctx, block, routes.vertices)
     weights = None
-    if topology.edge_weight is not None and topology.weight_sum is not None:
-        neighbours = np.concatenate((block.src[block.indices], foreign.neighbours))
-        _, weight, drawn = drawn_weights(topology, indptr, neighbours, destinations)
-        sums = topology.weight_sum[destinations], topology.weight_sum[routes.vertices]
-        weights = EdgeWeights(tensor(weight[kept]), tensor(drawn), *map(tensor, sums))
-    numbers = rows[kept].astype(np.int32 if on_host(device) else np.int64)
+    if known.edge_weight is not None and known.drawn_weight is not None and known.weight_sum is not None:
+        assert weight_sum is not None, "weights are held with their sums"
+        sums = known.drawn_weight, known.weight_sum, weight_sum
+        weights = EdgeWeights(tensor(known.edge_weight[kept]), *map(tensor, sums))
+    numbers = rows[kept].astype(np.int32 if on_host(ctx.device) else np.int64)
     return PartialBlock(
         edges=Edges(tensor(kept_indptr), tensor(numbers), len(routes.vertices)),
-        sampled=tensor(np.diff(indptr)),
-        dst_degree=tensor(topology.degree(destinations)),
-        src_original=tensor(topology.original_id[routes.vertices]),
-        src_degree=tensor(topology.degree(routes.vertices)),
+        sampled=tensor(known.sampled),
+        dst_degree=tensor(known.degree),
+        src_original=tensor(original),
+        src_degree=tensor(degree),
         local=(tensor(local), tensor(self_rows[local])),
-        weight=weight_of_draws,
+        weight=None if known.weight is None else tensor(known.weight[kept]),
         weights=weights,
     )
+
+
+def names_of(ctx: RankContext, block: Block, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Original ids, in-degrees (int64[k]) and, where edges have weights, their sums of `vertices` (int64[k]). Local.
+
+    Where the topology is sharded, they are this rank's or sources of `block`; zeros of those that are not described.
+    """
+    sampler = ctx.sampler
+    if not isinstance(sampler, ShardedSampler):
+        topology = sampler.topology
+        sums = None if topology.weight_sum is None else topology.weight_sum[vertices]
+        return topology.original_id[vertices], topology.degree(vertices), sums
+
+    own, shard = sampler.shard.own, sampler.shard
+    mine = (vertices >= shard.first) & (vertices < shard.end)
+    numbers = shard.own_numbers(vertices[mine])
+    order = np.argsort(block.src)
+    places = order[np.searchsorted(block.src, vertices[~mine], sorter=order)]
+
+    def joined(here: np.ndarray, of_sources: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(vertices), here.dtype)
+        described = places < len(of_sources)
+        found[mine] = here
+        found[np.flatnonzero(~mine)[described]] = of_sources[places[described]]
+        return found
+
+    sums = None
+    if own.weight_sum is not None and block.src_weight_sum is not None:
+        sums = joined(own.weight_sum[numbers], block.src_weight_sum)
+    return joined(own.original_id[numbers], block.src_original), joined(own.degree(numbers), block.src_degree), sums

@@ -80,6 +80,17 @@ class ShardedSampler(Sampler):
         found = self._lists.draw(key, hop, vertices)
         return Drawn(found.indptr, found.of_edges[0], found.of_edges[1] if self.weighted else None)
 
+    def hop(self, key: DrawKey, hop: int, destinations: np.ndarray, batch: np.ndarray | None = None) -> Block:
+        """See Sampler.hop. Collective."""
+        self.inner.begin(key, destinations if batch is None else batch)
+        (found,) = self._hops(key, range(hop, hop + 1), self.checked_roots(destinations), alone=False)
+        return found
+
+    @property
+    def communicator(self) -> Communicator:
+        """By which the ranks name vertices to each other."""
+        return self._lists.communicator
+
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         return self.shard.own.original_id[self.shard.own_numbers(vertices)]
 
@@ -125,7 +136,11 @@ class ShardedSampler(Sampler):
         return self._last_train[1]
 
     def _sample(self, key: DrawKey, roots: np.ndarray, alone: bool) -> list[Block]:
-        roots, frontier = self.checked_roots(roots), self._frontier
+        return self._hops(key, range(len(self.fanouts)), self.checked_roots(roots), alone)
+
+    def _hops(self, key: DrawKey, numbers: range, roots: np.ndarray, alone: bool) -> list[Block]:
+        """The blocks of the hops `numbers`, the first of which `roots` draw."""
+        frontier = self._frontier
 
         # Hop by hop: what the frontier draws joins the frontier; new ones are named to their owners.
         hops: list[tuple[int, int, HopDraws, np.ndarray]] = []
@@ -135,7 +150,7 @@ class ShardedSampler(Sampler):
             frontier.add(roots)
             if frontier.count < len(roots):
                 raise ValueError("roots must be distinct")
-            for hop in range(len(self.fanouts)):
+            for hop in numbers:
                 n_dst = frontier.count
                 drawn = self._lists.draw(key, hop, frontier.src[named:], alone)
                 named = n_dst
@@ -150,7 +165,7 @@ class ShardedSampler(Sampler):
         if self.answers.last:
             of_vertices.append(self._described(src[named:], alone))
         about = [np.concatenate(column) for column in zip(*of_vertices, strict=True)]
-        return [self._block(hop, *each, src, about) for hop, each in enumerate(hops)]
+        return [self._block(hop, *each, src, about) for hop, each in zip(numbers, hops, strict=True)]
 
     def _described(self, vertices: np.ndarray, alone: bool) -> list[np.ndarray]:
         """What is known of the last hop's sources."""

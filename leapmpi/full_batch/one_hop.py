@@ -1,0 +1,18 @@
+"""What all in-neighbours of vertices are, wherever their lists lie: a sampler of one hop that takes all."""
+
+from __future__ import annotations
+
+from leapmpi.config.setting import ALL_NEIGHBOURS
+from leapmpi.engine.context import RankContext
+from leapmpi.sampling.edge_lookup import with_edge_data
+from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+
+
+def one_hop(ctx: RankContext) -> Sampler:
+    """Draws all in-neighbours, whose blocks carry what edges carry. Local; its draws are collective if sharded."""
+    if isinstance(ctx.sampler, ShardedSampler):
+        return ctx.sampler.for_scoring((ALL_NEIGHBOURS,), {}, 0).describing_all()
+    sampler = NodeWiseSampler(ctx.sampler.topology, (ALL_NEIGHBOURS,), ctx.sampler.threads)
+    return with_edge_data(sampler, ctx.edge_features is not None)
