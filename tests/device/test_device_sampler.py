@@ -59,7 +59,7 @@ def test_shares_of_all_words(parts, count):
     st.lists(st.sampled_from([-1, 1, 2, 3, 10, 33, 1000]), min_size=1, max_size=3).map(tuple),
 )  # fmt: skip
 def test_blocks_are_those_of_the_cpu(kind, vertices, edges, seed, fanouts):
-    topology = twin.random_topology(vertices, edges, seed, 4.0)
+    topology = twin.random_topology(vertices, edges, seed, hubs=4.0)
     setup = Setup(topology, fanouts, np.empty(0, np.int64), 0)
     sampler = KINDS[kind](setup)
     drawing = DeviceSampler(sampler, DeviceTopology(topology, CPU))
@@ -94,7 +94,7 @@ def test_long_lists(degree, fanout):
 
 
 def test_blocks_lie_on_the_device_already():
-    topology = twin.random_topology(50, 400, 0, 1.0)
+    topology = twin.random_topology(50, 400, 0)
     sampler = node_wise.build(Setup(topology, (3, 2), np.empty(0, np.int64), 0), None)
     with standing_in() as device:
         drawing = on_device(sampler, device, 1e9)
@@ -108,7 +108,7 @@ def test_blocks_lie_on_the_device_already():
 
 
 def test_what_does_not_fit_is_drawn_on_the_cpu():
-    topology = twin.random_topology(50, 400, 0, 1.0)
+    topology = twin.random_topology(50, 400, 0)
     sampler = node_wise.build(Setup(topology, (3,), np.empty(0, np.int64), 0), None)
     assert on_device(sampler, CPU, 1e9) is sampler
     with standing_in() as device:
